@@ -127,7 +127,7 @@ module.exports = {
       to: { path: '^(test|bench|tools|docs)/' },
     },
     {
-      name: 'nobody-imports-bin',
+      name: 'only-bin-imports-bin',
       severity: 'error',
       from: { path: '^src', pathNot: '^src/bin/' },
       to: { path: '^src/bin/' },

@@ -10,8 +10,8 @@ const pass = process.env['MILLRACE_NATIVE'] === 'off' ? 'reference' : 'native';
 const { shared, own } = selection(tier, pass);
 
 /** Starts the tests on real servers first: they wait most, and one that starts late runs alone at
- *  the end. The files that share processes come last in one row, because a worker goes on only to a
- *  next file of its kind. */
+ *  the end. The files that share processes come last in one row, because a worker continues only
+ *  with a file of its kind. */
 class ServersFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rankOf = ({ moduleId, project }: TestSpecification): number => {

@@ -1,7 +1,6 @@
-/** What durability costs the loop of the window engine: how long each call takes while a base of
- *  all keys is copied beside ingestion, what a checkpoint writes when one key in a hundred has
- *  changed, and how long a restart takes.
- */
+/** Cost of durability for the loop of the window engine: the duration of each call while a snapshot
+ *  of all keys is copied during ingestion, the size of a checkpoint after one key in a hundred
+ *  changed, and the duration of a restart. */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { WindowState } from '../src/addon/window-surface.ts';
@@ -15,7 +14,7 @@ import { silentLogger } from '../src/core/log.ts';
 import {
   Checkpointer,
   type CheckpointReport,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../src/engine/durability/checkpoint/checkpointer.ts';
 import { type LiveState, liveWindows } from '../src/engine/durability/checkpoint/live.ts';
 import { restoreState } from '../src/engine/durability/checkpoint/restore.ts';
@@ -26,11 +25,12 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf } fro
 
 const BATCH_ROWS = 16_384;
 const SIZE_MS = 60_000;
-/** Multiplies row numbers to distinct accounts in no order; prime to every count. */
+/** Permutes row numbers into distinct accounts without locality; coprime to every count. */
 const STRIDE = 7_368_787;
-/** Batches from one checkpoint to the next. */
+/** Batches between two checkpoints. */
 const CHECKPOINT_BATCHES = 64;
-/** A base at a tenth of the state, so that one is copied while all keys are there. */
+/** Starts a snapshot when the changelog has a tenth of the size of the state, so that one is copied
+ *  after all keys exist. */
 const BASE_FACTOR = 0.1;
 const PAUSE_GOAL_MS = 50;
 const RESTORE_GOAL_S = 5;
@@ -45,8 +45,8 @@ const JOB = {
   watermark: 'partition',
 } as const;
 
-/** Wall time and the process's CPU time, ms: other work on the machine makes the first longer, the
- *  writes of the files count in the second. */
+/** Wall time and CPU time of the process, in ms. Other load on the machine extends only the wall
+ *  time; file writes count in the CPU time. */
 interface Span {
   readonly wall: number;
   readonly cpu: number;
@@ -58,7 +58,7 @@ function stamp(): Span {
   return { wall: now(), cpu: (user + system) / 1000 };
 }
 const since = (from: Span, to = stamp()): Span => ({ wall: to.wall - from.wall, cpu: to.cpu - from.cpu });
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 class Loop {
   readonly times = { afterBatch: [] as Span[], advance: [] as Span[], between: [] as Span[] };
@@ -79,7 +79,7 @@ class Loop {
     for (let row = 0; row < BATCH_ROWS; row++) this.admitted.columns.row[row] = row;
   }
 
-  /** One event for each of `count` accounts from number `from` on. */
+  /** Adds one event for each of `count` accounts, from number `from` on. */
   async feed(from: number, count: number, accounts: number): Promise<void> {
     const { events, admitted, progress, times, checkpointer } = this;
     const words = (column: BigInt64Array | BigUint64Array): Uint32Array =>
@@ -90,10 +90,10 @@ class Loop {
     for (let at = from; at < from + count; at += BATCH_ROWS) {
       const rows = Math.min(BATCH_ROWS, from + count - at);
       for (let row = 0; row < rows; row++) {
-        const drawn = (at + row) * STRIDE;
-        ids[row * 2] = drawn % accounts;
-        values[row * 2] = drawn % 100_000;
-        eventTs[row * 2] = drawn % SIZE_MS;
+        const permuted = (at + row) * STRIDE;
+        ids[row * 2] = permuted % accounts;
+        values[row * 2] = permuted % 100_000;
+        eventTs[row * 2] = permuted % SIZE_MS;
       }
       events.rowCount = rows;
       admitted.rowCount = rows;
@@ -109,7 +109,7 @@ class Loop {
       const appended = stamp();
       checkpointer.advance();
       const advanced = stamp();
-      await turn();
+      await nextTurn();
       times.afterBatch.push(since(before, appended));
       times.advance.push(since(appended, advanced));
       times.between.push(since(advanced));
@@ -118,14 +118,14 @@ class Loop {
     }
   }
 
-  /** Beside the loop; waits only for the one before. */
+  /** Starts a checkpoint concurrently with the loop; waits only for the previous one. */
   async checkpoint(): Promise<void> {
     await this.background;
     this.background = this.checkpointer.checkpoint().then((report) => {
       this.reports.push(report);
     });
   }
-  settled(): Promise<void> {
+  checkpointDone(): Promise<void> {
     return this.background;
   }
 }
@@ -133,7 +133,7 @@ class Loop {
 const quantile = (values: readonly number[], part: number): number =>
   [...values].sort((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * part))] as number;
 
-const one = (metric: string, unit: string, value: number, goal?: number): BenchResult =>
+const row = (metric: string, unit: string, value: number, goal?: number): BenchResult =>
   result({
     metric,
     unit,
@@ -160,13 +160,13 @@ async function measure(context: BenchContext, accounts: number): Promise<BenchRe
       job: JOB,
       sizes: { baseFactor: BASE_FACTOR, ...(context.smoke ? { baseBytesMin: 100_000 } : {}) },
     };
-    const checkpointer = await Checkpointer.start(parts, freshStanding(createProgress(1)));
+    const checkpointer = await Checkpointer.start(parts, initialRecoveryPoint(createProgress(1)));
     const loop = new Loop(state, checkpointer);
     await loop.feed(0, accounts, accounts);
-    context.say(`${accounts} keys are in, ${loop.reports.length} checkpoints are made`);
+    context.say(`${accounts} keys inserted, ${loop.reports.length} checkpoints written`);
 
-    // The base under way was begun before all keys were there; the one behind it is measured from
-    // its begin to its end.
+    // The snapshot in progress started before all keys existed; the next one is measured from start
+    // to end.
     let fed = 0;
     for (let bases = 0; bases < 2 && !context.drain.aborted; bases++) {
       for (const times of Object.values(loop.times)) times.length = 0;
@@ -176,15 +176,15 @@ async function measure(context: BenchContext, accounts: number): Promise<BenchRe
       for (; !hasBase() && !context.drain.aborted; fed += BATCH_ROWS)
         await loop.feed(fed, BATCH_ROWS, accounts);
     }
-    await loop.settled();
+    await loop.checkpointDone();
     const { afterBatch, advance, between } = loop.times;
     const baseBytes = loop.reports.findLast((report) => report.newBaseBytes !== undefined)?.newBaseBytes ?? 0;
 
     await checkpointer.checkpoint();
     await loop.feed(fed, Math.floor(accounts / 100), accounts);
-    await loop.settled();
+    await loop.checkpointDone();
     const changed = await checkpointer.checkpoint();
-    invariant(state.keyCount() === accounts, 'every account is there');
+    invariant(state.keyCount() === accounts, 'every account must exist');
     await checkpointer.close();
     state.close();
 
@@ -192,28 +192,28 @@ async function measure(context: BenchContext, accounts: number): Promise<BenchRe
     const open = (): LiveState => liveWindows(kernels.open(SIZE_MS, 1), assigner);
     const found = await restoreState({ disk, log: silentLogger, open });
     const restored = since(from);
-    invariant(found?.state.rowCount() === accounts, 'every account comes back');
+    invariant(found?.state.rowCount() === accounts, 'every account must be restored');
     found.state.close();
     const name = `${accounts / 1e6}M keys`;
-    const each = (what: string, times: readonly Span[]): BenchResult[] => {
-      const wall = times.map((one) => one.wall);
-      const cpu = times.map((one) => one.cpu);
+    const rowsOf = (label: string, times: readonly Span[]): BenchResult[] => {
+      const wall = times.map((span) => span.wall);
+      const cpu = times.map((span) => span.cpu);
       return [
-        one(`${what}, ${name}, p99`, 'ms', quantile(wall, 0.99)),
-        one(`${what}, ${name}, longest`, 'ms', Math.max(...wall), PAUSE_GOAL_MS),
-        one(`${what}, ${name}, p99`, 'CPU-ms', quantile(cpu, 0.99)),
-        one(`${what}, ${name}, longest`, 'CPU-ms', Math.max(...cpu)),
+        row(`${label}, ${name}, p99`, 'ms', quantile(wall, 0.99)),
+        row(`${label}, ${name}, longest`, 'ms', Math.max(...wall), PAUSE_GOAL_MS),
+        row(`${label}, ${name}, p99`, 'CPU-ms', quantile(cpu, 0.99)),
+        row(`${label}, ${name}, longest`, 'CPU-ms', Math.max(...cpu)),
       ];
     };
     return [
-      ...each('append a batch of 16,384 distinct keys', afterBatch),
-      ...each('copy a piece of the base', advance),
-      ...each('work between two batches', between),
-      one(`base, ${name}`, 'bytes', baseBytes),
-      one(`checkpoint with 1% of ${name} changed: changelog`, 'bytes', changed.changelogBytes),
-      one(`checkpoint with 1% of ${name} changed: manifest`, 'bytes', changed.manifestBytes),
-      one(`restore, ${name}`, 's', restored.wall / 1000, RESTORE_GOAL_S),
-      one(`restore, ${name}`, 'CPU-s', restored.cpu / 1000),
+      ...rowsOf('append a batch of 16,384 distinct keys', afterBatch),
+      ...rowsOf('copy a piece of the base', advance),
+      ...rowsOf('work between two batches', between),
+      row(`base, ${name}`, 'bytes', baseBytes),
+      row(`checkpoint with 1% of ${name} changed: changelog`, 'bytes', changed.changelogBytes),
+      row(`checkpoint with 1% of ${name} changed: manifest`, 'bytes', changed.manifestBytes),
+      row(`restore, ${name}`, 's', restored.wall / 1000, RESTORE_GOAL_S),
+      row(`restore, ${name}`, 'CPU-s', restored.cpu / 1000),
     ];
   } finally {
     rmSync(where, { recursive: true, force: true });

@@ -1,11 +1,10 @@
-/** The window engine's kernels on events from memory, one core: admission and accumulation
- *  together, beside a bare C++ loop that folds the same admitted events into a table sized
- *  beforehand, and beside the TypeScript twin. Rates are by CPU time, which other work on the
- *  machine disturbs least. The first window begins with empty tables that grow, in pages that the
- *  system has to zero: what these cost the bare loop, if its tables were not touched before, is
- *  measured beside. The next one, of the same events a window later, begins with the memory of the
- *  first and an index sized by it. Sessions take the same events.
- */
+/** Kernels of the window engine on events in memory, one core: admission and accumulation together,
+ *  compared with a bare C++ loop that folds the same admitted events into a presized table, and
+ *  with the TypeScript reference implementation. Rates use CPU time, which other load on the
+ *  machine affects least. The first window starts with empty tables that grow, in pages that the
+ *  kernel has to zero; the bare loop is also measured with a table in fresh memory, to show that
+ *  cost. The second window has the same events one window later; it starts with the memory of the
+ *  first and an index of the right size. Sessions use the same events. */
 import { execFile } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -28,18 +27,18 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf, take
 
 const BATCH_ROWS = 16_384;
 const PARTITIONS = 8;
-/** Rows of one partition that come one after the other, as a broker's fetch delivers them. */
+/** Consecutive rows of one partition, as a broker's fetch delivers them. */
 const RUN_ROWS = 512;
 const SIZE_MS = 60_000;
 const SKEW_MS = 5_000;
 const LATENESS_MS = 10_000;
 const GAP_MS = 30_000;
 const PAGE_ROWS = 16_384;
-/** Multiplies row numbers to distinct accounts in no order; prime to every count. */
+/** Permutes row numbers into distinct accounts without locality; coprime to every count. */
 const STRIDE = 7_368_787;
 const EVENT_BYTES = 32;
-const TWIN_GAIN_GOAL = 1.5;
-const TWIN_REPEATS_MAX = 1;
+const REFERENCE_GAIN_GOAL = 1.5;
+const REFERENCE_REPEATS_MAX = 1;
 
 interface Workload {
   readonly name: string;
@@ -47,7 +46,7 @@ interface Workload {
   readonly accounts: number;
   readonly isDistinct: boolean;
   readonly baseMs: number;
-  /** Slots of the bare table. */
+  /** Slots of the table of the bare loop. */
   readonly slots: number;
   readonly goal: number;
 }
@@ -112,7 +111,7 @@ function inputsOf(load: Workload): readonly Input[] {
   return inputs;
 }
 
-/** Moves every event in time. */
+/** Moves the time of every event. */
 function shift(inputs: readonly Input[], ms: number): void {
   for (const { events } of inputs) {
     const words = new Int32Array(events.buffer, events.columns.eventTs.byteOffset, events.rowCount * 2);
@@ -126,9 +125,9 @@ function shift(inputs: readonly Input[], ms: number): void {
 
 type Visit = (input: Input, admitted: AdmittedBatch, frontier: number) => void;
 
-/** Admits every batch and hands the admitted rows on. Windows that get due are passed over: what
- *  they hold is looked at in the end. */
-function course(
+/** Admits every batch and passes the admitted rows to `visit`. Windows that become due do not fire;
+ *  their rows are checked at the end. */
+function admitAll(
   kernels: WindowKernels,
   inputs: readonly Input[],
   admitted: AdmittedBatch,
@@ -155,13 +154,13 @@ interface Digest {
   readonly sum: string;
 }
 
-async function empty(state: WindowState): Promise<void> {
+async function drainState(state: WindowState): Promise<void> {
   const starts = new Float64Array(state.slices(new Float64Array(0)));
   state.slices(starts);
   for (const start of starts) (await state.seal(start)).close();
 }
 
-/** Empties a state whose events were moved in time; equal answers have equal sums. */
+/** Drains a state whose events were shifted in time; equal results have equal digests. */
 async function digestOf(state: WindowState, movedMs: number): Promise<Digest> {
   const starts = new Float64Array(state.slices(new Float64Array(0)));
   state.slices(starts);
@@ -182,8 +181,8 @@ const textOf = ({ rows, count, sum }: Total): Digest => ({
   sum: `${BigInt.asUintN(64, sum)}`,
 });
 
-/** Adds the rows of a run, whose key counts as much more, and closes it. */
-function addRun(total: Total, run: RowRun, more: bigint): void {
+/** Adds the rows of a run, with `offset` added to each key, and closes the run. */
+function addRun(total: Total, run: RowRun, offset: bigint): void {
   const page = new ArrayBuffer(PAGE_ROWS * ACCUMULATOR.BYTES);
   const cells = new BigUint64Array(page);
   for (let from = 0; from < run.rowCount; ) {
@@ -191,7 +190,7 @@ function addRun(total: Total, run: RowRun, more: bigint): void {
     let pageSum = 0n;
     for (let at = 0; at < read * 8; at += 8) {
       total.count += cells[at + 1] as bigint;
-      pageSum += (cells[at + 2] as bigint) * ((cells[at] as bigint) + more);
+      pageSum += (cells[at + 2] as bigint) * ((cells[at] as bigint) + offset);
     }
     total.sum = BigInt.asUintN(64, total.sum + pageSum);
     total.rows += read;
@@ -200,7 +199,7 @@ function addRun(total: Total, run: RowRun, more: bigint): void {
   run.close();
 }
 
-/** What one run does beside admission. */
+/** Work of one run in addition to admission. */
 type Work = 'admit' | 'accumulate' | 'deltas';
 
 interface Ran {
@@ -219,7 +218,7 @@ function run(
   const out = new Uint8Array(BATCH_ROWS * 80);
   let deltaBytes = 0;
   const before = process.cpuUsage();
-  course(kernels, inputs, admitted, ({ events }) => {
+  admitAll(kernels, inputs, admitted, ({ events }) => {
     if (work !== 'admit') state.accumulate(events, admitted);
     if (work === 'deltas') deltaBytes += state.encodeDeltas(out);
   });
@@ -231,50 +230,50 @@ function cpuSeconds(before: NodeJS.CpuUsage): number {
   return (user + system) / 1e6;
 }
 
-/** Milliseconds of the call that took longest, by the clock: the thread that readies memory shares
- *  the process. */
+/** Wall time in ms of the longest call; wall time, because the thread that prepares memory shares
+ *  the CPU time of the process. */
 function longest(kernels: WindowKernels, inputs: readonly Input[], state: WindowState): number {
   const admitted = AdmittedBatch.create(BATCH_ROWS);
-  let most = 0;
-  course(kernels, inputs, admitted, ({ events }) => {
+  let longestMs = 0;
+  admitAll(kernels, inputs, admitted, ({ events }) => {
     const before = performance.now();
     state.accumulate(events, admitted);
-    most = Math.max(most, performance.now() - before);
+    longestMs = Math.max(longestMs, performance.now() - before);
   });
-  return most;
+  return longestMs;
 }
 
-/** Sessions of the same events; they fire, sorted, as the frontier gets to their ends. */
+/** Sessions of the same events; they fire in key order when the frontier reaches their ends. */
 async function runSessions(
   kernels: WindowKernels,
   load: Workload,
   inputs: readonly Input[],
   state: SessionState,
-  isAsked: boolean,
+  checksResult: boolean,
 ): Promise<{ readonly rate: number; readonly digest: Digest }> {
   const admitted = AdmittedBatch.create(BATCH_ROWS);
   const fired: Promise<RowRun>[] = [];
   const before = process.cpuUsage();
-  course(kernels, inputs, admitted, ({ events }, _, frontier) => {
+  admitAll(kernels, inputs, admitted, ({ events }, _, frontier) => {
     state.accumulate(events, admitted);
     if (frontier >= state.leastEnd()) fired.push(state.fire(frontier));
   });
   const runs = await Promise.all(fired);
   const rate = load.events / cpuSeconds(before);
   const total = { rows: 0, count: 0n, sum: 0n };
-  const all = isAsked ? [...runs, await state.fire(Number.POSITIVE_INFINITY)] : [];
-  for (const one of all) addRun(total, one, 0n);
-  if (!isAsked) for (const one of runs) one.close();
+  const all = checksResult ? [...runs, await state.fire(Number.POSITIVE_INFINITY)] : [];
+  for (const run of all) addRun(total, run, 0n);
+  if (!checksResult) for (const run of runs) run.close();
   return { rate, digest: textOf(total) };
 }
 
-/** Bytes of the deltas of all batches as sessions. */
+/** Total size of the session deltas of all batches. */
 function sessionDeltaBytes(kernels: WindowKernels, inputs: readonly Input[]): number {
   const admitted = AdmittedBatch.create(BATCH_ROWS);
   const state = kernels.openSessions(GAP_MS, 1);
   const out = new Uint8Array(BATCH_ROWS * 80);
   let bytes = 0;
-  course(kernels, inputs, admitted, ({ events }) => {
+  admitAll(kernels, inputs, admitted, ({ events }) => {
     state.accumulate(events, admitted);
     bytes += state.encodeDeltas(out);
   });
@@ -288,17 +287,22 @@ function writeAdmitted(path: string, inputs: readonly Input[]): void {
   const file = openSync(path, 'w');
   const cells = new BigUint64Array((BATCH_ROWS * EVENT_BYTES) / 8);
   try {
-    course(loadWindowKernels('native'), inputs, AdmittedBatch.create(BATCH_ROWS), ({ events }, admitted) => {
-      const signed = new BigInt64Array(cells.buffer);
-      for (let i = 0; i < admitted.rowCount; i++) {
-        const row = admitted.columns.row[i] as number;
-        cells[i * 4] = events.columns.accountId[row] as bigint;
-        signed[i * 4 + 1] = events.columns.value[row] as bigint;
-        signed[i * 4 + 2] = events.columns.eventTs[row] as bigint;
-        signed[i * 4 + 3] = admitted.columns.slice[i] as bigint;
-      }
-      writeSync(file, new Uint8Array(cells.buffer, 0, admitted.rowCount * EVENT_BYTES));
-    });
+    admitAll(
+      loadWindowKernels('native'),
+      inputs,
+      AdmittedBatch.create(BATCH_ROWS),
+      ({ events }, admitted) => {
+        const signed = new BigInt64Array(cells.buffer);
+        for (let i = 0; i < admitted.rowCount; i++) {
+          const row = admitted.columns.row[i] as number;
+          cells[i * 4] = events.columns.accountId[row] as bigint;
+          signed[i * 4 + 1] = events.columns.value[row] as bigint;
+          signed[i * 4 + 2] = events.columns.eventTs[row] as bigint;
+          signed[i * 4 + 3] = admitted.columns.slice[i] as bigint;
+        }
+        writeSync(file, new Uint8Array(cells.buffer, 0, admitted.rowCount * EVENT_BYTES));
+      },
+    );
   } finally {
     closeSync(file);
   }
@@ -314,8 +318,8 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
   try {
     writeAdmitted(path, inputs);
     let expected: Digest | undefined;
-    const raw = async (...more: readonly string[]): Promise<number> => {
-      const { stdout } = await call(binary, [path, `${load.slots}`, '1', ...more]);
+    const raw = async (...options: readonly string[]): Promise<number> => {
+      const { stdout } = await call(binary, [path, `${load.slots}`, '1', ...options]);
       const { events, seconds, ...digest } = JSON.parse(stdout) as Digest & {
         events: number;
         seconds: number[];
@@ -323,33 +327,37 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
       expected ??= digest;
       return events / (seconds[0] as number);
     };
-    /** Sides whose answer was looked at: that takes longer than the side itself, so each is asked
-     *  once. */
-    const asked = new Set<string>();
-    const isFirst = (side: string): boolean => !asked.has(side) && asked.add(side) !== undefined;
-    const demand = (digest: Digest, wanted: Digest | undefined): void =>
+    /** Sides whose results were checked: the check takes longer than the side itself, so it runs
+     *  once for each. */
+    const checked = new Set<string>();
+    const isFirstRun = (side: string): boolean => !checked.has(side) && checked.add(side) !== undefined;
+    const demandSame = (digest: Digest, wanted: Digest | undefined): void =>
       invariant(
         wanted === undefined || JSON.stringify(digest) === JSON.stringify(wanted),
-        `all sides answer the same: ${JSON.stringify(digest)}, not ${JSON.stringify(wanted)}`,
+        `all sides must have the same results: ${JSON.stringify(digest)}, not ${JSON.stringify(wanted)}`,
       );
     const timed = (kernels: WindowKernels, work: Work) => async (): Promise<number> => {
       const state = kernels.open(SIZE_MS, 1);
       const { rate } = run(kernels, load, inputs, work, state);
-      if (work !== 'admit' && isFirst(`${kernels.name} ${work}`)) demand(await digestOf(state, 0), expected);
+      if (work !== 'admit' && isFirstRun(`${kernels.name} ${work}`))
+        demandSame(await digestOf(state, 0), expected);
       state.close();
       return rate;
     };
-    /** The measure of a first window, and of the one behind it. */
-    const twice = async <T>(side: string, measure: (state: WindowState) => T): Promise<readonly [T, T]> => {
+    /** Measures the first window and the window after it. */
+    const measureTwice = async <T>(
+      side: string,
+      measure: (state: WindowState) => T,
+    ): Promise<readonly [T, T]> => {
       const state = native.open(SIZE_MS, 1);
-      const isAsked = isFirst(side);
+      const checksResult = isFirstRun(side);
       const first = measure(state);
-      if (isAsked) demand(await digestOf(state, 0), expected);
-      else await empty(state);
+      if (checksResult) demandSame(await digestOf(state, 0), expected);
+      else await drainState(state);
       shift(inputs, SIZE_MS);
       try {
         const next = measure(state);
-        if (isAsked) demand(await digestOf(state, SIZE_MS), expected);
+        if (checksResult) demandSame(await digestOf(state, SIZE_MS), expected);
         return [first, next];
       } finally {
         shift(inputs, -SIZE_MS);
@@ -359,9 +367,9 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
     let sessionsExpected: Digest | undefined;
     const sessions = (kernels: WindowKernels) => async (): Promise<number> => {
       const state = kernels.openSessions(GAP_MS, 1);
-      const isAsked = isFirst(`${kernels.name} sessions`);
-      const { rate, digest } = await runSessions(kernels, load, inputs, state, isAsked);
-      if (isAsked) demand(digest, sessionsExpected);
+      const checksResult = isFirstRun(`${kernels.name} sessions`);
+      const { rate, digest } = await runSessions(kernels, load, inputs, state, checksResult);
+      if (checksResult) demandSame(digest, sessionsExpected);
       sessionsExpected ??= digest;
       state.close();
       return rate;
@@ -379,9 +387,9 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
         fresh: () => raw('fresh'),
         ours: timed(native, 'accumulate'),
         next: async () =>
-          (await twice('next', (one) => run(native, load, inputs, 'accumulate', one).rate))[1],
+          (await measureTwice('next', (state) => run(native, load, inputs, 'accumulate', state).rate))[1],
         pause: async () => {
-          pauses.push(await twice('pause', (one) => longest(native, inputs, one)));
+          pauses.push(await measureTwice('pause', (state) => longest(native, inputs, state)));
           return 0;
         },
         sessions: sessions(native),
@@ -390,14 +398,14 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
       },
       context.repeats,
     );
-    // They take most of the time, and their part is a ratio far from its goal.
-    const twins = await takeTurns(
+    // They take most of the time, and their ratio is far from its goal.
+    const references = await takeTurns(
       {
         sessions: sessions(reference),
         ours: timed(reference, 'accumulate'),
         admit: timed(reference, 'admit'),
       },
-      Math.min(context.repeats, TWIN_REPEATS_MAX),
+      Math.min(context.repeats, REFERENCE_REPEATS_MAX),
     );
     const shared = { unit: 'events/CPU-s', better: 'more' } as const;
     const bare = { name: 'bare C++ loop, no admission', series: sides.raw };
@@ -440,15 +448,15 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
         ...shared,
         metric: `admit, accumulate and fire sessions, ${load.name}: addon beside twin`,
         ours: sides.sessions,
-        against: { name: 'TypeScript twin', series: twins.sessions },
-        goal: { ratioAtLeast: TWIN_GAIN_GOAL },
+        against: { name: 'TypeScript twin', series: references.sessions },
+        goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
       }),
       result({
         ...shared,
         metric: `admit and accumulate, ${load.name}: addon beside twin`,
         ours: sides.ours,
-        against: { name: 'TypeScript twin', series: twins.ours },
-        goal: { ratioAtLeast: TWIN_GAIN_GOAL },
+        against: { name: 'TypeScript twin', series: references.ours },
+        goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
       }),
       result({
         ...shared,
@@ -460,8 +468,8 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
         ...shared,
         metric: `admit alone, ${load.name}`,
         ours: sides.admit,
-        against: { name: 'TypeScript twin', series: twins.admit },
-        goal: { ratioAtLeast: TWIN_GAIN_GOAL },
+        against: { name: 'TypeScript twin', series: references.admit },
+        goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
       }),
       result({
         metric: `changelog, ${load.name}`,
@@ -484,7 +492,7 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
 export const bench: Bench = {
   name: 'engine-kernel',
   summary:
-    'Admission and accumulation of events from memory, against a bare C++ loop and the TypeScript twin.',
+    'Admission and accumulation of events from memory, against a bare C++ loop and the TypeScript reference implementation.',
   async run(context) {
     const binary = await compilePeer('raw-window');
     const results: BenchResult[] = [];

@@ -1,10 +1,8 @@
-/** `millrace bench engine-soak`: the load profile of the requirements for half an hour and longer,
- *  on the real engine beside a real broker: a billion events of ten million accounts, some of them
- *  hours late, at a rate of their own, and a state that does not fit into its budget. `-kill-after`
- *  kills the engine once in between.
+/** `millrace bench engine-soak`: the required load profile for half an hour or longer, on the real
+ *  engine and a real broker: a billion events of ten million accounts, some of them hours late, at
+ *  a fixed rate, with a state that exceeds its budget. `-kill-after` kills the engine once.
  *
- *  At the end every window in the sink is held against a recount of all that was sent.
- */
+ *  At the end every window in the sink is compared with a recount of all sent events. */
 import { loadavg } from 'node:os';
 import { loadGenKernels } from '../src/addon/gen.ts';
 import { chooseNative } from '../src/addon/load.ts';
@@ -26,7 +24,7 @@ const EVENTS_GOAL = 1e9;
 const PROFILE_MS = 30 * MINUTE_MS;
 const ACCUMULATE_GOAL_MS = 5;
 const SINK_GOAL_MS = 1000;
-/** Least ratio of the largest size in the first third to the one in the last. */
+/** Least ratio of the peak size in the first third to the peak size in the last third. */
 const STEADY_RATIO = 0.8;
 const SAMPLE = { every: 1000, offset: 7 } as const;
 
@@ -36,7 +34,7 @@ const FULL: Omit<SoakPlan, 'killAfterMs'> = {
   accounts: 10_000_000,
   rules: { sizeMs: MINUTE_MS, skewMs: 5000, latenessMs: MINUTE_MS },
   flags: ['-state=disk', '-mem-budget=384MiB'],
-  lookMs: 2000,
+  sampleMs: 2000,
   trimMs: 10_000,
 };
 const SMOKE: Omit<SoakPlan, 'killAfterMs'> = {
@@ -44,7 +42,7 @@ const SMOKE: Omit<SoakPlan, 'killAfterMs'> = {
   durationMs: 4000,
   accounts: 500_000,
   rules: { sizeMs: 2000, skewMs: 1000, latenessMs: 1000 },
-  // Little more than the least budget there is with such batches.
+  // Slightly more than the minimum budget with such batches.
   flags: [
     '-state=disk',
     '-mem-budget=88MiB',
@@ -52,18 +50,18 @@ const SMOKE: Omit<SoakPlan, 'killAfterMs'> = {
     '-batch-bytes=1MiB',
     '-checkpoint-interval=250ms',
   ],
-  lookMs: 250,
+  sampleMs: 250,
   trimMs: 1000,
 };
 
 /** @throws bad_value */
 function planOf({ smoke, rate, durationMs, killAfterMs }: BenchContext): SoakPlan {
-  const usual = smoke ? SMOKE : FULL;
+  const defaults = smoke ? SMOKE : FULL;
   const plan = {
-    ...usual,
+    ...defaults,
     killAfterMs,
-    rate: rate ?? usual.rate,
-    durationMs: durationMs ?? usual.durationMs,
+    rate: rate ?? defaults.rate,
+    durationMs: durationMs ?? defaults.durationMs,
   };
   if (killAfterMs !== undefined && killAfterMs >= plan.durationMs) {
     const length = formatDuration(plan.durationMs);
@@ -71,14 +69,15 @@ function planOf({ smoke, rate, durationMs, killAfterMs }: BenchContext): SoakPla
       'bad_value',
       `-kill-after=${formatDuration(killAfterMs)} is not before the end, after ${length}`,
       {
-        next: 'give less, or a longer -duration',
+        next: 'give a shorter -kill-after, or a longer -duration',
       },
     );
   }
   return plan;
 }
 
-/** In a short run a third has not seen a window fire. */
+/** True if the run is long enough for goals by thirds; in a short run no window fires within a
+ *  third. */
 const isLong = (plan: SoakPlan): boolean => plan.durationMs >= PROFILE_MS;
 
 type Options = Parameters<typeof result>[0];
@@ -89,29 +88,29 @@ const BYTES: Row = { unit: 'bytes', better: 'less' };
 const EVENTS: Row = { unit: 'events', better: 'less' };
 const CORES: Row = { unit: 'cores', better: 'less' };
 
-/** Rows of one run. */
+/** Results of one run. */
 class Report {
   readonly results: BenchResult[] = [];
-  /** Figures that no row can show: beyond the greatest bucket, or with a goal and never measured.
-   */
-  untold = 0;
+  /** Figures that no row can show: beyond the greatest bucket, or with a goal but without a
+   *  measurement. */
+  unreported = 0;
   private readonly soaked: Soaked;
 
   constructor(soaked: Soaked) {
     this.soaked = soaked;
   }
 
-  one(metric: string, row: Row, value: number, more: Pick<Options, 'goal' | 'against'> = {}): void {
-    this.results.push(result({ metric, ...row, ours: seriesOf([value]), ...more }));
+  one(metric: string, row: Row, value: number, extra: Pick<Options, 'goal' | 'against'> = {}): void {
+    this.results.push(result({ metric, ...row, ours: seriesOf([value]), ...extra }));
   }
 
-  /** The value of the whole run, beside it that of each slice in which there is one. */
+  /** Reports the value of the whole run, with the values of the slices that have one. */
   course(metric: string, row: Row, pick: (span: Span) => number, goal?: Options['goal']): void {
     const { whole, slices, sliceMs } = this.soaked.course;
     const value = pick(whole);
     const all = slices.map(pick);
-    this.untold += [value, ...all].filter((one) => one === Number.POSITIVE_INFINITY).length;
-    if (goal !== undefined && Number.isNaN(value)) this.untold++;
+    this.unreported += [value, ...all].filter((one) => one === Number.POSITIVE_INFINITY).length;
+    if (goal !== undefined && Number.isNaN(value)) this.unreported++;
     if (!Number.isFinite(value)) return;
     const { values, spread } = seriesOf(all.filter(Number.isFinite));
     this.results.push(
@@ -125,7 +124,7 @@ class Report {
     );
   }
 
-  /** The last third beside the first one. */
+  /** Compares the last third with the first third. */
   drift(metric: string, row: Row, pick: (span: Span) => number, goal?: Options['goal']): void {
     const { first, last } = this.soaked.course;
     const [from, to] = [pick(first), pick(last)];
@@ -149,7 +148,7 @@ function courseRows(report: Report, plan: SoakPlan, soaked: Soaked): void {
     against: { name: 'rate sent', series: seriesOf([whole.sentPerSecond]) },
     goal: { ratioAtLeast: RATE_HELD },
   });
-  report.course('largest lag of the engine', EVENTS, (span) => span.most('engine_unread_events'));
+  report.course('largest lag of the engine', EVENTS, (span) => span.max('engine_unread_events'));
   for (const [name, q] of [
     ['p50', 0.5],
     ['p99', 0.99],
@@ -168,7 +167,7 @@ function courseRows(report: Report, plan: SoakPlan, soaked: Soaked): void {
     valueBelow: SINK_GOAL_MS,
   });
   report.course('a batch through the operator, longest at most', MS, (span) => span.quantileMs('step', 1));
-  const resident = (span: Span): number => span.most('rss');
+  const resident = (span: Span): number => span.max('rss');
   report.course('resident size of the engine, largest', BYTES, resident, { valueAtMost: 4 * GIB });
   report.drift(
     'resident size of the engine, largest',
@@ -176,36 +175,36 @@ function courseRows(report: Report, plan: SoakPlan, soaked: Soaked): void {
     resident,
     isLong(plan) ? { ratioAtLeast: STEADY_RATIO } : undefined,
   );
-  report.course('state in memory, largest', BYTES, (span) => span.most('engine_state_bytes'));
-  report.course('state on disk, largest', BYTES, (span) => span.most('engine_spilled_bytes'));
+  report.course('state in memory, largest', BYTES, (span) => span.max('engine_state_bytes'));
+  report.course('state on disk, largest', BYTES, (span) => span.max('engine_spilled_bytes'));
   report.course('accumulators held, most', { unit: 'rows', better: 'less' }, (span) =>
-    span.most('engine_open_keys'),
+    span.max('engine_open_keys'),
   );
-  report.course('spilled', BYTES, (span) => span.grownBy('engine_spill_bytes_total'), { valueAtLeast: 1 });
-  report.course('changelog on disk, largest', BYTES, (span) => span.most('changelog'));
+  report.course('spilled', BYTES, (span) => span.increase('engine_spill_bytes_total'), { valueAtLeast: 1 });
+  report.course('changelog on disk, largest', BYTES, (span) => span.max('changelog'));
   report.course('checkpoints', { unit: 'checkpoints', better: 'more' }, (span) =>
-    span.grownBy('engine_checkpoints_total'),
+    span.increase('engine_checkpoints_total'),
   );
   report.course('cut to durable checkpoint, mean', MS, (span) => {
     const [sum, count] = ['sum', 'count'].map((of) =>
-      span.grownBy(`engine_checkpoint_duration_seconds_${of}`),
+      span.increase(`engine_checkpoint_duration_seconds_${of}`),
     ) as [number, number];
     return (sum / count) * 1000;
   });
   report.course(
     'share of events dropped for their lateness',
     { unit: 'of 1', better: 'less' },
-    (span) => span.grownBy('dropped_late') / span.grownBy('engine_events_total'),
+    (span) => span.increase('dropped_late') / span.increase('engine_events_total'),
   );
-  report.one('store of fired windows, largest', BYTES, whole.most('engine_fired_bytes'));
-  report.one('disk that the machine had less at most, the broker included', BYTES, whole.most('disk'));
-  for (const [name, what] of [
+  report.one('store of fired windows, largest', BYTES, whole.max('engine_fired_bytes'));
+  report.one('disk that the machine had less at most, the broker included', BYTES, whole.max('disk'));
+  for (const [name, label] of [
     ['engine', 'the engine'],
     ['gen', 'the source'],
     ['broker', 'the broker'],
   ] as const) {
     const spent = cpu.get(name) ?? Number.NaN;
-    if (Number.isFinite(spent)) report.one(`CPU of ${what}`, CORES, spent / seconds);
+    if (Number.isFinite(spent)) report.one(`CPU of ${label}`, CORES, spent / seconds);
   }
   if (recoverySeconds !== undefined)
     report.one('restore after the kill', { unit: 's', better: 'less' }, recoverySeconds);
@@ -214,7 +213,7 @@ function courseRows(report: Report, plan: SoakPlan, soaked: Soaked): void {
 async function checkRows(world: World, report: Report, plan: SoakPlan, soaked: Soaked): Promise<void> {
   const { context } = world;
   const { produced, summary, stream } = soaked;
-  context.say('reading what is in the sink');
+  context.say('reading the results in the sink');
   const stored = await readStored(soaked.sink, SAMPLE, context.drain);
   context.say(`counting ${produced} events again`);
   const recounted = await recount({
@@ -256,7 +255,7 @@ async function checkRows(world: World, report: Report, plan: SoakPlan, soaked: S
   report.one('results in the sink', { unit: 'rows', better: 'more' }, stored.rows);
 }
 
-async function soak(world: World, plan: SoakPlan, busy: number): Promise<readonly BenchResult[]> {
+async function soak(world: World, plan: SoakPlan, loadBefore: number): Promise<readonly BenchResult[]> {
   const { context } = world;
   context.say(`${plan.rate} events a second for ${formatDuration(plan.durationMs)}`);
   const soaked = await new SoakRun(world, plan).run();
@@ -264,7 +263,7 @@ async function soak(world: World, plan: SoakPlan, busy: number): Promise<readonl
   report.one(
     'load of the machine before the run, average of a minute',
     { unit: 'processes', better: 'less' },
-    busy,
+    loadBefore,
   );
   report.one('events sent', { unit: 'events', better: 'more' }, soaked.produced, {
     ...(isLong(plan) ? { goal: { valueAtLeast: EVENTS_GOAL } } : {}),
@@ -273,7 +272,7 @@ async function soak(world: World, plan: SoakPlan, busy: number): Promise<readonl
   report.one(
     'figures beyond the greatest bucket, or with a goal and not measured',
     { unit: 'figures', better: 'less' },
-    report.untold,
+    report.unreported,
     { goal: { valueAtMost: 0 } },
   );
   await checkRows(world, report, plan, soaked);
@@ -286,7 +285,7 @@ export const bench: Bench = {
     'The window engine under a billion events at a fixed rate, state on disk, one kill if asked; every window recounted.',
   async run(context) {
     const plan = planOf(context);
-    const [busy] = loadavg();
-    return openParts(context, { soak: (world) => soak(world, plan, busy as number) });
+    const [loadBefore] = loadavg();
+    return openParts(context, { soak: (world) => soak(world, plan, loadBefore as number) });
   },
 };

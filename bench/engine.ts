@@ -1,10 +1,8 @@
-/** `millrace bench engine`: the whole window engine as its users run it, a real process beside a
- *  real broker.
+/** `millrace bench engine`: the whole window engine as a real process with a real broker.
  *
- *  Its kernel alone is the bench engine-kernel, its pauses and restarts are engine-checkpoint, its
- *  results results. Parts: kafka, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss,
- *  accumulate, firing, session-firing, postgres.
- */
+ *  engine-kernel measures its kernel alone, engine-checkpoint its pauses and restarts, results its
+ *  results. Parts: kafka, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss, accumulate,
+ *  firing, session-firing, postgres. */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { Drains } from './engine/drains.ts';
@@ -12,18 +10,18 @@ import { Latencies } from './engine/latencies.ts';
 import { postgresSink } from './engine/postgres-sink.ts';
 import type { Bench, BenchResult } from './harness.ts';
 
-/** Made for a run, so that its parts share their topics. */
+/** Parts of one run, which share their topics. */
 function parts(): Readonly<Record<string, Part>> {
-  let made: Drains | undefined;
-  let alone: number | undefined;
+  let shared: Drains | undefined;
+  let ceiling: number | undefined;
   const drains = (world: World): Drains => {
-    made ??= new Drains(world);
-    return made;
+    shared ??= new Drains(world);
+    return shared;
   };
   return {
     async kafka(world) {
       const results = await drains(world).kafka();
-      alone = results.find(({ unit }) => unit === 'events/s')?.value;
+      ceiling = results.find(({ unit }) => unit === 'events/s')?.value;
       return results;
     },
     sliding: (world) => drains(world).sliding(),
@@ -33,8 +31,8 @@ function parts(): Readonly<Record<string, Part>> {
     'disk-fits': (world) => drains(world).diskFits(),
     rss: (world) => drains(world).rss(),
     async accumulate(world): Promise<readonly BenchResult[]> {
-      alone ??= await drains(world).ceiling();
-      return new Latencies(world).accumulate(alone);
+      ceiling ??= await drains(world).ceiling();
+      return new Latencies(world).accumulate(ceiling);
     },
     firing: (world) => new Latencies(world).firing(),
     'session-firing': (world) => new Latencies(world).sessionFiring(),

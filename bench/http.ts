@@ -281,7 +281,7 @@ function latency(report: LoadReport, p50: number[]): number {
 export const bench: Bench = {
   name: 'http',
   summary:
-    'An empty handler on node:http and uWebSockets.js against the bare backends, and the own parser against both.',
+    'Empty handler behind our drivers of node:http and uWebSockets.js, beside the bare servers and our own parser.',
   async run(context) {
     const results: BenchResult[] = [];
     if (uwsLoads(context)) {

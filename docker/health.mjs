@@ -1,8 +1,8 @@
 // Health check of the image: requests /health from the command that the container runs.
 //
-// The address is that of -metrics-listen, else of -listen, from the command line of process 1 or the
-// environment (MILLRACE_METRICS_LISTEN, MILLRACE_LISTEN). Exit code 0: healthy, or no fixed port.
-// Exit code 1: not healthy.
+// The address is that of -metrics-listen, else of -listen, from the command line of process 1 or
+// the environment (MILLRACE_METRICS_LISTEN, MILLRACE_LISTEN). Exit code 0: healthy, or no fixed
+// port. Exit code 1: not healthy.
 import { readFileSync } from 'node:fs';
 import { request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';

@@ -37,6 +37,7 @@ const CHECKS = [
     name: 'C++ format (clang-format)',
     run: () => [tool('clang-format'), ['--dry-run', '--Werror', ...nativeSources()]],
   },
+  { name: 'plain words (words)', run: () => [process.execPath, ['tools/lint/words.mjs']] },
   { name: 'names and public comments (exports)', run: () => [process.execPath, ['tools/lint/exports.mjs']] },
   {
     name: 'layouts are regenerated (layout-gen)',

@@ -44,7 +44,7 @@ const drained =
     for (let turn = 1; !saved; turn++) {
       await runs.drain(topic, {
         flags,
-        beside: (pid) => {
+        concurrently: (pid) => {
           const recording = recorder.record(world, pid);
           return async () => {
             saved = await save(recorder, recording, name, title, turn < TURNS ? SAMPLES_MIN : 0);

@@ -1,5 +1,5 @@
-/** The engine's parts that drain a filled topic: beside a bare loop, sliding beside tumbling
- *  windows, state on disk beside state in memory, and memory with many open keys. */
+/** Parts that drain a filled topic: the engine compared with a bare loop, sliding with tumbling
+ *  windows, state on disk with state in memory, and memory with many open keys. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { command as engine } from '../../src/bin/engine.ts';
@@ -8,36 +8,39 @@ import { consumerProperties } from '../../src/io/kafka/properties.ts';
 import { compilePeer } from '../compile.ts';
 import type { World } from '../effects/world.ts';
 import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';
-import { type Answer, type Drained, EngineRuns, metricIn } from './engine-run.ts';
+import { type Drained, EngineRuns, metricIn, type ResultsDigest } from './engine-run.ts';
 import { type EventsSpec, EventsTopics, PARTITIONS, SIZE_MS } from './events-topic.ts';
 
-/** Repeats of the parts whose sides take a while. */
+/** Most repeats of the parts with long runs. */
 const LONG_REPEATS_MAX = 3;
-/** So late that no window of a topic fires while it is read. */
+/** So large a lateness that no window fires while the topic is read. */
 const UNFIRED = '-allowed-lateness=1h';
 const TUMBLING = ['-window=tumbling', '-size=1m'] as const;
 const SLIDING = ['-window=sliding', '-size=5m', '-slide=1m'] as const;
 const WINDOWS_A_SLICE = 5;
-/** What fires while it is read: behind the first 45 s of WIDE about as much ends as begins. */
+/** Windows that fire while the topic is read: after the first 45 s of WIDE, windows end about as
+ *  fast as they begin. */
 const FIRED = {
   sessions: { flags: ['-window=session', '-gap=30s'], title: 'sessions with a gap of 30s, fired' },
   sliding: { flags: ['-window=sliding', '-size=30s', '-slide=15s'], title: 'sliding 30s by 15s, fired' },
 } as const;
-/** 1.2 times the CPU. */
+/** Allows 1.2 times the CPU time. */
 const SLIDING_RATIO = 0.8333;
 const BUDGET_OF_STATE = 0.25;
-/** What a small run gets, for most of a budget is not the state's. */
+/** Budget of a small run, in which most of a budget is not used by the state. */
 const BUDGET_BYTES_SMOKE = 160 * 1024 ** 2;
 const RSS_BUDGET_BYTES = 1024 ** 3;
 const RSS_MAX_BYTES = 4 * 1024 ** 3;
 const RESTORE_GOAL_S = 5;
-/** The default is disk as long as it costs less than 1.1 times the CPU where memory would do. */
+/** Disk is the default as long as it needs less than 1.1 times the CPU time when memory would
+ *  suffice. */
 const DISK_FITS_RATIO = 0.909;
 const DISK_FITS_REPEATS_MIN = 5;
 
-/** Two minutes of event time each. */
+/** Two minutes of event time. */
 const ZIPF: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
-/** Half of the accounts are met, so that more of them are held than OPEN_KEYS. */
+/** Two minutes of event time. Half of the accounts occur, so the engine holds more than OPEN_KEYS.
+ */
 const WIDE: EventsSpec = { events: 14_000_000, accounts: 20_000_000, zipf: 0, perMs: 117 };
 const OPEN_KEYS = 10_000_000;
 const SMOKE_PART = 50;
@@ -49,7 +52,7 @@ const small = (spec: EventsSpec): EventsSpec => ({
   perMs: spec.perMs / SMOKE_PART,
 });
 
-/** Whether the engine can hold its state on disk. */
+/** True if the engine can hold its state on disk. */
 export function hasDiskState(): boolean {
   const choices: readonly string[] = engine.settings.state?.choices ?? [];
   return choices.includes('disk') && Object.hasOwn(engine.settings, 'mem-budget');
@@ -59,10 +62,10 @@ const onDisk = (bytes: number): readonly string[] => ['-state=disk', `-mem-budge
 
 const mebibytes = (bytes: number): string => `${Math.round(bytes / 1024 ** 2)} MiB`;
 
-const sameAnswer = (ours: Answer | undefined, theirs: Answer | undefined): void =>
+const demandSameDigest = (ours: ResultsDigest | undefined, theirs: ResultsDigest | undefined): void =>
   invariant(
     ours === undefined || theirs === undefined || JSON.stringify(ours) === JSON.stringify(theirs),
-    `both sides answer the same: ${JSON.stringify(ours)}, not ${JSON.stringify(theirs)}`,
+    `both sides must have the same results: ${JSON.stringify(ours)}, not ${JSON.stringify(theirs)}`,
   );
 
 const of = (runs: readonly Drained[], pick: (one: Drained) => number): Series => seriesOf(runs.map(pick));
@@ -72,7 +75,7 @@ const cpuUs = (one: Drained): number => one.cpuUs;
 const RATE = { unit: 'events/s', better: 'more', list: true } as const;
 const CPU = { unit: 'us CPU/event', better: 'less', list: true } as const;
 
-interface BareRun extends Answer {
+interface BareRun extends ResultsDigest {
   readonly events: number;
   readonly seconds: number;
   readonly cpu_seconds: number;
@@ -96,7 +99,7 @@ export class Drains {
     return Math.min(this.world.context.repeats, LONG_REPEATS_MAX);
   }
 
-  /** Highest rate of the engine alone, events a second: one drain. */
+  /** Maximum rate of the engine without a source, in events per second: one drain. */
   async ceiling(): Promise<number> {
     return (await this.runs.drain(await this.topics.of(this.spec(ZIPF)), { flags: TUMBLING })).perSecond;
   }
@@ -111,27 +114,27 @@ export class Drains {
     const pairs = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
     const bare: BareRun[] = [];
     const ours: Drained[] = [];
-    let expected: Answer | undefined;
-    world.context.say('draining beside a bare loop');
+    let expected: ResultsDigest | undefined;
+    world.context.say('draining with the engine and with a bare loop');
     await takeTurns(
       {
         bare: async () => {
           const { stdout } = await promisify(execFile)(binary, [topic.name, ...numbers, ...pairs]);
           const one = JSON.parse(stdout) as BareRun;
           const { rows, count, sum } = one;
-          sameAnswer(expected, { rows, count, sum });
+          demandSameDigest(expected, { rows, count, sum });
           expected = { rows, count, sum };
           return bare.push(one);
         },
         ours: async () => {
-          const one = await runs.drain(topic, { flags: TUMBLING, answer: ours.length === 0 });
-          sameAnswer(one.answer, expected);
+          const one = await runs.drain(topic, { flags: TUMBLING, digest: ours.length === 0 });
+          demandSameDigest(one.digest, expected);
           return ours.push(one);
         },
       },
       world.context.repeats,
     );
-    world.context.say(`every side answers ${JSON.stringify(expected)}`);
+    world.context.say(`results of every side: ${JSON.stringify(expected)}`);
     const name = 'bare C++ loop, librdkafka to tables';
     const events = `${topic.events} events of 256 B, lz4, from Kafka`;
     return [
@@ -160,17 +163,17 @@ export class Drains {
     const drain = (kind: keyof typeof sides, more: readonly string[]) => async (): Promise<number> => {
       const name = [kind, ...more].join(' ');
       const before = found.get(name) ?? [];
-      const answer = before.length === 0 && more.length === 0;
-      const one = await runs.drain(topic, { flags: [...sides[kind], ...more], answer });
+      const digest = before.length === 0 && more.length === 0;
+      const one = await runs.drain(topic, { flags: [...sides[kind], ...more], digest });
       found.set(name, [...before, one]);
       const times = kind === 'sliding' ? WINDOWS_A_SLICE : 1;
       invariant(
-        one.answer === undefined || one.answer.count === `${topic.events * times}`,
-        `every event is in ${times} windows`,
+        one.digest === undefined || one.digest.count === `${topic.events * times}`,
+        `every event must be in ${times} windows`,
       );
       return one.cpuUs;
     };
-    world.context.say('draining into sliding windows and into tumbling ones');
+    world.context.say('draining into sliding and into tumbling windows');
     await takeTurns(
       {
         tumbling: drain('tumbling', [UNFIRED]),
@@ -203,13 +206,13 @@ export class Drains {
     ];
   }
 
-  /** Nothing where the engine keeps its state in memory alone. */
+  /** No results if the engine supports only state in memory. */
   disk(): Promise<readonly BenchResult[]> {
-    return this.diskBesideMemory([...TUMBLING, UNFIRED], undefined);
+    return this.diskAgainstMemory([...TUMBLING, UNFIRED], undefined);
   }
 
-  /** A state on disk whose budget holds all of it beside one in memory, with results leaving: what
-   *  the choice of disk costs where it is not needed. */
+  /** Compares state on disk, with a budget that holds all of it, with state in memory, while
+   *  results fire: the cost of disk state where it is not needed. */
   async diskFits(): Promise<readonly BenchResult[]> {
     const { world, runs } = this;
     const topic = await this.topics.of(this.spec(ZIPF));
@@ -227,19 +230,19 @@ export class Drains {
         world.context.smoke ? 1 : Math.max(DISK_FITS_REPEATS_MIN, world.context.repeats),
       );
       const what = `${title}, disk state within its budget, ${topic.events} events`;
-      results.push(...besideMemory(what, found));
+      results.push(...againstMemory(what, found));
     }
     return results;
   }
 
-  /** The same where results leave meanwhile: up to the last of them, or a state that lets them wait
-   *  would be the faster one. */
+  /** The same while results fire. Measured until the last result is durable; otherwise a state that
+   *  delays results would win. */
   diskFired(kind: keyof typeof FIRED): Promise<readonly BenchResult[]> {
     const { flags, title } = FIRED[kind];
-    return this.diskBesideMemory(flags, title);
+    return this.diskAgainstMemory(flags, title);
   }
 
-  private async diskBesideMemory(
+  private async diskAgainstMemory(
     flags: readonly string[],
     fired: string | undefined,
   ): Promise<readonly BenchResult[]> {
@@ -252,28 +255,28 @@ export class Drains {
     let bytes = 0;
     let left = 0;
     const budgetFor = (state: number): number => (smoke ? BUDGET_BYTES_SMOKE : state * BUDGET_OF_STATE);
-    let expected: Answer | undefined;
+    let expected: ResultsDigest | undefined;
     world.context.say(`draining into memory and onto disk${fired === undefined ? '' : `: ${fired}`}`);
     await takeTurns(
       {
         memory: async () => {
           const results = fired === undefined ? {} : ({ results: 'all' } as const);
-          const answer = memory.length === 0;
+          const digest = memory.length === 0;
           const inMemory = [...flags, IN_MEMORY];
-          const one = await runs.drain(topic, { flags: inMemory, answer, gauges: answer, ...results });
-          if (answer) {
+          const one = await runs.drain(topic, { flags: inMemory, digest, gauges: digest, ...results });
+          if (digest) {
             bytes = metricIn(one.end, 'engine_state_bytes');
             left = metricIn(one.end, 'engine_sink_rows_total');
           }
-          expected ??= one.answer;
+          expected ??= one.digest;
           return memory.push(one);
         },
         disk: async () => {
           const results = fired === undefined ? {} : { results: left };
-          const answer = disk.length === 0;
+          const digest = disk.length === 0;
           const more = onDisk(budgetFor(bytes));
-          const one = await runs.drain(topic, { flags: [...flags, ...more], answer, ...results });
-          sameAnswer(one.answer, expected);
+          const one = await runs.drain(topic, { flags: [...flags, ...more], digest, ...results });
+          demandSameDigest(one.digest, expected);
           return disk.push(one);
         },
       },
@@ -281,13 +284,13 @@ export class Drains {
     );
     const budget = `disk state, a budget of ${mebibytes(budgetFor(bytes))} for ${mebibytes(bytes)}`;
     const what = fired === undefined ? budget : `${fired}, ${budget}`;
-    const beside = (pick: (one: Drained) => number) => ({
+    const compared = (pick: (one: Drained) => number) => ({
       ours: of(disk, pick),
       against: { name: 'memory state', series: of(memory, pick) },
     });
     return [
-      result({ ...RATE, metric: `${what}: rate`, ...beside(perSecond), goal: { ratioAtLeast: 0.5 } }),
-      result({ ...CPU, metric: `${what}: CPU`, ...beside(cpuUs) }),
+      result({ ...RATE, metric: `${what}: rate`, ...compared(perSecond), goal: { ratioAtLeast: 0.5 } }),
+      result({ ...CPU, metric: `${what}: CPU`, ...compared(cpuUs) }),
       result({
         metric: `${what}: spilled`,
         unit: 'bytes',
@@ -297,9 +300,8 @@ export class Drains {
     ];
   }
 
-  /** Sliding windows over as many accounts as are said to be held; on disk where the engine can, in
-   *  memory beside it. How large the process was, and how long the next one takes to hold them
-   *  again once it was killed. */
+  /** Sliding windows over at least `OPEN_KEYS` accounts, in memory and, if supported, on disk: the
+   *  peak size of the process, and the restore time after a kill. */
   async rss(): Promise<readonly BenchResult[]> {
     const { world, runs } = this;
     const topic = await this.topics.of(this.spec(WIDE));
@@ -311,7 +313,7 @@ export class Drains {
       const one = await runs.drain(topic, { flags, gauges: true, restart: keys });
       const held = metricIn(one.end, 'engine_open_keys');
       world.context.say(`${held} accumulators of at least ${keys} accounts`);
-      invariant(held >= keys, `${keys} keys are open, not ${held}`);
+      invariant(held >= keys, `at least ${keys} keys must be open, not ${held}`);
       return { peak: seriesOf([one.peakBytes]), restore: seriesOf([one.restoreSeconds as number]) };
     };
     world.context.say(`holding ${keys} keys`);
@@ -348,17 +350,17 @@ export class Drains {
   }
 }
 
-/** Disk state that fits beside memory state. */
-function besideMemory(
+/** Disk state within its budget, compared with memory state. */
+function againstMemory(
   what: string,
   { memory, disk }: { readonly memory: readonly Drained[]; readonly disk: readonly Drained[] },
 ): readonly BenchResult[] {
-  const beside = (pick: (one: Drained) => number) => ({
+  const compared = (pick: (one: Drained) => number) => ({
     ours: of(disk, pick),
     against: { name: 'memory state', series: of(memory, pick) },
   });
   return [
-    result({ ...CPU, metric: `${what}: CPU`, ...beside(cpuUs), goal: { ratioAtLeast: DISK_FITS_RATIO } }),
-    result({ ...RATE, metric: `${what}: rate`, ...beside(perSecond) }),
+    result({ ...CPU, metric: `${what}: CPU`, ...compared(cpuUs), goal: { ratioAtLeast: DISK_FITS_RATIO } }),
+    result({ ...RATE, metric: `${what}: rate`, ...compared(perSecond) }),
   ];
 }

@@ -1,5 +1,5 @@
-/** Runs of the real engine over a topic, watched from outside: its metrics, and its time and memory
- *  out of /proc. */
+/** Runs the real engine over a topic and observes it from outside: its metrics, and its CPU time
+ *  and memory from /proc. */
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,17 +10,17 @@ import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
 import type { EventsTopic } from './events-topic.ts';
 
-/** A look costs the engine about 3 ms of CPU. */
+/** Sampling interval; a scrape costs the engine about 3 ms of CPU. */
 const SAMPLE_MS = 500;
 const SAMPLE_MS_SMOKE = 10;
 const LEFT_SAMPLE_MS = 100;
 const DRAIN_MS_MAX = 600_000;
 const RESTART_MS_MAX = 120_000;
-/** Gauges of the state are renewed once a second. */
+/** Wait until the gauges of the state, which refresh once a second, are current. */
 const GAUGES_MS = 1500;
 const STORE_BUDGET_BYTES = 64 * 1024 * 1024;
 
-/** Values of /metrics by their whole line but the value. */
+/** Values of /metrics by the text of their line without the value. */
 export type Scrape = ReadonlyMap<string, number>;
 
 export async function scrape(child: Child): Promise<Scrape> {
@@ -33,30 +33,30 @@ export async function scrape(child: Child): Promise<Scrape> {
   return values;
 }
 
-/** @throws bad_file where the process has no such metric */
+/** @throws bad_file if the process does not export the metric */
 export function metricIn(from: Scrape, name: string): number {
   const value = from.get(name);
-  if (value === undefined) throw coreError('bad_file', `there is no metric ${name}`);
+  if (value === undefined) throw coreError('bad_file', `the process has no metric ${name}`);
   return value;
 }
 
-/** What a run holds, the same for all sides that fold the same events into the same windows. */
-export interface Answer {
+/** Digest of the results; equal for all sides that fold the same events into the same windows. */
+export interface ResultsDigest {
   readonly rows: string;
   readonly count: string;
-  /** Sum over all rows of sum * (account_id + window_start), modulo 2^64. */
+  /** Sum finish all rows of sum * (account_id + window_start), modulo 2^64. */
   readonly sum: string;
 }
 
 export interface Drained {
   readonly perSecond: number;
-  /** CPU of all threads an event, µs. */
+  /** CPU time of all threads per event, in µs. */
   readonly cpuUs: number;
-  /** Metrics behind the last event, where they were asked for. */
+  /** Metrics after the last event. */
   readonly end: Scrape;
   readonly peakBytes: number;
-  readonly answer: Answer | undefined;
-  /** Of the restart, where one was asked for. */
+  readonly digest: ResultsDigest | undefined;
+  /** Time of the restore after the restart, if one was requested. */
   readonly restoreSeconds: number | undefined;
 }
 
@@ -67,29 +67,30 @@ interface Sample {
 }
 
 interface DrainOptions {
-  /** Flags beside topic and places. */
+  /** Flags besides topic and folder. */
   readonly flags: readonly string[];
-  /** Fires what is open, and reads every result. */
-  readonly answer?: boolean;
-  /** Waits for the gauges of the state. */
+  /** Fires open windows at the end and reads every result. */
+  readonly digest?: boolean;
+  /** Waits until the gauges of the state are current. */
   readonly gauges?: boolean;
-  /** Kills the engine behind the last event and starts it again, which has to hold so many keys;
-   *  without an answer. */
+  /** Kills the engine after the last event and restarts it; the restarted engine must restore this
+   *  number of keys. Excludes `answer`. */
   readonly restart?: number;
-  /** Goes on behind the last event until so many results have left, or all that leave; so far the
-   *  rate is measured. */
+  /** Waits after the last event until this number of results is durable, or all; the rate is
+   *  measured up to that point. */
   readonly results?: number | 'all';
-  /** Called when the engine begins to read; what it gives, when all is read. */
-  readonly beside?: (pid: number) => () => Promise<void>;
+  /** Called when the engine begins to read; the returned function is called when everything is
+   *  read. */
+  readonly concurrently?: (pid: number) => () => Promise<void>;
 }
 
-/** Largest resident size that a process has had. */
+/** Peak resident set size of a process. */
 function peakBytesOf(pid: number): number {
   const kilobytes = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
   return Number(kilobytes ?? Number.NaN) * 1024;
 }
 
-async function answerIn(folder: string): Promise<Answer> {
+async function digestIn(folder: string): Promise<ResultsDigest> {
   const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
   const store = await rocksdbDriver.open(folder, options);
   let rows = 0;
@@ -117,7 +118,7 @@ export class EngineRuns {
     this.world = world;
   }
 
-  /** A folder nobody has. */
+  /** A new folder. */
   folder(): string {
     return join(this.world.dir, `engine-${this.count++}`);
   }
@@ -135,35 +136,36 @@ export class EngineRuns {
   async drain(topic: EventsTopic, options: DrainOptions): Promise<Drained> {
     const { context } = this.world;
     const folder = this.folder();
-    const began = { at: performance.now(), events: 0, cpu: 0 };
+    const start = { at: performance.now(), events: 0, cpu: 0 };
     const child = await this.start(topic.name, folder, options.flags);
     try {
-      const over = options.beside?.(child.process.pid);
-      const samples = [began, ...(await this.samples(child, topic.events))];
-      const left = options.results === undefined ? undefined : await this.left(child, options.results);
-      await over?.();
+      const finish = options.concurrently?.(child.process.pid);
+      const samples = [start, ...(await this.samples(child, topic.events))];
+      const last =
+        options.results === undefined ? undefined : await this.untilWritten(child, options.results);
+      await finish?.();
       if (options.gauges === true) await sleep(GAUGES_MS);
       const end = await scrape(child);
       const peakBytes = peakBytesOf(child.process.pid);
-      invariant(metricIn(end, 'dropped_late') === 0, 'nothing is late in the true order');
-      invariant(metricIn(end, 'engine_invalid_events_total') === 0, 'every event is read');
+      invariant(metricIn(end, 'dropped_late') === 0, 'no event may be late in the true order');
+      invariant(metricIn(end, 'engine_invalid_events_total') === 0, 'every event must be read');
       const restoreSeconds =
         options.restart === undefined
           ? undefined
           : await this.restart(child, topic.name, folder, options.flags, options.restart);
       if (options.restart === undefined) await child.stop();
       context.drain.throwIfAborted();
-      const answer =
-        options.answer === true ? await this.answer(topic.name, folder, options.flags) : undefined;
-      const speed = left === undefined ? speedOf(samples, topic.events) : speedBetween(began, left);
-      return { ...speed, end, peakBytes, answer, restoreSeconds };
+      const digest =
+        options.digest === true ? await this.digest(topic.name, folder, options.flags) : undefined;
+      const speed = last === undefined ? speedOf(samples, topic.events) : speedBetween(start, last);
+      return { ...speed, end, peakBytes, digest, restoreSeconds };
     } finally {
       child.process.kill('SIGKILL');
       rmSync(folder, { recursive: true, force: true });
     }
   }
 
-  /** @returns how long the next run took to restore what this one held, seconds */
+  /** @returns the seconds that the next run took to restore the state of this run */
   private async restart(
     child: Child,
     topic: string,
@@ -173,17 +175,17 @@ export class EngineRuns {
   ): Promise<number> {
     child.process.kill('SIGKILL');
     await child.process.ended;
-    const again = await this.start(topic, folder, flags);
+    const restarted = await this.start(topic, folder, flags);
     try {
       await until(
         `${keys} keys`,
         RESTART_MS_MAX,
-        async () => metricIn(await scrape(again), 'engine_open_keys') >= keys,
+        async () => metricIn(await scrape(restarted), 'engine_open_keys') >= keys,
       );
-      return metricIn(await scrape(again), 'engine_recovery_seconds');
+      return metricIn(await scrape(restarted), 'engine_recovery_seconds');
     } finally {
-      again.process.kill('SIGKILL');
-      await again.process.ended;
+      restarted.process.kill('SIGKILL');
+      await restarted.process.ended;
     }
   }
 
@@ -191,12 +193,12 @@ export class EngineRuns {
     const { context } = this.world;
     const samples: Sample[] = [];
     const deadline = performance.now() + DRAIN_MS_MAX;
-    let over = false;
+    let hasExited = false;
     void child.process.ended.then(() => {
-      over = true;
+      hasExited = true;
     });
     for (;;) {
-      if (over) throw coreError('unreachable', `the engine ended; see ${child.process.logPath}`);
+      if (hasExited) throw coreError('unreachable', `the engine exited; see ${child.process.logPath}`);
       const read = await scrape(child);
       const seen = metricIn(read, 'engine_events_total');
       samples.push({ at: performance.now(), events: seen, cpu: cpuSeconds(child.process.pid) });
@@ -208,8 +210,8 @@ export class EngineRuns {
     }
   }
 
-  /** As it stood when the last result had left, behind the last event. */
-  private async left(child: Child, results: number | 'all'): Promise<Sample> {
+  /** The sample at which the last result became durable, after the last event. */
+  private async untilWritten(child: Child, results: number | 'all'): Promise<Sample> {
     const deadline = performance.now() + DRAIN_MS_MAX;
     let rows = -1;
     for (let last: Sample | undefined; ; await sleep(LEFT_SAMPLE_MS)) {
@@ -229,18 +231,18 @@ export class EngineRuns {
     }
   }
 
-  /** A second run goes on at the end of the topic and fires what is open. */
-  private async answer(topic: string, folder: string, flags: readonly string[]): Promise<Answer> {
+  /** A second run resumes at the end of the topic and fires open windows. */
+  private async digest(topic: string, folder: string, flags: readonly string[]): Promise<ResultsDigest> {
     await this.world.run('engine', this.flags(topic, folder, [...flags, '-bounded']));
-    return answerIn(join(folder, 'fired'));
+    return digestIn(join(folder, 'fired'));
   }
 }
 
-/** From a third of the events, when the code is compiled, to the last sample before their end; the
- *  whole process where a run is too short for that. */
+/** Speed from a third of the events, when the code is compiled, to the last sample before the end;
+ *  of the whole process if the run is too short. */
 function speedOf(samples: readonly Sample[], events: number): Pick<Drained, 'perSecond' | 'cpuUs'> {
-  let from = samples.find((one) => one.events >= events / 3);
-  let to = samples.findLast((one) => one.events < events);
+  let from = samples.find((sample) => sample.events >= events / 3);
+  let to = samples.findLast((sample) => sample.events < events);
   if (from === undefined || to === undefined || to.events - from.events < events / 4) {
     from = samples[0] as Sample;
     to = samples.at(-1) as Sample;
@@ -249,6 +251,6 @@ function speedOf(samples: readonly Sample[], events: number): Pick<Drained, 'per
 }
 
 function speedBetween(from: Sample, to: Sample): Pick<Drained, 'perSecond' | 'cpuUs'> {
-  const taken = to.events - from.events;
-  return { perSecond: (taken / (to.at - from.at)) * 1000, cpuUs: ((to.cpu - from.cpu) / taken) * 1e6 };
+  const events = to.events - from.events;
+  return { perSecond: (events / (to.at - from.at)) * 1000, cpuUs: ((to.cpu - from.cpu) / events) * 1e6 };
 }

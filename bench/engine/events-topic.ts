@@ -1,15 +1,15 @@
-/** Topics of generated events, each filled once a run and read by every side. */
+/** Topics of generated events; each is filled once per run and read by all sides. */
 import type { World } from '../effects/world.ts';
 
 export const PARTITIONS = 8;
-/** Of every window that is tumbling, and the width of every slice. */
+/** Size of every tumbling window, and width of every slice. */
 export const SIZE_MS = 60_000;
 
 export interface EventsSpec {
   readonly events: number;
   readonly accounts: number;
   readonly zipf: number;
-  /** Events in a millisecond of event time. */
+  /** Events per millisecond of event time. */
   readonly perMs: number;
 }
 
@@ -17,7 +17,7 @@ export interface EventsTopic extends EventsSpec {
   readonly name: string;
 }
 
-/** The true order: nothing is late, so every side folds every event. */
+/** Events are in true order: none is late, so every side folds every event. */
 const flagsOf = (world: World, topic: string): readonly string[] => [
   'gen',
   `-brokers=${world.brokers}`,
@@ -40,14 +40,14 @@ export class EventsTopics {
     this.world = world;
   }
 
-  /** A topic with these events; filled where nobody asked for it before. */
+  /** Returns the topic with these events; fills it on the first request. */
   of(spec: EventsSpec): Promise<EventsTopic> {
     const key = JSON.stringify(spec);
     const known = this.filled.get(key);
     if (known !== undefined) return known;
-    const made = this.fill(spec);
-    this.filled.set(key, made);
-    return made;
+    const filling = this.fill(spec);
+    this.filled.set(key, filling);
+    return filling;
   }
 
   private async fill(spec: EventsSpec): Promise<EventsTopic> {
@@ -59,8 +59,7 @@ export class EventsTopics {
   }
 }
 
-/** A source that goes on until it is stopped; as fast as the broker takes its events for a rate of
- *  0. */
+/** Starts a source that sends until it is stopped; rate 0: as fast as the broker accepts events. */
 export const startSource = (
   world: World,
   topic: string,

@@ -1,4 +1,4 @@
-/** Firings as a minute of events leaves them, from memory. */
+/** Synthetic firings in memory, with rows like those of a minute of events. */
 import type { FiredBounds, Firing } from '../../src/engine/window/firing.ts';
 
 export const ROW_BYTES = 64;
@@ -7,7 +7,7 @@ export const MINUTE_MS = 60_000;
 const FIRST_MS = 1_750_000_000_000 - (1_750_000_000_000 % MINUTE_MS);
 const HIGH = Math.floor(FIRST_MS / 2 ** 32);
 
-/** Rows with keys 8 apart, so that one may be asked for that is not there. */
+/** Creates rows with keys 8 apart, so that lookups of absent keys are possible. */
 export function makeRows(count: number, offset: number): Uint8Array {
   const words = new Uint32Array(count * ROW_WORDS);
   let noise = 0x9e37_79b9;

@@ -1,6 +1,6 @@
-/** The engine's latencies beside a source that keeps to its own schedule: of an event to its
- *  accumulator, of a firing to the sink. Both from the engine's own histograms, over the measured
- *  part alone. */
+/** Latencies of the engine with a source that sends on its own schedule: from the receipt of an
+ *  event to its accumulator, and from a firing to the sink. Both come from the engine's own
+ *  histograms, over the measured interval only. */
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../../src/core/errors.ts';
@@ -15,20 +15,20 @@ const SECONDS_SMOKE = 2;
 const WARMUP_SECONDS = 5;
 const SMOKE_WARMUP_MS_MAX = 500;
 const REPEATS_MAX = 3;
-/** Of the ceiling. */
+/** Fraction of the ceiling. */
 const SHARE = 0.8;
-/** A source that falls behind by more is no source of that rate. */
+/** Least share of the requested rate at which a source counts as keeping it. */
 const RATE_HELD = 0.98;
 export const FIRST_EVENT_MS_MAX = 60_000;
 const ACCUMULATE_GOAL_MS = 5;
 const SINK_GOAL_MS = 1000;
-/** Event time passes at about the time of the clock. */
+/** Event time advances about as fast as the clock. */
 const RUNNING: Omit<EventsSpec, 'events'> = { accounts: 1_000_000, zipf: 1.1, perMs: 1000 };
-/** A firing of so many windows every few seconds: five seconds of event time hold five events an
- *  account. */
+/** Fires this number of windows every few seconds: five seconds of event time hold five events for
+ *  each account. */
 const FIRING = { rows: 100_000, accounts: 101_000, perMs: 100, rate: 200_000, sizeMs: 5000 } as const;
-/** Sessions of which some thousand end a second. The smallest budget sends them to disk, and in a
- *  small run the changelog. */
+/** Sessions of which some thousand end each second. The minimum budget forces them to disk; in a
+ *  small run the size of the changelog does. */
 const SESSIONS = {
   ...{ rate: 20_000, accounts: 400_000, zipf: 1.1, gapMs: 30_000, gapMsSmoke: 2000 },
   flags: [
@@ -41,8 +41,8 @@ const FIRINGS_MIN = 3;
 
 export const SOURCE_ROWS = 'gen_rows_total{kind="events"}';
 
-/** Upper bounds of quantiles of one stage between two looks, ms, as the engine itself tells them
- *  since its start. */
+/** Upper bounds of the quantiles of one stage between two scrapes, in ms, from the engine's
+ *  histogram. */
 export function quantilesMs(
   before: Scrape,
   after: Scrape,
@@ -58,23 +58,23 @@ export function quantilesMs(
   }
   buckets.sort(([a], [b]) => a - b);
   const total = buckets.at(-1)?.[1] ?? 0;
-  invariant(total > 0, `the stage ${stage} was measured`);
+  invariant(total > 0, `the stage ${stage} must have observations`);
   return quantiles.map(
     (q) => (buckets.find(([, count]) => count >= q * total)?.[0] ?? Number.POSITIVE_INFINITY) * 1000,
   );
 }
 
-/** Whether the engine has read anything between two looks. */
+/** True if the engine has read events between two scrapes. */
 export const hasRead = (before: Scrape, now: Scrape): boolean =>
   metricIn(now, 'engine_events_total') > metricIn(before, 'engine_events_total');
 
-interface Steady {
-  /** Events a second that the engine took, and that the source sent. */
-  readonly taken: number;
+interface LoadRun {
+  /** Events per second that the engine consumed, and that the source sent. */
+  readonly consumed: number;
   readonly sent: number;
   readonly before: Scrape;
   readonly after: Scrape;
-  /** CPU of all threads of the engine between the two. */
+  /** CPU time of all threads of the engine between the two scrapes. */
   readonly cpuSeconds: number;
 }
 
@@ -92,15 +92,15 @@ export class Latencies {
     return durationMs === undefined ? (smoke ? SECONDS_SMOKE : SECONDS) : durationMs / 1000;
   }
 
-  /** An engine on a topic that a source of this rate writes to. @param isOver whether a look,
-   *  beside that at the begin of what is measured, shows enough of it */
-  private async steady(
+  /** Measures an engine on a topic to which a source writes at this rate. @param isOver true if the
+   *  measured interval has enough observations */
+  private async measureLoad(
     shape: Omit<EventsSpec, 'events'>,
     rate: number,
     flags: readonly string[],
     isOver: (before: Scrape, now: Scrape) => boolean = hasRead,
     warmUpMs = WARMUP_SECONDS * 1000,
-  ): Promise<Steady> {
+  ): Promise<LoadRun> {
     const { world, runs } = this;
     const { smoke, drain } = world.context;
     const topic = world.topic();
@@ -112,27 +112,27 @@ export class Latencies {
       await until('the first event', FIRST_EVENT_MS_MAX, async () => (await events()) > 0);
       await sleep(smoke ? Math.min(warmUpMs, SMOKE_WARMUP_MS_MAX) : warmUpMs);
       drain.throwIfAborted();
-      const looked = async () => ({
+      const sample = async () => ({
         at: performance.now(),
         cpu: cpuSeconds(engine.process.pid),
         engine: await scrape(engine),
         source: await scrape(source),
       });
-      const before = await looked();
+      const before = await sample();
       await sleep(this.seconds * 1000);
-      await until('what is measured', FIRINGS_MS_MAX, async () =>
+      await until('the observations', FIRINGS_MS_MAX, async () =>
         isOver(before.engine, await scrape(engine)),
       );
-      const after = await looked();
+      const after = await sample();
       await source.stop();
       await engine.stop();
       drain.throwIfAborted();
       const seconds = (after.at - before.at) / 1000;
-      const grown = (of: 'engine' | 'source', name: string): number =>
+      const increase = (of: 'engine' | 'source', name: string): number =>
         (metricIn(after[of], name) - metricIn(before[of], name)) / seconds;
       return {
-        taken: grown('engine', 'engine_events_total'),
-        sent: grown('source', SOURCE_ROWS),
+        consumed: increase('engine', 'engine_events_total'),
+        sent: increase('source', SOURCE_ROWS),
         before: before.engine,
         after: after.engine,
         cpuSeconds: after.cpu - before.cpu,
@@ -143,27 +143,27 @@ export class Latencies {
     }
   }
 
-  /** @param alone the engine's ceiling on a filled topic, events a second */
+  /** @param alone maximum rate of the engine on a filled topic, in events per second */
   async accumulate(alone: number): Promise<readonly BenchResult[]> {
     const { world } = this;
     const { context } = world;
-    context.say('the ceiling beside a source');
+    context.say('the ceiling with a source');
     const flags = ['-window=tumbling', '-size=1m'];
-    const beside = await this.steady(RUNNING, 0, flags);
-    const rate = context.rate ?? Math.floor(SHARE * Math.min(alone, beside.taken));
-    const found: Steady[] = [];
+    const beside = await this.measureLoad(RUNNING, 0, flags);
+    const rate = context.rate ?? Math.floor(SHARE * Math.min(alone, beside.consumed));
+    const found: LoadRun[] = [];
     for (let turn = 0; turn < Math.min(context.repeats, REPEATS_MAX); turn++) {
       context.say(`${rate} events a second`);
-      found.push(await this.steady(RUNNING, rate, flags));
+      found.push(await this.measureLoad(RUNNING, rate, flags));
     }
     const quantiles = found.map(({ before, after }) =>
       quantilesMs(before, after, 'accumulate', [0.5, 0.99, 0.999]),
     );
-    const what =
+    const load =
       context.rate === undefined ? `at ${Math.round(SHARE * 100)}% of the ceiling` : `at ${rate} events/s`;
     const latency = (name: string, at: number, goal?: number): BenchResult =>
       result({
-        metric: `an event to its accumulator, ${what}, ${name} at most`,
+        metric: `an event to its accumulator, ${load}, ${name} at most`,
         unit: 'ms',
         better: 'less',
         list: true,
@@ -175,13 +175,13 @@ export class Latencies {
       result({
         ...perSecond,
         metric: 'ceiling beside a source on the same machine',
-        ours: seriesOf([beside.taken]),
+        ours: seriesOf([beside.consumed]),
         against: { name: 'filled topic, no source', series: seriesOf([alone]) },
       }),
       result({
         ...perSecond,
-        metric: `rate reached, ${what}`,
-        ours: seriesOf(found.map(({ taken }) => taken)),
+        metric: `rate reached, ${load}`,
+        ours: seriesOf(found.map(({ consumed }) => consumed)),
         against: { name: 'rate asked for', series: seriesOf([rate]) },
         goal: { ratioAtLeast: RATE_HELD },
       }),
@@ -191,7 +191,7 @@ export class Latencies {
     ];
   }
 
-  /** Sessions on disk, from the watermark's crossing to durable. */
+  /** Sessions on disk, from the time at which the watermark reaches their end until durable. */
   async sessionFiring(): Promise<readonly BenchResult[]> {
     const { world } = this;
     const { smoke } = world.context;
@@ -199,16 +199,16 @@ export class Latencies {
     const gapMs = smoke ? SESSIONS.gapMsSmoke : SESSIONS.gapMs;
     world.context.say(`sessions on disk, a gap of ${gapMs} ms`);
     const more = ['-window=session', `-gap=${gapMs}ms`, ...flags];
-    const hasFired = (then: Scrape, now: Scrape): boolean =>
-      metricIn(now, 'engine_sink_rows_total') > metricIn(then, 'engine_sink_rows_total') + rate / 10;
-    // The first sessions end a gap behind the first event.
+    const hasFired = (earlier: Scrape, now: Scrape): boolean =>
+      metricIn(now, 'engine_sink_rows_total') > metricIn(earlier, 'engine_sink_rows_total') + rate / 10;
+    // The first sessions end one gap after the first event.
     const warmUpMs = WARMUP_SECONDS * 1000 + gapMs;
     const shape = { accounts, zipf, perMs: rate / 1000 };
-    const { before, after, cpuSeconds: cpu } = await this.steady(shape, rate, more, hasFired, warmUpMs);
-    const grown = (name: string): number => metricIn(after, name) - metricIn(before, name);
-    // A small run may be over before they are.
-    invariant(smoke || grown('engine_spill_bytes_total') > 0, 'sessions are on disk');
-    const events = grown('engine_events_total');
+    const { before, after, cpuSeconds: cpu } = await this.measureLoad(shape, rate, more, hasFired, warmUpMs);
+    const increase = (name: string): number => metricIn(after, name) - metricIn(before, name);
+    // A small run may end before sessions spill.
+    invariant(smoke || increase('engine_spill_bytes_total') > 0, 'sessions must be on disk');
+    const events = increase('engine_events_total');
     const quantiles = quantilesMs(before, after, 'sink', [0.5, 0.99, 0.999]);
     const load = `${rate} events/s, a gap of ${gapMs} ms`;
     const latency = (name: string, at: number): BenchResult =>
@@ -231,7 +231,7 @@ export class Latencies {
         metric: `sessions on disk, ${load}: spilled`,
         unit: 'bytes/event',
         better: 'less',
-        ours: seriesOf([grown('engine_spill_bytes_total') / events]),
+        ours: seriesOf([increase('engine_spill_bytes_total') / events]),
       }),
     ];
   }
@@ -243,15 +243,15 @@ export class Latencies {
     const shape = { accounts: FIRING.accounts / part, zipf: 0, perMs: FIRING.perMs / part };
     world.context.say(`firings of ${FIRING.rows / part} windows`);
     const flags = ['-window=tumbling', `-size=${FIRING.sizeMs}ms`];
-    const firingsIn = (look: Scrape): number =>
-      metricIn(look, 'engine_sink_rows_total') / (FIRING.rows / part);
-    const hasFired = (then: Scrape, now: Scrape): boolean =>
-      firingsIn(now) >= Math.max(FIRINGS_MIN, firingsIn(then) + 1);
-    const { before, after, taken } = await this.steady(shape, FIRING.rate / part, flags, hasFired);
+    const firingsIn = (values: Scrape): number =>
+      metricIn(values, 'engine_sink_rows_total') / (FIRING.rows / part);
+    const hasFired = (earlier: Scrape, now: Scrape): boolean =>
+      firingsIn(now) >= Math.max(FIRINGS_MIN, firingsIn(earlier) + 1);
+    const { before, after, consumed } = await this.measureLoad(shape, FIRING.rate / part, flags, hasFired);
     const fired =
       metricIn(after, 'engine_fired_windows_total') - metricIn(before, 'engine_fired_windows_total');
     const rows = metricIn(after, 'engine_sink_rows_total') - metricIn(before, 'engine_sink_rows_total');
-    world.context.say(`${rows} results of ${fired} windows at ${Math.round(taken)} events a second`);
+    world.context.say(`${rows} results of ${fired} windows at ${Math.round(consumed)} events a second`);
     const quantiles = quantilesMs(before, after, 'sink', [0.5, 0.99, 0.999]);
     return ['p50', 'p99', 'p999'].map((name, at) =>
       result({

@@ -1,4 +1,5 @@
-/** Results into PostgreSQL: a firing of new rows, and the same rows again, which rewrites none. */
+/** Writes results to PostgreSQL: a firing of new rows, then the same rows again, which updates
+ *  none. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../../src/core/errors.ts';
 import { PostgresSink } from '../../src/engine/output/sink/postgres.ts';
@@ -12,16 +13,16 @@ const ROWS_SMOKE = 5000;
 const REPEATS_MAX = 3;
 const TABLE = 'window_results';
 
-/** Rows a second from the offer to committed. */
-async function written({ context }: World, sink: PostgresSink, rows: Uint8Array): Promise<number> {
+/** Rows per second, from the offer until committed. */
+async function writeRate({ context }: World, sink: PostgresSink, rows: Uint8Array): Promise<number> {
   let count = 0;
   const writer = new SinkWriter({
     sinks: [sink],
     clock: { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() },
     log: context.log,
     sleep: (ms) => sleep(ms),
-    onWritten: (more) => {
-      count += more;
+    onWritten: (batchRows) => {
+      count += batchRows;
     },
   });
   const firing = new BenchFiring(minute(0), rows);
@@ -29,7 +30,7 @@ async function written({ context }: World, sink: PostgresSink, rows: Uint8Array)
   writer.offer([firing]);
   await writer.flushed();
   const seconds = (performance.now() - started) / 1000;
-  invariant(count === firing.rowsMax, 'every row is written');
+  invariant(count === firing.rowsMax, 'every row must be written');
   return count / seconds;
 }
 
@@ -41,25 +42,25 @@ async function rowsIn({ pool }: Database): Promise<number> {
 export async function postgresSink(world: World): Promise<readonly BenchResult[]> {
   const { context } = world;
   const rows = makeRows(context.smoke ? ROWS_SMOKE : ROWS, 0);
-  const fresh: number[] = [];
-  const again: number[] = [];
+  const newRates: number[] = [];
+  const unchangedRates: number[] = [];
   for (let turn = 0; turn < Math.min(context.repeats, REPEATS_MAX); turn++) {
     context.drain.throwIfAborted();
     const database = await world.database();
     const sink = new PostgresSink(database.pool, TABLE);
     await sink.migrate();
-    fresh.push(await written(world, sink, rows));
-    again.push(await written(world, sink, rows));
-    const held = await rowsIn(database);
-    invariant(held === (context.smoke ? ROWS_SMOKE : ROWS), `${held} rows stand in the table`);
+    newRates.push(await writeRate(world, sink, rows));
+    unchangedRates.push(await writeRate(world, sink, rows));
+    const stored = await rowsIn(database);
+    invariant(stored === (context.smoke ? ROWS_SMOKE : ROWS), `the table has ${stored} rows`);
     await database.drop();
   }
-  const rate = (what: string, values: readonly number[]): BenchResult =>
+  const rate = (label: string, values: readonly number[]): BenchResult =>
     result({
-      metric: `results into PostgreSQL, ${what}`,
+      metric: `results into PostgreSQL, ${label}`,
       unit: 'rows/s',
       better: 'more',
       ours: seriesOf(values),
     });
-  return [rate('new rows', fresh), rate('unchanged rows', again)];
+  return [rate('new rows', newRates), rate('unchanged rows', unchangedRates)];
 }

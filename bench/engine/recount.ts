@@ -1,12 +1,9 @@
-/** What an engine must have made of a generated stream, counted a second time from the generator:
- *  which events count, and the totals of every tumbling window. It shares no module with the
- *  engine.
+/** Independent recount of the results of a generated stream: which events count, and the totals of
+ *  every tumbling window. It shares no module with the engine.
  *
- *  The stream is the same for the same options, so nothing has to be kept of it but how many of its
- *  events were sent. A total is enough to tell two windows apart by any row: `weighted` binds each
- *  sum to its account. Memory: a bit an account and window, and everything of the accounts that are
- *  sampled.
- */
+ *  The stream is reproducible from its options, so only the number of sent events must be kept.
+ *  Totals suffice to detect any differing row: `weighted` binds each sum to its account. Memory:
+ *  one bit for each account and window, and all rows of the sampled accounts. */
 
 import type { GenKernels } from '../../src/addon/gen-surface.ts';
 import { invariant } from '../../src/core/errors.ts';
@@ -17,12 +14,12 @@ import { partitionOfKey } from '../../src/sim/murmur2.ts';
 import { FixedWindows } from '../peers/oracle/fixed-windows.ts';
 import type { OracleRow } from '../peers/oracle/rules.ts';
 
-/** So few that sums of value * account_id are exact in a double. */
+/** Rows of a batch; small enough that sums of value * account_id are exact in a double. */
 const ROWS = 512;
 const PRODUCT_MAX = Number.MAX_SAFE_INTEGER / ROWS;
 const TWO_32 = 4_294_967_296;
-/** Batches between two looks at whether to go on. */
-const BATCHES_A_TURN = 2000;
+/** Batches between two yields to the event loop, which check the abort signal. */
+const BATCHES_PER_YIELD = 2000;
 
 export interface RecountRules {
   readonly sizeMs: number;
@@ -30,7 +27,7 @@ export interface RecountRules {
   readonly latenessMs: number;
 }
 
-/** Which accounts are compared row by row. */
+/** Selects the accounts that are compared row by row. */
 export interface Sample {
   readonly every: number;
   readonly offset: number;
@@ -39,10 +36,10 @@ export const isSampled = (sample: Sample, account: bigint): boolean =>
   account % BigInt(sample.every) === BigInt(sample.offset);
 
 export interface RecountOptions {
-  /** A stream without an end; account_base 0 or more, and all of its accounts below 2^32. */
+  /** An infinite stream; account_base must be 0 or more, and all accounts below 2^32. */
   readonly stream: EventOptions;
   readonly kernels: GenKernels;
-  /** Events of the stream that were sent. */
+  /** Number of events of the stream that were sent. */
   readonly events: number;
   readonly partitions: number;
   readonly rules: RecountRules;
@@ -50,7 +47,7 @@ export interface RecountOptions {
   readonly signal: AbortSignal;
 }
 
-/** Of one window over all its accounts. */
+/** Totals of one window over all its accounts. */
 export interface WindowTotals {
   rows: number;
   count: number;
@@ -66,32 +63,32 @@ export const sameTotals = (a: WindowTotals, b: WindowTotals): boolean =>
 export interface Recount {
   readonly accepted: number;
   readonly droppedLate: number;
-  /** By start. */
+  /** By window start. */
   readonly windows: ReadonlyMap<number, WindowTotals>;
-  /** Of the sampled accounts. */
+  /** Rows of the sampled accounts. */
   readonly rows: readonly OracleRow[];
 }
 
-/** Partition of each account by its distance from the first. */
+/** Partition of each account, by its distance from the first account. */
 function partitionsOf(stream: EventOptions, partitions: number): Uint8Array {
-  invariant(partitions <= 256, 'a partition is a byte');
+  invariant(partitions <= 256, 'partition numbers must fit a byte');
   const first = Number(stream.accountBase);
-  invariant(first + stream.accounts <= TWO_32, 'accounts are of 32 bits');
+  invariant(first + stream.accounts <= TWO_32, 'accounts must fit 32 bits');
   const key = new Uint8Array(8);
   const view = new DataView(key.buffer);
-  const found = new Uint8Array(stream.accounts);
-  for (let at = 0; at < found.length; at++) {
+  const partitionOf = new Uint8Array(stream.accounts);
+  for (let at = 0; at < partitionOf.length; at++) {
     view.setUint32(0, first + at, true);
-    found[at] = partitionOfKey(key, partitions);
+    partitionOf[at] = partitionOfKey(key, partitions);
   }
-  return found;
+  return partitionOf;
 }
 
 interface OpenWindow {
   readonly totals: WindowTotals;
-  /** A bit an account. */
-  readonly met: Uint8Array;
-  /** Of the batch. */
+  /** One bit for each account. */
+  readonly seenAccounts: Uint8Array;
+  /** Sums of the current batch. */
   sum: number;
   weighted: number;
 }
@@ -103,7 +100,7 @@ export async function recount(options: RecountOptions): Promise<Recount> {
   const delayMs = rules.skewMs + rules.latenessMs;
   const first = Number(stream.accountBase);
   const largest = Math.max(Math.abs(stream.valueMin), Math.abs(stream.valueMax));
-  invariant(largest * (first + stream.accounts) <= PRODUCT_MAX, 'sums of a batch are exact');
+  invariant(largest * (first + stream.accounts) <= PRODUCT_MAX, 'sums of a batch must be exact');
   const partitionOf = partitionsOf(stream, partitions);
   const seen = new Float64Array(partitions).fill(Number.NEGATIVE_INFINITY);
   const windows = new Map<number, OpenWindow>();
@@ -119,13 +116,13 @@ export async function recount(options: RecountOptions): Promise<Recount> {
     (column) => new Int32Array(column.buffer, column.byteOffset, ROWS * 2),
   ) as [Int32Array, Int32Array];
   let accepted = 0;
-  let open: OpenWindow | undefined;
+  let current: OpenWindow | undefined;
   let start = Number.NaN;
   const windowAt = (from: number): OpenWindow => {
     let window = windows.get(from);
     if (window === undefined) {
-      const met = new Uint8Array(Math.ceil(stream.accounts / 8));
-      window = { totals: noTotals(), met, sum: 0, weighted: 0 };
+      const seenAccounts = new Uint8Array(Math.ceil(stream.accounts / 8));
+      window = { totals: noTotals(), seenAccounts, sum: 0, weighted: 0 };
       windows.set(from, window);
     }
     return window;
@@ -138,21 +135,21 @@ export async function recount(options: RecountOptions): Promise<Recount> {
       if (ts > (seen[partition] as number)) seen[partition] = ts;
       if (ts < (seen[partition] as number) - delayMs) continue;
       accepted++;
-      if (open === undefined || !(ts >= start && ts < start + sizeMs)) {
+      if (current === undefined || !(ts >= start && ts < start + sizeMs)) {
         start = Math.floor(ts / sizeMs) * sizeMs;
-        open = windowAt(start);
+        current = windowAt(start);
       }
       const amount = (valueHigh[2 * row + 1] as number) * TWO_32 + (valueLow[2 * row] as number);
-      const { totals, met } = open;
+      const { totals, seenAccounts } = current;
       const at = (account - first) >>> 3;
       const bit = 1 << ((account - first) & 7);
-      if (((met[at] as number) & bit) === 0) {
-        met[at] = (met[at] as number) | bit;
+      if (((seenAccounts[at] as number) & bit) === 0) {
+        seenAccounts[at] = (seenAccounts[at] as number) | bit;
         totals.rows++;
       }
       totals.count++;
-      open.sum += amount;
-      open.weighted += amount * account;
+      current.sum += amount;
+      current.weighted += amount * account;
       if (account % sample.every === sample.offset)
         sampled.add(accountId[row] as bigint, value[row] as bigint, eventTs[row] as bigint);
     }
@@ -164,16 +161,16 @@ export async function recount(options: RecountOptions): Promise<Recount> {
       window.weighted = 0;
     }
   };
-  let left = events;
-  for (let turn = 0; left > 0; turn++) {
-    if (turn % BATCHES_A_TURN === 0) {
+  let remaining = events;
+  for (let turn = 0; remaining > 0; turn++) {
+    if (turn % BATCHES_PER_YIELD === 0) {
       await new Promise((resolve) => setImmediate(resolve));
       options.signal.throwIfAborted();
     }
-    const rows = generator.fillEvents(batch, left);
-    invariant(rows > 0, 'the stream has no end');
+    const rows = generator.fillEvents(batch, remaining);
+    invariant(rows > 0, 'the stream must be infinite');
     fold(rows);
-    left -= rows;
+    remaining -= rows;
   }
   return {
     accepted,

@@ -1,5 +1,5 @@
-/** What a soak has left in the sink, beside the recount of its stream: every window by its totals,
- *  and every row of the sampled accounts. */
+/** Compares the results of a soak in the sink with the recount of its stream: every window by its
+ *  totals, and every row of the sampled accounts. */
 import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.ts';
 import type { WindowResult } from '../../src/engine/window/accumulator.ts';
 import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
@@ -47,7 +47,8 @@ export async function readStored(folder: string, sample: Sample, signal: AbortSi
 export interface Differences {
   /** Windows that only one side has, or whose totals differ. */
   readonly windows: number;
-  /** Rows of sampled accounts that only one side has; two of one key with other values are two. */
+  /** Rows of sampled accounts that only one side has; two rows of one key with different values
+   *  count as two. */
   readonly rows: number;
 }
 

@@ -1,7 +1,6 @@
-/** Hours of a load on the real engine: a source that keeps to its own schedule, a broker whose log
- *  is cut behind the checkpoints, and an engine whose state does not fit into its budget. It may be
- *  killed once in between.
- */
+/** Hours of load on the real engine: a source that sends on its own schedule, a broker whose log is
+ *  trimmed up to the checkpoints, and an engine whose state exceeds its budget. The engine may be
+ *  killed once during the run. */
 import { readdirSync, readFileSync, statfsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,33 +13,33 @@ import { EngineRuns, metricIn, type Scrape, scrape } from './engine-run.ts';
 import { PARTITIONS, startSource } from './events-topic.ts';
 import { FIRST_EVENT_MS_MAX, hasRead, SOURCE_ROWS } from './latencies.ts';
 import type { RecountRules } from './recount.ts';
-import { Course, type Look } from './soak-course.ts';
+import { Course, type Observation } from './soak-course.ts';
 import { deleteRecords, oldestOffsets } from './trim.ts';
 
 const SLICE_MS = 300_000;
 const SLICES_MIN = 3;
-/** What is left to read when the source has ended. */
+/** Time limit to read the remaining records after the source has ended. */
 const REST_MS_MAX = 600_000;
-/** Below this the disk would fill before anybody looks. */
+/** Below this limit the run stops, before the disk fills up. */
 const FREE_BYTES_MIN = 3 * 1024 ** 3;
-/** An end that took too long would cost the whole run. */
+/** Long enough that a slow shutdown does not lose the whole run. */
 const DRAIN = '-drain-timeout=5m';
 const SEGMENT_BYTES = 64 * 1024 ** 2;
 
 export interface SoakPlan {
   readonly rate: number;
   readonly durationMs: number;
-  /** The engine is killed so long after the start. */
+  /** Time after the start at which the engine is killed. */
   readonly killAfterMs: number | undefined;
   readonly accounts: number;
   readonly rules: RecountRules;
-  /** Of the engine, beside those of the rules. */
+  /** Flags of the engine besides those of the rules. */
   readonly flags: readonly string[];
-  readonly lookMs: number;
+  readonly sampleMs: number;
   readonly trimMs: number;
 }
 
-/** What the engine says at its end. */
+/** Summary that the engine prints at its end. */
 export interface Summary {
   readonly consumed: number;
   readonly accepted: number;
@@ -53,12 +52,12 @@ export interface Soaked {
   readonly stream: EventOptions;
   readonly produced: number;
   readonly summary: Summary;
-  /** Seconds of CPU by process: engine, source, broker. */
+  /** Seconds of CPU time by process: engine, source, broker. */
   readonly cpu: ReadonlyMap<string, number>;
   readonly seconds: number;
-  /** Of the restart; undefined where nobody was killed. */
+  /** Time of the restore; undefined if the engine was not killed. */
   readonly recoverySeconds: number | undefined;
-  /** The store of fired windows. */
+  /** Folder of the store of fired windows. */
   readonly sink: string;
 }
 
@@ -71,8 +70,8 @@ function residentBytes(pid: number): number {
   }
 }
 
-/** Bytes of the files of a folder that the pattern names; a file that goes meanwhile counts
- *  nothing. */
+/** Total size of the files in a folder that match the pattern; files deleted meanwhile count as 0.
+ */
 function bytesIn(folder: string, names: RegExp): number {
   let bytes = 0;
   for (const name of readdirSync(folder)) {
@@ -115,15 +114,14 @@ export class SoakRun {
       `-size=${sizeMs}ms`,
       `-allowed-skew=${skewMs}ms`,
       `-allowed-lateness=${latenessMs}ms`,
-      // What counts depends on the stream alone: a partition that is slow for a while is waited
-      // for.
+      // No partition becomes idle, so the results depend only on the stream.
       '-idle-timeout=0',
       DRAIN,
       ...this.plan.flags,
     ];
   }
 
-  /** Event time passes as the clock does, from the begin of a window on. */
+  /** Event time advances with the clock, from the start of a window. */
   private stream(): EventOptions {
     const { rate, accounts, rules } = this.plan;
     return {
@@ -148,40 +146,41 @@ export class SoakRun {
       DRAIN,
       '-json',
     ]);
-    // What passes until then says nothing of the rate.
+    // The time before the first event does not count.
     await until('the first event', FIRST_EVENT_MS_MAX, async () => {
       world.context.drain.throwIfAborted();
-      return metricIn(await this.scraped(engine), 'engine_events_total') > 0;
+      return metricIn(await this.scrapeOrThrow(engine), 'engine_events_total') > 0;
     });
     const meter = world.meter([source]);
     this.startMs = performance.now();
     const slices = Math.max(SLICES_MIN, Math.round(plan.durationMs / SLICE_MS));
-    let begin = await this.look(engine, source, false);
-    const course = new Course(begin, plan.durationMs, slices);
+    let start = await this.observe(engine, source, false);
+    const course = new Course(start, plan.durationMs, slices);
     let killAt = plan.killAfterMs ?? Number.POSITIVE_INFINITY;
     let trimAt = plan.trimMs;
     let recoverySeconds: number | undefined;
-    // An engine that stood still since it began, or since it came back, has nothing to tell yet:
-    // neither its kill nor the end comes before it has read.
-    let reads = false;
-    for (let tick = 1; this.at < plan.durationMs || !reads; tick++) {
+    // An engine that has read nothing since it started or restarted has no measurements yet:
+    // neither the kill nor the end of the run comes before it has read.
+    let hasEngineRead = false;
+    for (let tick = 1; this.at < plan.durationMs || !hasEngineRead; tick++) {
       const { at } = this;
-      if (at > Math.max(plan.durationMs, begin.at) + FIRST_EVENT_MS_MAX)
-        throw coreError('timeout', 'the engine reads nothing', { next: `see ${engine.process.logPath}` });
-      const due = Math.min(tick * plan.lookMs, plan.durationMs);
-      await sleep(at < plan.durationMs ? Math.max(0, due - at) : plan.lookMs);
+      if (at > Math.max(plan.durationMs, start.at) + FIRST_EVENT_MS_MAX)
+        throw coreError('timeout', 'the engine reads no events', { next: `see ${engine.process.logPath}` });
+      const due = Math.min(tick * plan.sampleMs, plan.durationMs);
+      await sleep(at < plan.durationMs ? Math.max(0, due - at) : plan.sampleMs);
       world.context.drain.throwIfAborted();
-      const now = await this.look(engine, source, false);
-      reads ||= hasRead(begin.engine, now.engine);
-      const over = course.add(now);
-      if (over !== undefined) world.context.say(`by ${Math.round(this.at / 1000)} s: ${over.text}`);
-      if (reads && this.at >= killAt) {
+      const now = await this.observe(engine, source, false);
+      hasEngineRead ||= hasRead(start.engine, now.engine);
+      const endedSlice = course.add(now);
+      if (endedSlice !== undefined)
+        world.context.say(`by ${Math.round(this.at / 1000)} s: ${endedSlice.text}`);
+      if (hasEngineRead && this.at >= killAt) {
         killAt = Number.POSITIVE_INFINITY;
         engine = await this.killAndStart(engine);
-        begin = await this.look(engine, source, true);
-        reads = false;
-        recoverySeconds = metricIn(begin.engine, 'engine_recovery_seconds');
-        course.add(begin);
+        start = await this.observe(engine, source, true);
+        hasEngineRead = false;
+        recoverySeconds = metricIn(start.engine, 'engine_recovery_seconds');
+        course.add(start);
       }
       if (this.at >= trimAt) {
         trimAt = this.at + plan.trimMs;
@@ -191,15 +190,15 @@ export class SoakRun {
     const seconds = this.at / 1000;
     const cpu = new Map(['gen', 'broker'].map((name) => [name, meter.seconds(name)]));
     cpu.set('engine', this.engineCpu + cpuSeconds(engine.process.pid));
-    await this.end(source);
+    await this.stopAndWait(source);
     const { rows: produced } = JSON.parse(source.process.stdout()) as { rows: number };
     const rest = this.at;
     await until('the end of the topic', REST_MS_MAX, async () => {
       world.context.drain.throwIfAborted();
-      return metricIn(await this.scraped(engine), 'engine_events_total') >= produced;
+      return metricIn(await this.scrapeOrThrow(engine), 'engine_events_total') >= produced;
     });
-    world.context.say(`the rest was read in ${((this.at - rest) / 1000).toFixed(1)} s; firing what is open`);
-    await this.end(engine);
+    world.context.say(`the rest was read in ${((this.at - rest) / 1000).toFixed(1)} s; firing open windows`);
+    await this.stopAndWait(engine);
     const args = this.runs.flags(topic, this.folder, [...this.flags, '-bounded', '-json']);
     const summary = JSON.parse(await world.run('engine', args)) as Summary;
     const sink = join(this.folder, 'fired');
@@ -217,7 +216,7 @@ export class SoakRun {
   private async createTopic(): Promise<void> {
     const admin = await nodeRdkafkaDriver.admin({ brokers: this.world.brokers, clientId: 'bench' });
     try {
-      // A segment can be removed when it is behind the cut and is not the newest.
+      // The broker can remove a segment that lies before the trimmed offset and is not the newest.
       const config = {
         'retention.ms': '-1',
         'segment.bytes': String(SEGMENT_BYTES),
@@ -229,7 +228,7 @@ export class SoakRun {
     }
   }
 
-  /** What is not deleted this time is next time. */
+  /** Deletes records that no checkpoint needs; a failed attempt is repeated later. */
   private async trim(): Promise<void> {
     const offsets = oldestOffsets(this.folder);
     if (offsets === undefined) return;
@@ -238,12 +237,12 @@ export class SoakRun {
     );
   }
 
-  /** @throws unreachable when it ends with an error */
-  private async end({ name, process }: Child): Promise<void> {
+  /** @throws unreachable if the process exits with an error */
+  private async stopAndWait({ name, process }: Child): Promise<void> {
     process.kill('SIGTERM');
     const { code, signal } = await process.ended;
     if (code !== 0)
-      throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
+      throw coreError('unreachable', `${name} exited with ${signal ?? code}`, {
         next: `see ${process.logPath}`,
       });
   }
@@ -256,34 +255,34 @@ export class SoakRun {
     return this.startEngine();
   }
 
-  /** @throws unreachable with the log of a process that does not answer */
-  private async scraped(child: Child): Promise<Scrape> {
+  /** @throws unreachable with the log of a process that does not respond */
+  private async scrapeOrThrow(child: Child): Promise<Scrape> {
     try {
       return await scrape(child);
     } catch (cause) {
-      throw coreError('unreachable', `${child.name} does not answer`, {
+      throw coreError('unreachable', `${child.name} does not respond`, {
         next: `see ${child.process.logPath}`,
         cause,
       });
     }
   }
 
-  private async look(engine: Child, source: Child, isFresh: boolean): Promise<Look> {
+  private async observe(engine: Child, source: Child, isRestarted: boolean): Promise<Observation> {
     const { folder, world } = this;
-    const sent = metricIn(await this.scraped(source), SOURCE_ROWS);
-    const read = await this.scraped(engine);
+    const sent = metricIn(await this.scrapeOrThrow(source), SOURCE_ROWS);
+    const read = await this.scrapeOrThrow(engine);
     const free = freeBytes(world.dir);
     if (!world.context.smoke && free < FREE_BYTES_MIN) {
       throw coreError('out_of_range', `the disk has ${free} bytes left`, {
-        next: `make room, or give a lower -rate; ${FREE_BYTES_MIN} are not touched`,
+        next: `free disk space, or give a lower -rate; the run keeps ${FREE_BYTES_MIN} bytes free`,
       });
     }
-    const shown = {
+    const gauges = {
       rss: residentBytes(engine.process.pid),
       disk: this.free - free,
       changelog: bytesIn(folder, /^changelog-/),
       manifests: bytesIn(folder, /^checkpoint-/),
     };
-    return { at: this.at, engine: read, isFresh, sent, shown };
+    return { at: this.at, engine: read, isRestarted, sent, gauges };
   }
 }

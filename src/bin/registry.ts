@@ -117,7 +117,7 @@ function measure(context: Context, { registry, store }: Running): void {
     const counts = registry.counts();
     for (const [gauge, key] of known) gauge.set(counts[key]);
     const { leader } = store.log.role();
-    const condition = registry.trouble();
+    const condition = registry.storeFaults();
     leads.set(leader ? 1 : 0);
     writable.set(store.masterAvailable() && !(leader && condition.failing) ? 1 : 0);
     unread.set(condition.unread);

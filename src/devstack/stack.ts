@@ -399,15 +399,20 @@ function ownedStack(
 
 /** A running stack cannot move to another port. @throws usage */
 function requireSamePorts(options: StackOptions, folder: string, found: StackAddresses): void {
-  const require = (flag: string, wanted: number | undefined, server: string, present: number): void => {
+  const requirePort = (flag: string, wanted: number | undefined, server: string, present: number): void => {
     if (wanted === undefined || wanted === present) return;
     throw coreError('usage', `${flag}=${wanted}: ${server} of ${folder} runs already, on port ${present}`, {
       next: `leave the flag out, or run \`millrace down -dir=${folder}\` first`,
     });
   };
   const broker = found.brokers.split(',')[0] as string;
-  require('-kafka-port', options.kafkaPort, 'the broker', Number(broker.slice(broker.lastIndexOf(':') + 1)));
-  require('-postgres-port', options.postgresPort, 'PostgreSQL', Number(new URL(found.postgres).port));
+  requirePort(
+    '-kafka-port',
+    options.kafkaPort,
+    'the broker',
+    Number(broker.slice(broker.lastIndexOf(':') + 1)),
+  );
+  requirePort('-postgres-port', options.postgresPort, 'PostgreSQL', Number(new URL(found.postgres).port));
 }
 
 /** Starts the stack of a folder, or finds it running.

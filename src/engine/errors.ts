@@ -1,4 +1,4 @@
-/** Errors of the window engine, with the answer of each surface. */
+/** Errors of the window engine, with their exit codes and HTTP statuses. */
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const ENGINE_ERRORS = {
@@ -25,13 +25,12 @@ export const ENGINE_ERRORS = {
 
 export const engineError = errorsOf(ENGINE_ERRORS);
 
-/** The topic was deleted and created again: offsets and state belong to records that no longer
- *  exist. */
+/** The topic was recreated: the offsets and the state belong to records that no longer exist. */
 export const topicChanged = (topic: string, was: string, is: string): Error =>
   engineError(
     'topic_changed',
-    `topic ${topic} was deleted and made again: the state belongs to the one with id ${was}, the topic now has id ${is}`,
+    `topic ${topic} was deleted and recreated: the state belongs to topic id ${was}, the topic now has id ${is}`,
     {
-      next: 'give an empty -state-dir, and an empty sink where old results are not wanted, to compute the topic that exists now',
+      next: 'to compute the new topic, give an empty -state-dir (and an empty sink to drop the old results)',
     },
   );

@@ -1,5 +1,5 @@
-/** Gauges of a running engine, updated at each scrape, also while the loop waits, and every second.
- */
+/** Refreshes the gauges of a running engine: at each scrape, also while the loop waits, and once a
+ *  second. */
 import type { Clock } from '../core/clock.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { SideOutput } from './output/late/side-output.ts';
@@ -17,7 +17,7 @@ export interface GaugesParts {
   readonly lag: Pick<LagWatch, 'unread'>;
   readonly fired: { bytes?(): Promise<number> };
   readonly isReady: () => boolean;
-  /** Result of the restore; undefined before. */
+  /** Components that a restore creates; undefined before it is done. */
   readonly running: () =>
     | {
         readonly state: StateBackend;
@@ -38,7 +38,7 @@ export class EngineGauges {
     parts.metrics.onCollect(() => this.refresh());
   }
 
-  /** Updates the rates of the last second, when it is over. */
+  /** Updates the rates of the last second once it has passed. */
   refreshRates(now: number): void {
     if (now - this.rate.at < RATE_MS) return;
     const { metrics, watermarks, fired } = this.parts;
@@ -51,7 +51,7 @@ export class EngineGauges {
       metrics.sinkRate.set((rows - this.rate.rows) / seconds);
     }
     this.rate = { at: now, events: consumed, rows };
-    // A store that is closed or being reopened has no size; the next update reads it again.
+    // A store that is being reopened, or is closed, has no size; the next refresh asks again.
     fired.bytes?.().then(
       (bytes) => metrics.firedBytes.set(bytes),
       () => {},

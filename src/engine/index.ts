@@ -1,5 +1,5 @@
-/** Product 3: exact event-time windows over one topic, exact through a crash. Imports core, native
- *  and ports only. */
+/** Product 3: exact event-time windows over one topic; results stay exact after a crash. Imports
+ *  only core, native kernels and ports. */
 
 export { engineRoutes, type WatermarkReport } from './api/routes.ts';
 export {
@@ -14,7 +14,7 @@ export { checkJob, type Job, type JobWindows, pieceOrderOf, stateOf, watermarksO
 export { engineMetrics } from './metrics.ts';
 export type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 export type { FiredShape } from './output/fired/mark.ts';
-export { SteadyStore } from './output/fired/steady.ts';
+export { ReopeningStore } from './output/fired/reopening-store.ts';
 export { FIRED_FAMILIES, FiredStore, readFired } from './output/fired/store.ts';
 export type { LateTopic } from './output/late/side-output.ts';
 export { KafkaLateTopic } from './output/late/topic.ts';

@@ -1,4 +1,4 @@
-/** Job: the settings that decide results, checked once and written into every checkpoint. */
+/** The settings that decide the results of a run; validated once and saved in every checkpoint. */
 
 import type { WindowKernels } from '../addon/window-surface.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
@@ -20,13 +20,12 @@ export type Job = JobWindows & {
   readonly topic: string;
   readonly skewMs: number;
   readonly latenessMs: number;
-  /** Greatest distance of an event before its append time with which it still advances the
-   *  watermark; absent: no limit. */
+  /** Limit on how far beyond its append time an event moves the watermark; absent: no limit. */
   readonly maxFutureMs?: number;
   readonly watermark: 'partition' | 'global';
 };
 
-/** Greatest number of slices of a sliding window: the cost of a key, in accumulators. */
+/** Most slices of a sliding window: an upper bound of the accumulators that its key needs. */
 const WINDOW_SLICES_MAX = 65_536;
 
 /** Checks the settings of a job: whole milliseconds, and windows of at most 65,536 slices.
@@ -64,7 +63,7 @@ function checkSlide(sizeMs: number, slideMs: number): void {
   if (slideMs > sizeMs) {
     throw engineError(
       'bad_setting',
-      `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would be in none`,
+      `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would belong to no window`,
       { next: 'give a -slide up to -size' },
     );
   }
@@ -79,26 +78,21 @@ function checkSlide(sizeMs: number, slideMs: number): void {
   }
 }
 
-/** Assigner of events to windows; sessions have none, because they depend on the events. */
+/** Assigner of aligned windows; session windows have none, because they depend on the events. */
 function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAssigner {
   return job.window === 'tumbling'
     ? new TumblingWindows(job.sizeMs)
     : new SlidingWindows(job.sizeMs, job.slideMs);
 }
 
-/** Returns the window state of a job: in memory, or also on disk where `pieces` is given.
- *  @param shards number of threads that fold a batch
- *  @param pieces store of sorted runs; the caller keeps its ownership
- *  @example
- *  const state = stateOf(job, kernels, 2);
- */
+/** State in memory, or on disk if `pieces` is given. */
 export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces?: PieceStore): StateBackend {
   return job.window === 'session'
     ? new SessionsState(kernels, job.gapMs, shards, pieces)
     : new SliceState(kernels, assignerOf(job), shards, pieces);
 }
 
-/** Order of the rows in the pieces of the job's state. */
+/** Order of the sorted runs of the job's state. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');
 
 /** Returns the watermark generator of a job, over all partitions of its topic.
@@ -119,18 +113,18 @@ export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: n
     : new PartitionWatermarks(kernels, times, partitionCount);
 }
 
-/** Flag that decides results.
- *  @param isSafe true: a run may resume with another value, which is in force from there on */
+/** A flag that decides what is computed. `isSafe`: a run may resume with another value, which then
+ *  applies from that point on. */
 interface JobFlag {
   readonly field: string;
   readonly flag: string;
   readonly isSafe: boolean;
 }
 
-/** The first six decide the meaning of the state, or its topic. The kind of the watermark decides
- *  whether results depend on the order of partitions, and results that left must not. The other
- *  flags only decide which events are in time: the watermark never decreases, so an event that they
- *  admit never belongs to a window that has fired. */
+/** The first five flags decide the topic and the meaning of the saved state. The watermark mode
+ *  decides whether results depend on the order of partitions, and emitted results must not change.
+ *  The other flags only decide which events are in time. They are safe: the frontier never falls,
+ *  so no event that they admit falls into a window that has fired. */
 const JOB_FLAGS: readonly JobFlag[] = [
   { field: 'topic', flag: 'topic', isSafe: false },
   { field: 'window', flag: 'window', isSafe: false },
@@ -145,20 +139,20 @@ const JOB_FLAGS: readonly JobFlag[] = [
 
 export interface FlagChange {
   readonly flag: string;
-  /** Text as the flag has it; undefined: not given. */
+  /** Text of the value as the flag accepts it; undefined: not given. */
   readonly was: string | undefined;
   readonly is: string | undefined;
   readonly isSafe: boolean;
 }
 
-/** Flags in which two jobs differ; empty when they compute the same results. */
-export function jobChanges(saved: Job, asked: Job): FlagChange[] {
+/** Flags in which two jobs differ; empty when they compute the same. */
+export function jobChanges(saved: Job, current: Job): FlagChange[] {
   const text = (job: Job, field: string): string | undefined => {
     const value = (job as Readonly<Record<string, unknown>>)[field];
     return value === undefined ? undefined : `${value}${field.endsWith('Ms') ? 'ms' : ''}`;
   };
   return JOB_FLAGS.map(({ field, flag, isSafe }) => ({
     ...{ flag, isSafe },
-    ...{ was: text(saved, field), is: text(asked, field) },
+    ...{ was: text(saved, field), is: text(current, field) },
   })).filter(({ was, is }) => was !== is);
 }

@@ -1,7 +1,7 @@
-/** Metrics of the engine. Latencies: `accumulate` from record received by the broker client to
- *  accumulators updated, for every event; `step` the operator's part of it, for every batch; `sink`
- *  from window fired to result durable, for every result; the others measure the pieces of work of
- *  their stages. */
+/** Metrics of the engine. Latencies: `accumulate` (each event) is the time from receipt by the
+ *  broker client to the update of its accumulator; `step` (each batch) is the time from admission
+ *  to firing; `sink` (each result) is the time from the firing of its window until it is durable;
+ *  the other stages observe each unit of work. */
 import {
   type Counter,
   type Gauge,
@@ -11,8 +11,8 @@ import {
 } from '../core/metrics.ts';
 import { LIMITS, STAGES, type Stages } from './stages.ts';
 
-/** Finer around 5 ms, the limit from an event to its accumulator: a quantile is known to be below a
- *  limit only if the bucket bound below the limit shows it. */
+/** Finer near the limit of 5 ms for an event to reach its accumulator. A quantile is reported as
+ *  the upper bound of its bucket, so finer buckets make the comparison with the limit sharper. */
 export const STAGE_BUCKETS_S: readonly number[] = [
   ...LATENCY_BUCKETS_S,
   ...[2e-3, 3e-3, 4e-3, 4.5e-3, 6e-3, 7.5e-3],
@@ -49,23 +49,23 @@ export interface EngineMetrics {
   readonly ready: Gauge;
   readonly stage: Histogram;
   readonly stageQuantile: Gauge;
-  /** Publishes the times of the stages. */
+  /** Exports the stage times. */
   watch(stages: Stages): void;
-  /** Registers a function that runs before each scrape. */
+  /** Runs `collector` before each scrape. */
   onCollect(collector: () => void): void;
 }
 
-/** The sink stage measures the time from firing to durable. */
+/** Label values of the stage histogram; `sink` observes the latency of results, not of writes. */
 const LATENCIES = ['accumulate', 'step', ...STAGES] as const;
 const QUANTILES = [0.5, 0.99, 0.999] as const;
 
-/** Metrics of input events and of the progress of event time. */
+/** Metrics of the input and of the progress of event time. */
 function inputMetrics(metrics: Metrics) {
   return {
     events: metrics.counter('engine_events_total', 'Events consumed, restored count included.'),
     ingestRate: metrics.gauge(
       'engine_ingest_events_per_second',
-      'Events consumed a second, over the last second.',
+      'Events consumed per second, over the last second.',
     ),
     invalid: metrics.counter(
       'engine_invalid_events_total',
@@ -82,11 +82,11 @@ function inputMetrics(metrics: Metrics) {
     ),
     droppedAfterIdle: metrics.counter(
       'engine_dropped_after_idle_total',
-      'Those of the dropped that came from a partition that had been idle, behind the frontier alone.',
+      'Dropped events that only the frontier made late: their partition had been idle.',
     ),
     futureClamped: metrics.counter(
       'engine_future_clamped_total',
-      'Events so far beyond their append time that they moved the watermark to that time and -max-future only.',
+      'Events beyond their append time + -max-future; they move the watermark only up to that sum.',
     ),
     lateSent: metrics.counter(
       'engine_late_sent_total',
@@ -94,7 +94,7 @@ function inputMetrics(metrics: Metrics) {
     ),
     lateWaiting: metrics.gauge(
       'engine_late_waiting',
-      'Copies of late and invalid events that are not known to be in -late-topic.',
+      'Copies of late and invalid events that -late-topic has not acknowledged yet.',
     ),
     watermark: metrics.gauge(
       'engine_watermark_ms',
@@ -103,7 +103,7 @@ function inputMetrics(metrics: Metrics) {
     watermarkLag: metrics.gauge('engine_watermark_lag_ms', 'Wall time minus watermark.'),
     unread: metrics.gauge(
       'engine_unread_events',
-      'Records of the topic behind what has been consumed, asked of the broker every second.',
+      'Records of the topic not consumed yet; the broker is asked every second.',
     ),
   };
 }
@@ -117,7 +117,7 @@ function stateMetrics(metrics: Metrics) {
     ),
     openKeys: metrics.gauge(
       'engine_open_keys',
-      'Accumulators held, one a (key, slice) or session, and on disk one in each piece that has some of it.',
+      'Accumulators held: one for each (key, slice) or session, and on disk one in each sorted run that holds a part of it.',
     ),
     stateBytes: metrics.gauge(
       'engine_state_bytes',
@@ -125,13 +125,13 @@ function stateMetrics(metrics: Metrics) {
     ),
     firedBytes: metrics.gauge(
       'engine_fired_bytes',
-      'Bytes on disk of the store of fired windows, asked every second.',
+      'Bytes on disk of the store of fired windows, refreshed every second.',
     ),
     spillBytes: metrics.counter(
       'engine_spill_bytes_total',
-      'Bytes of state written to disk for want of memory; memory state writes none.',
+      'Bytes of state spilled to disk because memory is limited; 0 with -state=mem.',
     ),
-    spilledBytes: metrics.gauge('engine_spilled_bytes', 'Bytes of state that is on disk, as rows.'),
+    spilledBytes: metrics.gauge('engine_spilled_bytes', 'Bytes of the rows of state on disk.'),
   };
 }
 
@@ -140,28 +140,31 @@ function outputMetrics(metrics: Metrics) {
   return {
     firedWindows: metrics.counter(
       'engine_fired_windows_total',
-      'Windows fired; of sessions the times that some fired together.',
+      'Windows fired; for sessions, the number of firings.',
     ),
     sinkRows: metrics.counter('engine_sink_rows_total', 'Results durable in the sink.'),
     sinkWaiting: metrics.gauge('engine_sink_waiting_rows', 'Results fired and not yet durable.'),
     sinkRate: metrics.gauge(
       'engine_sink_rows_per_second',
-      'Results made durable a second, over the last second.',
+      'Results made durable per second, over the last second.',
     ),
     checkpoints: metrics.counter('engine_checkpoints_total', 'Checkpoints completed.'),
-    checkpointSeconds: metrics.histogram('engine_checkpoint_duration_seconds', 'Cut to durable manifest.'),
+    checkpointSeconds: metrics.histogram(
+      'engine_checkpoint_duration_seconds',
+      'Time from the cut of the state until the manifest is durable.',
+    ),
     checkpointBytes: metrics.gauge('engine_checkpoint_bytes', 'Bytes of the newest checkpoint.'),
     checkpointAge: metrics.gauge(
       'engine_checkpoint_age_seconds',
-      'Time since the newest checkpoint, or since the start where there was none.',
+      'Time since the newest checkpoint, or since the start if there is none.',
     ),
     ready: metrics.gauge(
       'engine_ready',
-      '1: it has restored and reaches its sinks and its late topic; else 0.',
+      '1 if the engine has restored and reaches its sinks and its late topic; else 0.',
     ),
     recoverySeconds: metrics.gauge(
       'engine_recovery_seconds',
-      'Start of the restore to the first batch asked for.',
+      'Time from the start of the restore until the first batch is requested.',
     ),
   };
 }
@@ -171,7 +174,7 @@ function outputMetrics(metrics: Metrics) {
  *  const metrics = engineMetrics(new Metrics());
  */
 export function engineMetrics(metrics: Metrics): EngineMetrics {
-  const made: EngineMetrics = {
+  const registered: EngineMetrics = {
     ...inputMetrics(metrics),
     ...stateMetrics(metrics),
     ...outputMetrics(metrics),
@@ -182,47 +185,43 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
       ['stage', 'quantile'],
     ),
     watch: (stages) => {
-      const spent = spentMetrics(metrics);
-      const series = new Map(STAGES.map((stage) => [stage, made.stage.series(stage)]));
+      const stageTimes = stageTimeMetrics(metrics);
+      const series = new Map(STAGES.map((stage) => [stage, registered.stage.series(stage)]));
       series.delete('sink');
-      stages.onPiece = (stage, ms) => {
+      stages.onWorkDone = (stage, ms) => {
         const at = series.get(stage);
-        if (at !== undefined) made.stage.observe(ms / 1000, at);
+        if (at !== undefined) registered.stage.observe(ms / 1000, at);
       };
-      metrics.onCollect(() => spent(stages));
+      metrics.onCollect(() => stageTimes(stages));
     },
     onCollect: (collector) => metrics.onCollect(collector),
   };
   metrics.onCollect(() => {
     for (const stage of LATENCIES) {
       for (const quantile of QUANTILES) {
-        const value = made.stage.quantile(quantile, made.stage.series(stage));
-        made.stageQuantile.set(value, made.stageQuantile.series(stage, String(quantile)));
+        const value = registered.stage.quantile(quantile, registered.stage.series(stage));
+        registered.stageQuantile.set(value, registered.stageQuantile.series(stage, String(quantile)));
       }
     }
   });
-  return made;
+  return registered;
 }
 
-function spentMetrics(metrics: Metrics): (stages: Stages) => void {
-  const busy = metrics.counter(
-    'engine_stage_busy_seconds_total',
-    'Time in which at least one operation of the stage ran.',
-    ['stage'],
-  );
+function stageTimeMetrics(metrics: Metrics): (stages: Stages) => void {
+  const busy = metrics.counter('engine_stage_busy_seconds_total', 'Time in which the stage was working.', [
+    'stage',
+  ]);
   const blocked = metrics.counter(
     'engine_stage_blocked_seconds_total',
-    'Time in which the stage had something to do and had to wait for another one.',
+    'Time in which the stage had work but waited for another stage.',
     ['stage'],
   );
-  const idle = metrics.counter(
-    'engine_stage_idle_seconds_total',
-    'Time in which the stage had nothing to do.',
-    ['stage'],
-  );
+  const idle = metrics.counter('engine_stage_idle_seconds_total', 'Time in which the stage had no work.', [
+    'stage',
+  ]);
   const limited = metrics.counter(
     'engine_limited_seconds_total',
-    'Time of the loop by what it was spent on or waited for; what has most limits the engine.',
+    'Time of the loop by the stage that it worked in or waited for; the largest share limits the engine.',
     ['by'],
   );
   return (stages) => {

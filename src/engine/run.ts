@@ -1,20 +1,21 @@
 /** One run of the window engine: restore, read, step, log, write, checkpoint.
  *
- *  The step is synchronous and deterministic; this loop moves batches into it and results out of
- *  it. Every change of the state is in the changelog before the results that depend on it leave, so
- *  a restart resumes where the changelog ends, and no result that left can change. Invariants: (1)
- *  firings reach the sinks in their order, each after the changelog up to it is durable; (2) the
- *  changelog records that windows have fired after they are durable in every sink; windows without
- *  such a record fire again. */
+ *  The step is synchronous and deterministic; this loop feeds batches to the step and forwards its
+ *  results. A state change is in the changelog before a result that depends on it leaves the
+ *  process. A restart therefore continues where the changelog ends and reproduces every emitted
+ *  result.
+ *  Invariants: (1) firings reach the sinks in order, each after the changelog up to it is durable;
+ *  (2) the changelog records windows as fired only after they are durable in every sink; windows
+ *  that it does not record fire again. */
 import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { Disk } from '../io/disk/port.ts';
-import type { EngineAnswers, OpenWindows, WatermarkReport } from './api/routes.ts';
+import type { EngineQueries, OpenWindows, WatermarkReport } from './api/routes.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
   type RecoveryPoint,
 } from './durability/checkpoint/checkpointer.ts';
 import { type Restored, restoreState } from './durability/checkpoint/restore.ts';
@@ -41,70 +42,72 @@ import { IdleWatch } from './source/idle.ts';
 import { INVALID_REASONS, type InvalidRecords, InvalidTally } from './source/invalid.ts';
 import { LagWatch } from './source/lag.ts';
 import { PartitionWatch } from './source/partitions.ts';
-import { type Limited, limitedBy, type StageShare, Stages, stripOf } from './stages.ts';
+import { type Limited, limitedBy, type StageShare, Stages, stageShares } from './stages.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring } from './state/port.ts';
 import { timedDisk } from './timed-disk.ts';
-import { demandOffsets, validateCheckpoint } from './validate-checkpoint.ts';
+import { validateCheckpoint, validateOffsets } from './validate-checkpoint.ts';
 import { WindowOperator } from './window/operator.ts';
 
-/** Time that a read waits for rows; also the resolution of the timers. */
+/** Longest wait of a read for rows; also the resolution of the timers. */
 const WAIT_MS = 100;
 
 export interface EngineParts {
   readonly job: Job;
   readonly clusterId: string;
-  /** Id of the topic, which changes when the topic is created again under its name; undefined:
-   *  unknown. */
+  /** Id of the topic, which differs if the topic was recreated under its name; undefined: unknown.
+   */
   readonly topicId?: string | undefined;
   readonly source: EventSource;
   readonly watermarks: WatermarkGenerator;
-  /** Returns an empty state of the job; called again where a checkpoint proves invalid. */
+  /** Creates the empty state of the job; called again if a checkpoint turns out to be invalid. */
   readonly openState: () => StateBackend;
-  /** Store of a state that may go to disk, and the memory of tables and runs. */
+  /** Only for a state that can spill to disk: where the sorted runs are stored, and the memory
+   *  limit of tables and sorted runs. */
   readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
-  /** Rows are durable when they are durable in all sinks. */
+  /** Results count as durable once they are durable in every sink. */
   readonly sinks: readonly WindowSink[];
-  /** Look-up of fired windows; one of the sinks. */
+  /** Lookup of fired windows; one of the sinks. */
   readonly fired: { find(query: WindowQuery): Promise<WindowPage>; bytes?(): Promise<number> };
-  /** Topic for copies of late and invalid events; undefined: no copies. */
+  /** Topic for copies of late and invalid events; undefined: no side output. */
   readonly late?: LateTopic;
-  /** Limit of the bytes of waiting copies; absent: the limit without a memory budget. */
+  /** Limit on the bytes of unsent copies; absent: the limit of a run without a memory budget. */
   readonly lateBytesMax?: number;
-  /** Folder of changelog and checkpoints, whose lock the caller holds. */
+  /** Folder of the changelog and the checkpoints; the process holds its lock. */
   readonly disk: Disk;
   readonly rowCapacity: number;
   readonly checkpointIntervalMs: number;
   readonly checkpointSizes?: Partial<CheckpointSizes>;
-  /** Time without records after which a partition holds no window back; 0: every partition always
-   *  does. */
+  /** A partition without new records for this time stops holding windows back; 0: partitions never
+   *  become idle. */
   readonly idleTimeoutMs: number;
-  /** Interval between checks for new partitions; 0: at the start only, as in a run with an end. */
+  /** Interval of the checks for added partitions; 0: only at the start, as in a run that has an
+   *  end. */
   readonly partitionIntervalMs: number;
-  /** Called at the steps of changelog and checkpoints; may end the process. */
+  /** Called at each step of the changelog and the checkpoints; may end the process. */
   readonly onStep?: StepHook;
-  /** `end`: stop at the present end offsets; `bounded`: also fire all open windows. */
+  /** `end`: stop at the current end offsets; `bounded`: also fire all open windows there. */
   readonly stop: 'never' | 'end' | 'bounded';
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
   readonly log: Logger;
   readonly metrics: EngineMetrics;
-  /** Stages that the source reports to; absent: the source is not measured. */
+  /** Stage times, shared with the source; absent: the engine creates its own. */
   readonly stages?: Stages;
-  /** Called after each batch with the events consumed by this process. */
+  /** Called after each batch with the number of events that this process has consumed. */
   readonly onConsumed?: (events: number) => void;
 }
 
 export type RunSummary = Totals & {
-  /** Number of windows, or of firings of sessions. */
+  /** Windows; for sessions, the number of firings. */
   readonly firedWindows: number;
-  /** Counts at the start of this process. */
+  /** The counts when this process started. */
   readonly before: Totals;
   readonly invalidRecords: InvalidRecords;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
 
-/** Parts that a restore creates. */
+/** Components that `restore` creates. */
 interface Running {
   readonly state: StateBackend;
   readonly checkpointer: Checkpointer;
@@ -114,10 +117,7 @@ interface Running {
   readonly late: SideOutput | undefined;
 }
 
-/** Window engine over one topic: reads batches, advances watermarks, folds events into windows,
- *  fires final results into the sinks and writes checkpoints. Results are exact through a crash.
- */
-export class Engine implements EngineAnswers {
+export class Engine implements EngineQueries {
   private readonly parts: EngineParts;
   private running: Running | undefined;
   private readonly idle: IdleWatch;
@@ -154,7 +154,7 @@ export class Engine implements EngineAnswers {
   get restored(): boolean {
     return this.running !== undefined;
   }
-  /** False while the sink is unreachable. */
+  /** False while a sink is unreachable. */
   get sinkReady(): boolean {
     return this.running?.outlet.ready ?? true;
   }
@@ -164,8 +164,8 @@ export class Engine implements EngineAnswers {
     return this.running?.late?.ready ?? true;
   }
 
-  /** Resumes from the folder, or starts at the first record of every partition. Call it once,
-   *  before `run`.
+  /** Resumes from the newest valid checkpoint, or starts at the first record of every partition.
+   *  Call once, before `run`.
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
@@ -181,13 +181,10 @@ export class Engine implements EngineAnswers {
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
     const saved = await restoreState({ disk, log, open, ...onDisk });
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
-      log.info(
-        { flag, was, is },
-        'a flag has changed since the checkpoint; its new value holds from here on',
-      );
+      log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = opened ?? parts.openState();
-    const standing = saved ?? freshStanding(freshCells(bounds.map(({ low }) => low)));
-    demandOffsets(standing.progress, bounds);
+    const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
+    validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
       {
         ...{
@@ -203,9 +200,9 @@ export class Engine implements EngineAnswers {
         ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
         ...(parts.onStep === undefined ? {} : { onStep: parts.onStep }),
       },
-      standing,
+      recoveryPoint,
     );
-    const late = this.lateOutlet(checkpointer, standing);
+    const late = this.openSideOutput(checkpointer, recoveryPoint);
     const operator = new WindowOperator({
       ...{ watermarks, state, rowCapacity: parts.rowCapacity },
       ...{ journal: checkpointer, late, stages: this.stages },
@@ -217,9 +214,9 @@ export class Engine implements EngineAnswers {
         metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
       },
     });
-    const spiller = this.spillerOf(state, checkpointer);
+    const spiller = this.createSpiller(state, checkpointer);
     this.running = { state, checkpointer, operator, outlet, spiller, late };
-    this.take(operator.resume(standing, clock.monotonicMs()));
+    this.emit(operator.resume(recoveryPoint, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
     this.addPartitions(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
     this.before = watermarks.totals();
@@ -236,7 +233,7 @@ export class Engine implements EngineAnswers {
     this.gauges.checkpointedMs = saved?.manifest.ts ?? clock.wallNowMs();
     log.info(
       {
-        ...told(saved),
+        ...restoreFields(saved),
         offsets,
         consumed: this.before.consumed,
         openWindows: state.openCount(),
@@ -247,16 +244,16 @@ export class Engine implements EngineAnswers {
     );
   }
 
-  /** Runs until the drain signal or the configured end; writes a checkpoint in both cases. */
+  /** Runs until the drain signal or the requested end; writes a checkpoint in both cases. */
   async run(drain: AbortSignal): Promise<RunSummary> {
-    const { checkpointer, operator, outlet, spiller, late } = this.made;
+    const { checkpointer, operator, outlet, spiller, late } = this.active;
     const { stages } = this;
     stages.start();
     try {
       await this.read(drain);
       if (drain.aborted && !outlet.ready) {
-        throw engineError('sink_failed', 'the sink cannot be reached, so the last results are not written', {
-          next: 'start again when it is back: they are written then',
+        throw engineError('sink_failed', 'the sink is unreachable, so the last results are not written', {
+          next: 'restart when the sink is reachable; the results are written then',
         });
       }
       await outlet.flushed();
@@ -266,10 +263,10 @@ export class Engine implements EngineAnswers {
       this.rethrow();
       await stages.waiting('changelog', () => this.checkpoint());
       if (this.parts.stop === 'bounded' && this.reachedEnd()) {
-        // Not logged: a run that finds more records later resumes before this, and its windows
-        // replace these. A session that continues then has a later end and so another key, and its
-        // earlier result stays in the sink.
-        this.take(operator.drain(this.parts.clock.monotonicMs()), 'unlogged');
+        // Not logged: a run that later finds more records resumes from before this point, and its
+        // windows replace these. A session that continues then ends later, so it has another key,
+        // and its earlier result remains in the sink.
+        this.emit(operator.drain(this.parts.clock.monotonicMs()), 'unlogged');
         await outlet.flushed();
       }
       outlet.stop();
@@ -292,36 +289,36 @@ export class Engine implements EngineAnswers {
       before: this.before,
       invalidRecords: this.invalid,
       limitedBy: limitedBy(times),
-      stages: stripOf(times),
+      stages: stageShares(times),
     };
   }
 
-  private get made(): Running {
+  private get active(): Running {
     const { running } = this;
-    invariant(running !== undefined, 'an engine is restored before it runs');
+    invariant(running !== undefined, 'an engine must be restored before it runs');
     return running;
   }
 
   private async read(drain: AbortSignal): Promise<void> {
     const { parts } = this;
     const { clock, watermarks, source, metrics } = parts;
-    const { checkpointer, operator, outlet, spiller, late } = this.made;
+    const { checkpointer, operator, outlet, spiller, late } = this.active;
     const { stages, lag } = this;
     let nextCheckpoint = clock.monotonicMs() + parts.checkpointIntervalMs;
     let invalidBefore = this.before.invalid;
     while (!drain.aborted && !this.reachedEnd()) {
-      stages.asksFor(lag.isAtEnd ? 'input' : 'fetch');
+      stages.awaitRecords(lag.isAtEnd ? 'input' : 'fetch');
       const rows = await source.next(WAIT_MS);
       if (rows !== undefined) {
         const from = clock.monotonicMs();
-        this.take(operator.step(rows.records, rows.events, from));
+        this.emit(operator.step(rows.records, rows.events, from));
         const now = clock.monotonicMs();
         const { stage } = metrics;
         for (const { rows: count, atMs } of source.receipts)
           stage.observeMany((now - atMs) / 1000, count, stage.series('accumulate'));
         stage.observe((now - from) / 1000, stage.series('step'));
         const { consumed, invalid } = watermarks.totals();
-        if (invalid > invalidBefore) this.noteInvalid(rows, now);
+        if (invalid > invalidBefore) this.recordInvalid(rows, now);
         invalidBefore = invalid;
         parts.onConsumed?.(consumed - this.before.consumed);
       }
@@ -329,25 +326,25 @@ export class Engine implements EngineAnswers {
       for (const partition of this.idle.due(now)) {
         parts.log.info(
           { partition, offset: watermarks.position(partition) },
-          'partition is idle; it holds no window back',
+          'partition is idle; it no longer holds windows back',
         );
-        this.take(operator.idle(partition, now));
+        this.emit(operator.idle(partition, now));
       }
       const added = this.partitions.due(now);
       if (added.length > 0) {
         this.addPartitions(added);
         await source.start(watermarks.progress().map(({ offset }) => offset));
       }
-      if (checkpointer.isCopying) stages.works('changelog');
+      if (checkpointer.isCopying) stages.enter('changelog');
       checkpointer.advance();
       if (spiller !== undefined) {
-        stages.works('spill');
+        stages.enter('spill');
         spiller.advance();
-        stages.works('update');
-        this.take(operator.due(now));
+        stages.enter('update');
+        this.emit(operator.due(now));
       }
-      stages.rests();
-      lag.look(now);
+      stages.leave();
+      lag.poll(now);
       this.gauges.refreshRates(now);
       if (now >= nextCheckpoint && this.checkpointing === undefined) {
         nextCheckpoint = now + parts.checkpointIntervalMs;
@@ -371,8 +368,8 @@ export class Engine implements EngineAnswers {
     if (!drain.aborted) await this.fireEnded();
   }
 
-  /** Counts and reports the invalid records of a batch. */
-  private noteInvalid({ records, events }: EventRows, now: number): void {
+  /** Counts and logs the invalid records of the batch. */
+  private recordInvalid({ records, events }: EventRows, now: number): void {
     const { invalid, targets } = this;
     const { log, metrics, job } = this.parts;
     invalid.note(records, events, (partition) => targets[partition] ?? Number.POSITIVE_INFINITY);
@@ -380,17 +377,18 @@ export class Engine implements EngineAnswers {
     const { invalidReasons } = metrics;
     for (const reason of INVALID_REASONS)
       invalidReasons.setTotal(reasons[reason], invalidReasons.series(reason));
-    if (!invalid.isToWarn(now)) return;
-    log.warn({ topic: job.topic, ...reasons, first: sample }, 'records that are no events were skipped');
+    if (!invalid.shouldWarn(now)) return;
+    log.warn({ topic: job.topic, ...reasons, first: sample }, 'invalid records were skipped');
   }
 
-  /** Fires the ended rows on disk, however few: no later row would make them due. */
+  /** Fires everything on disk that has ended, even a small amount: no later event would make it
+   *  due. */
   private async fireEnded(): Promise<void> {
-    const { operator, outlet, spiller, state } = this.made;
+    const { operator, outlet, spiller, state } = this.active;
     state.spillable?.endOfInput();
     for (let isOver = spiller === undefined; !isOver; ) {
       const fired = operator.due(this.parts.clock.monotonicMs());
-      this.take(fired);
+      this.emit(fired);
       spiller?.advance();
       isOver = fired.length === 0 && spiller?.isBusy === false;
       await outlet.flushed();
@@ -413,7 +411,7 @@ export class Engine implements EngineAnswers {
   }
 
   get firedTo(): number {
-    return this.made.state.firedTo;
+    return this.active.state.firedTo;
   }
 
   get watermarkMode(): WatermarkGenerator['mode'] {
@@ -429,8 +427,8 @@ export class Engine implements EngineAnswers {
   }
 
   async openWindows(accountId: bigint, after: number): Promise<OpenWindows> {
-    const { outlet, state } = this.made;
-    // Queried together: open windows must not be looked up after they have left.
+    const { outlet, state } = this.active;
+    // Requested together, so that a window that fires meanwhile is found exactly once.
     const [open, ...left] = await Promise.all([
       state.open(accountId, after),
       ...outlet.leaving.map((firing) => firing.find(accountId)),
@@ -439,28 +437,28 @@ export class Engine implements EngineAnswers {
     return { rows: [...leaving, ...open], isCut: open.length === OPEN_RESULTS_MAX };
   }
 
-  private take(fired: readonly StateFiring[], how: 'logged' | 'unlogged' = 'logged'): void {
+  private emit(fired: readonly StateFiring[], how: 'logged' | 'unlogged' = 'logged'): void {
     if (fired.length === 0) return;
     this.firedCount += fired.length;
     this.parts.metrics.firedWindows.add(fired.length);
-    this.made.outlet.take(fired, how === 'logged' ? this.made.state.firedTo : undefined);
+    this.active.outlet.take(fired, how === 'logged' ? this.active.state.firedTo : undefined);
   }
 
-  /** Moves the state that an earlier run kept in memory to disk immediately: checkpoints on disk do
-   *  not keep its files. */
+  /** Spills the state of an earlier in-memory run completely before reading: checkpoints of a disk
+   *  state do not reference its snapshot files. */
   private async moveToDisk(): Promise<void> {
-    const { spiller, outlet, checkpointer } = this.made;
+    const { spiller, outlet, checkpointer } = this.active;
     if (spiller === undefined) return;
-    // Rows that only firings hold are not state to move.
+    // Rows that only firings hold are not state, so they are not moved.
     await outlet.flushed();
     await spiller.moveAll();
     await checkpointer.checkpoint();
   }
 
-  private spillerOf(state: StateBackend, log: Checkpointer): Spiller | undefined {
+  private createSpiller(state: StateBackend, log: Checkpointer): Spiller | undefined {
     const { spill, metrics, sleep, onStep } = this.parts;
     if (spill === undefined) return undefined;
-    invariant(state.spillable !== undefined, 'a state with a place for pieces can be spilled');
+    invariant(state.spillable !== undefined, 'a state with a store for sorted runs must be spillable');
     const hook = onStep ?? (() => {});
     const onSpilled = (bytes: number): void => metrics.spillBytes.add(bytes);
     spill.pieces.watchSweeps(hook, onSpilled);
@@ -468,14 +466,17 @@ export class Engine implements EngineAnswers {
     return new Spiller({ ...{ state: state.spillable, log, sleep, ...spill }, hook, onSpilled, stages });
   }
 
-  /** Starts to read added partitions. The decision is in the changelog before a row of them is
-   *  read, so before any result depends on it. */
+  /** Adds partitions at the frontier. The changelog records this before the first row of these
+   *  partitions is read, so before any result depends on them. */
   private addPartitions(lows: readonly number[]): void {
     if (lows.length === 0) return;
     const { watermarks, log } = this.parts;
     const from = watermarks.partitionCount;
-    for (const low of lows) this.made.operator.added(low);
-    log.info({ from, to: watermarks.partitionCount }, 'partitions were added; they start at the frontier');
+    for (const low of lows) this.active.operator.added(low);
+    log.info(
+      { from, to: watermarks.partitionCount },
+      'partitions were added; their event time starts at the frontier',
+    );
   }
 
   private reachedEnd(): boolean {
@@ -486,12 +487,12 @@ export class Engine implements EngineAnswers {
     );
   }
 
-  /** Takes a checkpoint between two batches; its writes run beside the reading. */
+  /** The state is cut here, between two batches; the files are written while reading continues. */
   private async checkpoint(): Promise<void> {
     const { watermarks, metrics, log } = this.parts;
-    const { checkpointer } = this.made;
+    const { checkpointer } = this.active;
     const { consumed } = watermarks.totals();
-    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.goneTo}`;
+    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.durableInSinkTo}`;
     if (saved === this.saved && !checkpointer.isCopying) return;
     this.saved = saved;
     const offsets = watermarks.progress().map(({ offset }) => offset);
@@ -505,15 +506,19 @@ export class Engine implements EngineAnswers {
     log.info({ checkpoint: id, consumed, bytes, ...report, seconds }, 'checkpoint complete');
   }
 
-  /** Side output, with the copies that the changelog has and the topic may lack. @throws
-   *  late_waiting */
-  private lateOutlet(checkpointer: Checkpointer, { late }: RecoveryPoint): SideOutput | undefined {
+  /** Opens the side output with the copies that the changelog holds and the topic may lack.
+   *  @throws late_waiting */
+  private openSideOutput(checkpointer: Checkpointer, { late }: RecoveryPoint): SideOutput | undefined {
     const { late: topic, lateBytesMax: bytesMax, log, sleep, metrics } = this.parts;
     if (topic === undefined) {
       if (late.length === 0) return undefined;
-      throw engineError('late_waiting', 'late events of the run before wait for their topic', {
-        next: 'start with -late-topic=TOPIC until they are sent',
-      });
+      throw engineError(
+        'late_waiting',
+        'the changelog holds late events of the previous run that are not sent to their topic yet',
+        {
+          next: 'start with -late-topic=TOPIC until they are sent',
+        },
+      );
     }
     const onSent = (copies: number): void => metrics.lateSent.add(copies);
     const outlet = new SideOutput({ topic, checkpointer, log, sleep, bytesMax, onSent });
@@ -522,8 +527,8 @@ export class Engine implements EngineAnswers {
   }
 }
 
-/** Log fields of a restore. */
-const told = (saved: Restored | undefined) => ({
+/** Fields that describe a restore in the log. */
+const restoreFields = (saved: Restored | undefined) => ({
   checkpoint: saved?.manifest.id ?? null,
   refused: saved?.refused ?? [],
   replayed: saved?.replayed ?? 0,

@@ -1,30 +1,31 @@
-/** Accounting of the engine's time by stage; docs/explanation/engine-stages.md defines the stages.
+/** Where the engine spends its time, by stage; docs/explanation/engine-stages.md defines the
+ *  stages.
  *
- *  There are two accounts. The loop is at one place at a time, working in a stage or waiting for
- *  one, and every moment of its run belongs to one place: the greatest of these limits the rate. In
- *  addition each stage has its busy time, however many of its operations overlap. Measured for each
- *  batch and operation, never for each event. */
+ *  Two accounts. (1) The operator's loop is in exactly one place at any time: it works in a stage
+ *  or waits for a stage. The place with the largest share limits the engine. (2) Each stage has its
+ *  busy time, in which overlapping work counts once. Times are taken per batch and per unit of
+ *  work, never per event. */
 import type { Clock } from '../core/clock.ts';
 
 export const STAGES = ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'] as const;
 export type Stage = (typeof STAGES)[number];
-/** `input`: there were no records to read; `other`: outside every stage. */
+/** `input`: there are no records to read; `other`: time outside every stage. */
 export const LIMITS = [...STAGES, 'input', 'other'] as const;
 export type Limit = (typeof LIMITS)[number];
 
-/** Receiver of the loop's present place, which the parts of the loop report. */
+/** Position of the loop, reported by the code that it runs through. */
 export interface StageCursor {
-  /** From now on the loop works in the stage. */
-  works(stage: Stage): void;
-  /** From now on the loop works in no stage. */
-  rests(): void;
+  /** The loop works in this stage from now on. */
+  enter(stage: Stage): void;
+  /** The loop works in no stage from now on. */
+  leave(): void;
 }
 
-export const UNTIMED: StageCursor = { works: () => {}, rests: () => {} };
+export const UNTIMED: StageCursor = { enter: () => {}, leave: () => {} };
 
 export interface StageShare {
   readonly stage: Stage;
-  /** Fractions of the time, which add up to 1. */
+  /** Shares of the run time; `busy`, `blocked` and `idle` add up to 1. */
   readonly busy: number;
   readonly blocked: number;
   readonly idle: number;
@@ -43,7 +44,7 @@ export interface Limited {
   readonly share: number;
 }
 
-/** Sums the time in which at least one of several overlapping operations runs. */
+/** Length of the union of overlapping intervals: the time in which at least one of them is open. */
 class Union {
   private ms = 0;
   private count = 0;
@@ -67,11 +68,11 @@ class Union {
 }
 
 class Account {
-  /** Time in which the stage works. */
+  /** Intervals in which the stage works. */
   readonly busy = new Union();
-  /** Time in which the stage has something to do, whether it works or waits. */
-  readonly taken = new Union();
-  /** True when only the loop itself runs the stage. */
+  /** Intervals in which the stage has work, in progress or pending. */
+  readonly active = new Union();
+  /** True if only the loop itself does the work of the stage. */
   readonly isInLoop: boolean;
 
   constructor(stage: Stage) {
@@ -79,18 +80,18 @@ class Account {
   }
 }
 
-/** Places by number, for speed. */
+/** Index of each place, for speed. */
 const AT = eachOf(LIMITS, (limit) => LIMITS.indexOf(limit));
 const { sink: SINK, input: INPUT, other: OTHER } = AT;
 
 /** Accounts of the loop's time by stage: wall time, latencies, and what limits the rate. */
 export class Stages implements StageCursor {
-  /** Called with each completed operation. */
-  onPiece: (stage: Stage, ms: number) => void = () => {};
+  /** Called with the duration of each unit of work that ended. */
+  onWorkDone: (stage: Stage, ms: number) => void = () => {};
   private readonly clock: Pick<Clock, 'monotonicMs'>;
   private readonly accounts: readonly Account[] = STAGES.map((stage) => new Account(stage));
   private readonly limitMs = new Float64Array(LIMITS.length);
-  /** Part of the time in which records were requested and none arrived. */
+  /** The part of the waits for records in which there were no records. */
   private fetchIdleMs = 0;
   private place = OTHER;
   private isWorking = false;
@@ -104,7 +105,7 @@ export class Stages implements StageCursor {
     this.startMs = this.since;
   }
 
-  /** Starts the run; earlier time does not count. */
+  /** Starts the run; earlier work of the loop does not count. */
   start(): void {
     this.since = this.clock.monotonicMs();
     this.startMs = this.since;
@@ -112,36 +113,37 @@ export class Stages implements StageCursor {
 
   /** Ends the run. */
   stop(): void {
-    this.rests();
+    this.leave();
     this.endMs ??= this.since;
   }
 
-  works(stage: Stage): void {
-    const now = this.leave();
+  enter(stage: Stage): void {
+    const now = this.endPlace();
     this.place = AT[stage];
     this.isWorking = true;
     begin(this.account(stage), now);
   }
 
-  rests(): void {
-    this.leave();
+  leave(): void {
+    this.endPlace();
     this.place = OTHER;
   }
 
-  /** From now on the loop waits for records; `input`: it has read all existing ones. */
-  asksFor(what: 'fetch' | 'input'): void {
-    this.leave();
+  /** The loop waits for records from now on; `input`: it has read all existing records. */
+  awaitRecords(what: 'fetch' | 'input'): void {
+    this.endPlace();
     this.place = AT[what];
   }
 
-  /** Ends the wait for records that were requested and ready at these times. After `readyMs` the
-   *  thread was busy beside the loop: with results, where some are being written. */
-  arrived(askedMs: number, readyMs: number): void {
+  /** Ends the wait for records. They were requested at `askedMs` and ready at `readyMs`. After
+   *  `readyMs` the thread did work outside the loop; that time belongs to the sink while results
+   *  are being written. */
+  recordsReady(askedMs: number, readyMs: number): void {
     const now = this.clock.monotonicMs();
     const ms = Math.max(0, readyMs - askedMs);
     if (this.place === INPUT) this.fetchIdleMs += ms;
     else this.account('fetch').busy.add(ms);
-    this.onPiece('fetch', ms);
+    this.onWorkDone('fetch', ms);
     const ready = Math.min(Math.max(readyMs, this.since), now);
     this.charge(ready);
     this.place = this.account('sink').busy.isOn ? SINK : OTHER;
@@ -149,18 +151,18 @@ export class Stages implements StageCursor {
     this.place = OTHER;
   }
 
-  /** Accounts for the loop's wait for a stage. */
+  /** Charges the time of a wait of the loop to the stage. */
   async waiting<T>(stage: Stage, wait: () => Promise<T>): Promise<T> {
-    this.leave();
+    this.endPlace();
     this.place = AT[stage];
     try {
       return await wait();
     } finally {
-      this.rests();
+      this.leave();
     }
   }
 
-  /** Accounts for an operation of the stage beside the loop. */
+  /** Counts the work as busy time of the stage; it runs concurrently with the loop. */
   async during<T>(stage: Stage, work: () => Promise<T>): Promise<T> {
     const from = this.clock.monotonicMs();
     const account = this.account(stage);
@@ -170,16 +172,16 @@ export class Stages implements StageCursor {
     } finally {
       const now = this.clock.monotonicMs();
       end(account, now);
-      this.onPiece(stage, now - from);
+      this.onWorkDone(stage, now - from);
     }
   }
 
-  /** From now on the stage has something to do, whether it works or waits; once for each `done`. */
-  given(stage: Stage): void {
-    this.account(stage).taken.begin(this.clock.monotonicMs());
+  /** The stage has pending work from now on; each call needs one `taskDone`. */
+  taskQueued(stage: Stage): void {
+    this.account(stage).active.begin(this.clock.monotonicMs());
   }
-  done(stage: Stage): void {
-    this.account(stage).taken.end(this.clock.monotonicMs());
+  taskDone(stage: Stage): void {
+    this.account(stage).active.end(this.clock.monotonicMs());
   }
 
   times(): StageTimes {
@@ -193,10 +195,10 @@ export class Stages implements StageCursor {
     const busyMs = eachOf(STAGES, (stage) => this.account(stage).busy.total(now));
     const blockedMs = eachOf(STAGES, (stage) => {
       const busy = busyMs[stage];
-      const { isInLoop, taken } = this.account(stage);
+      const { isInLoop, active } = this.account(stage);
       if (stage === 'fetch') return Math.max(0, wallMs - busy - this.fetchIdleMs);
       if (isInLoop) return Math.max(0, wallMs - busy - limitMs.fetch - limitMs.input);
-      return Math.max(0, taken.total(now) - busy);
+      return Math.max(0, active.total(now) - busy);
     });
     return { wallMs, busyMs, blockedMs, limitMs };
   }
@@ -205,8 +207,8 @@ export class Stages implements StageCursor {
     return this.accounts[AT[stage]] as Account;
   }
 
-  /** Leaves the present place; returns the time. */
-  private leave(): number {
+  /** Ends the stay at the current place; returns the time. */
+  private endPlace(): number {
     const now = this.clock.monotonicMs();
     const ms = now - this.since;
     this.charge(now);
@@ -214,7 +216,7 @@ export class Stages implements StageCursor {
     this.isWorking = false;
     const account = this.accounts[this.place] as Account;
     end(account, now);
-    if (account.isInLoop) this.onPiece(LIMITS[this.place] as Stage, ms);
+    if (account.isInLoop) this.onWorkDone(LIMITS[this.place] as Stage, ms);
     return now;
   }
 
@@ -224,27 +226,22 @@ export class Stages implements StageCursor {
   }
 }
 
-function begin({ busy, taken }: Account, now: number): void {
+function begin({ busy, active }: Account, now: number): void {
   busy.begin(now);
-  taken.begin(now);
+  active.begin(now);
 }
 
-function end({ busy, taken }: Account, now: number): void {
+function end({ busy, active }: Account, now: number): void {
   busy.end(now);
-  taken.end(now);
+  active.end(now);
 }
 
 function eachOf<K extends string, T>(keys: readonly K[], make: (key: K) => T): Record<K, T> {
   return Object.fromEntries(keys.map((key) => [key, make(key)])) as Record<K, T>;
 }
 
-/** Finds the stage in which the loop spent most of the time between two snapshots of the stage
- *  times.
- *  @param from default: the start
- *  @returns undefined when no time has passed
- *  @example
- *  console.log(limitedText(limitedBy(stages.times())));
- */
+/** The place where the loop spent most time between two measurements; without `from`, since the
+ *  start. Undefined if no time has passed. */
 export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undefined {
   const ofLimit = (limit: Limit): number => until.limitMs[limit] - (from?.limitMs[limit] ?? 0);
   const wallMs = LIMITS.reduce((sum, limit) => sum + ofLimit(limit), 0);
@@ -257,8 +254,8 @@ export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undef
 export const limitedText = (limited: Limited | undefined): string =>
   `limited by: ${limited === undefined ? 'nothing yet' : `${limited.by} (${Math.round(limited.share * 100)}%)`}`;
 
-/** Shares of the stages since the start. */
-export const stripOf = ({ wallMs, busyMs, blockedMs }: StageTimes): readonly StageShare[] =>
+/** Busy, blocked and idle shares of each stage since the start. */
+export const stageShares = ({ wallMs, busyMs, blockedMs }: StageTimes): readonly StageShare[] =>
   STAGES.map((stage) => {
     const part = (ms: number): number => (wallMs > 0 ? Math.min(1, ms / wallMs) : 0);
     const busy = part(busyMs[stage]);

@@ -1,4 +1,4 @@
-/** Folder of changelog and checkpoints whose writes count as time of the stage `changelog`. */
+/** Decorator of `Disk` that charges the time of writes and syncs to the stage `changelog`. */
 import type { AppendFile, Disk } from '../io/disk/port.ts';
 import type { Stages } from './stages.ts';
 

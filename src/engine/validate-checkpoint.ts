@@ -1,49 +1,48 @@
-/** Checks of a checkpoint against the run that resumes from it. */
+/** Checks that a checkpoint belongs to the job that resumes from it. */
 import { PROGRESS_CELLS } from '../core/layout/window-clock.ts';
 import type { StateManifest } from './durability/checkpoint/state-manifest.ts';
 import { engineError, topicChanged } from './errors.ts';
 import { type FlagChange, type Job, jobChanges } from './job.ts';
 import { offsetIn } from './source/admission.ts';
 
-export interface AskedFor {
+export interface ResumingRun {
   readonly job: Job;
   readonly clusterId: string;
   readonly topicId?: string | undefined;
   readonly source: { readonly partitionCount: number };
-  /** Present where state may go to disk. */
+  /** Present if the state can spill to disk. */
   readonly spill?: object | undefined;
 }
 
 const changeText = ({ flag, was, is }: FlagChange): string =>
   `-${flag} was ${was ?? 'not given'}, is ${is ?? 'not given'}`;
 
-/** Returns the safe flags that changed since the checkpoint: they are in force from here on.
+/** Returns the flags that changed since the checkpoint and may change: their new values apply from
+ *  now on.
  *  @throws job_changed, topic_changed */
-export function validateCheckpoint(manifest: StateManifest, asked: AskedFor): readonly FlagChange[] {
-  const changes = jobChanges(manifest.job, asked.job);
+export function validateCheckpoint(manifest: StateManifest, run: ResumingRun): readonly FlagChange[] {
+  const changes = jobChanges(manifest.job, run.job);
   const refused = changes.filter(({ isSafe }) => !isSafe);
-  if (manifest.spill !== undefined && asked.spill === undefined)
+  if (manifest.spill !== undefined && run.spill === undefined)
     refused.push({ flag: 'state', was: 'disk', is: 'mem', isSafe: false });
   const faults = refused.map(changeText);
-  if (manifest.clusterId !== asked.clusterId)
-    faults.push(`the cluster was ${manifest.clusterId}, is ${asked.clusterId}`);
+  if (manifest.clusterId !== run.clusterId)
+    faults.push(`the cluster was ${manifest.clusterId}, is ${run.clusterId}`);
   const partitions = manifest.progress.length / PROGRESS_CELLS;
-  if (partitions > asked.source.partitionCount)
-    faults.push(`the topic had ${partitions} partitions, has ${asked.source.partitionCount}`);
-  const isSameTopic = refused.every(({ flag }) => flag !== 'topic') && manifest.clusterId === asked.clusterId;
-  if (isSameTopic && manifest.topicId !== undefined && asked.topicId !== undefined)
-    if (manifest.topicId !== asked.topicId)
-      throw topicChanged(asked.job.topic, manifest.topicId, asked.topicId);
+  if (partitions > run.source.partitionCount)
+    faults.push(`the topic had ${partitions} partitions, has ${run.source.partitionCount}`);
+  const isSameTopic = refused.every(({ flag }) => flag !== 'topic') && manifest.clusterId === run.clusterId;
+  if (isSameTopic && manifest.topicId !== undefined && run.topicId !== undefined)
+    if (manifest.topicId !== run.topicId) throw topicChanged(run.job.topic, manifest.topicId, run.topicId);
   if (faults.length === 0) return changes;
   const before = refused.filter(({ was }) => was !== undefined).map(({ flag, was }) => `-${flag}=${was}`);
   throw engineError('job_changed', `the checkpoint was made by another job: ${faults.join(', ')}`, {
-    next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or give an empty -state-dir to compute everything anew`,
+    next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or give an empty -state-dir to recompute everything`,
   });
 }
 
-/** @param bounds first and next offset of each partition
- *  @throws offsets_gone */
-export function demandOffsets(
+/** `bounds`: first and next offset of each partition. @throws offsets_gone */
+export function validateOffsets(
   progress: Float64Array,
   bounds: readonly { readonly low: number; readonly high: number }[],
 ): void {
@@ -54,7 +53,7 @@ export function demandOffsets(
       'offsets_gone',
       `the checkpoint resumes at offset ${offset} of partition ${partition}, the topic holds ${low} to ${high}`,
       {
-        next: 'the records have expired or the topic was created again: give an empty -state-dir to compute the existing records',
+        next: 'the records expired or the topic was recreated: give an empty -state-dir to compute the existing records',
       },
     );
   });

@@ -8,7 +8,7 @@ import {
   FiredStore,
   KafkaSink,
   PostgresSink,
-  SteadyStore,
+  ReopeningStore,
 } from '../../dist/src/engine/index.js';
 
 const given = JSON.parse(process.argv[2]);
@@ -18,7 +18,7 @@ const SINKS = {
   async rocksdb({ folder, native }) {
     const driver = await openKv(native);
     const options = { budgetBytes: 16 * 1024 * 1024, families: FIRED_FAMILIES };
-    const store = await SteadyStore.open(() => driver.open(folder, options));
+    const store = await ReopeningStore.open(() => driver.open(folder, options));
     const shape = { kind: 'windows', sizeMs: 1000, slideMs: 1000 };
     return FiredStore.open(store, { shape, role: 'sink', retainMs: 3_600_000 });
   },

@@ -9,7 +9,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type OrderEntry, replay } from '../../bench/peers/oracle/arrival-order.ts';
-import { countersText, differenceText, type Told } from '../../bench/peers/oracle/difference.ts';
+import { type ArrivalLog, countersText, differenceText } from '../../bench/peers/oracle/difference.ts';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import type { LogEntry, OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
 import { entryOf, Oracle } from '../../bench/peers/oracle/windows.ts';
@@ -375,7 +375,7 @@ export class CrashLoop {
   private async oracle(
     rules: OracleRules,
     keep: boolean,
-  ): Promise<{ readonly oracle: Oracle; readonly told: Told | undefined }> {
+  ): Promise<{ readonly oracle: Oracle; readonly told: ArrivalLog | undefined }> {
     const { order } = this.job;
     const reader = await TopicReader.open(this.env.brokers, this.topic);
     const { partitions } = reader;
@@ -390,7 +390,7 @@ export class CrashLoop {
     }
     reader.close();
     const log = order === undefined ? records.flat() : [...replay(await order(this.stateDir), records)];
-    if (order !== undefined) for (const entry of log) oracle.tell(entry);
+    if (order !== undefined) for (const entry of log) oracle.apply(entry);
     return { oracle, told: keep ? { rules, partitions: partitions.length, log } : undefined };
   }
 }

@@ -158,7 +158,7 @@ it('-batch-bytes limits the size of the largest record that is read', async () =
   ]);
   const refused = await runEngine(own, args(topic, '-batch-bytes=4096', '-exit-at-end', '-log-level=error'));
   expect(refused.code).not.toBe(0);
-  expect(refused.stderr).toMatch(/larger than a batch takes.*raise -batch-bytes.*\[oversize_record\]/);
+  expect(refused.stderr).toMatch(/exceeds the batch size.*raise -batch-bytes.*\[oversize_record\]/);
   const read = await runEngine(own, args(topic, '-batch-bytes=64KiB', '-exit-at-end', '-json'));
   expect(read.code).toBe(0);
   expect(JSON.parse(read.stdout)).toMatchObject({ consumed: 2, accepted: 1, invalid: 1 });

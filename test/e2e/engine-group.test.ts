@@ -146,7 +146,7 @@ it('the member with the state folder stops reading when another member takes par
   // The finally block below awaits `reading` and reports its error.
   reading.catch(() => {});
   try {
-    await untilLogged(engine, 'the group takes partitions away: reading stops');
+    await untilLogged(engine, 'the group revoked partitions; reading stops');
     await untilReadyAnswers(address, 503);
     await until(
       'partitions of the other member',

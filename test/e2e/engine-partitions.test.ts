@@ -96,7 +96,7 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
   };
   await feed(started);
   expect(fed.slice(2)).toEqual([0, 0]);
-  for (const _ of [2, 3]) oracle.tell({ kind: 'added' });
+  for (const _ of [2, 3]) oracle.apply({ kind: 'added' });
 
   const second = startEngine(own, args('-partition-interval=0'), 'second');
   const again = await second.address();

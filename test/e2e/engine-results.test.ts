@@ -179,7 +179,7 @@ describe('default sink', () => {
     const beside = await runEngine(own, args('roles', '-bounded', '-retain=1s', ...postgres));
     expect(beside.code).toBe(0);
     const refused = await runEngine(own, args('roles', '-bounded', '-log-level=error'));
-    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('has forgotten windows') });
+    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('has expired windows') });
   });
 });
 

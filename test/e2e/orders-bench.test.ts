@@ -38,5 +38,7 @@ it('the orders bench starts on preloaded keys and refuses an unknown part', {
 }, async () => {
   const results = await smoke(bench, { only: ['alone'], preload: 5000 });
   expect(results.map(({ metric }) => metric)).toContain('POST /orders at 300/s on 5000 keys, alone, p99');
-  await expect(smoke(bench, { only: ['ceilin'] })).rejects.toThrow('-only=ceilin is not a part of this benchmark');
+  await expect(smoke(bench, { only: ['ceilin'] })).rejects.toThrow(
+    '-only=ceilin is not a part of this benchmark',
+  );
 });

@@ -17,7 +17,7 @@ import { arrivalsOf } from '../../src/engine/durability/changelog/records.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../../src/engine/durability/checkpoint/checkpointer.ts';
 import { type LiveState, liveSessions, liveWindows } from '../../src/engine/durability/checkpoint/live.ts';
 import { type Restored, restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
@@ -150,7 +150,7 @@ export class Loop {
   async start(): Promise<void> {
     const { disk, shards, course, onStep } = this.parts;
     this.restored = await restoreState({ disk, log: silentLogger, open: () => this.openState() });
-    const standing = this.restored ?? freshStanding(this.progress);
+    const standing = this.restored ?? initialRecoveryPoint(this.progress);
     this.progress = standing.progress.slice();
     this.clock[FRONTIER] = standing.frontier;
     this.clock[WINDOW_CLOCK.MAX_SEEN / 8] = standing.maxSeen;

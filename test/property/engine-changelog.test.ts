@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FRAME_HEADER_BYTES, frameBytes } from '../../src/engine/durability/changelog/frame.ts';
 import { Changelog, segmentName } from '../../src/engine/durability/changelog/log.ts';
-import { mendTail, Replay } from '../../src/engine/durability/changelog/replay.ts';
+import { Replay, truncateTornTail } from '../../src/engine/durability/changelog/replay.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { drawFrom } from './engine-kit.ts';
 
@@ -80,7 +80,7 @@ describe('changelog', () => {
         expect(back.records).toEqual(records.slice(0, back.end.lastSeq));
         expect(back.end.lastSeq).toBeGreaterThanOrEqual(durableSeq);
 
-        await mendTail(disk.view(), back.end);
+        await truncateTornTail(disk.view(), back.end);
         const more = await write(disk, later, back.end.lastSeq + 1);
         await more.log.close();
         const all = await replay(disk);

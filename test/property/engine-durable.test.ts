@@ -323,7 +323,7 @@ describe('damaged state file', () => {
     const second = new Loop({ ...parts, disk: disk.view() });
     const thrown = await second.start().catch((error: unknown) => error);
     expect(refusalOf(thrown)).toMatch(
-      /^no checkpoint in memory can be restored: there is no manifest, but base-/,
+      /^no checkpoint in memory can be restored: there is no manifest, but the folder has base-/,
     );
   });
 

@@ -284,7 +284,7 @@ describe('a partition without events', () => {
   const expected = (world: World): readonly string[] => {
     const oracle = new Oracle(rulesOf(JOB), PARTITIONS);
     feedOracle(oracle, world.appended);
-    oracle.tell({ kind: 'idle', partition: PARTITIONS - 1 });
+    oracle.apply({ kind: 'idle', partition: PARTITIONS - 1 });
     return oracleRows(oracle, true).sort();
   };
   const found = (world: World): readonly string[] => [...world.results.values()].sort();

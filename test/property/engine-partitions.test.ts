@@ -126,7 +126,7 @@ describe('added partitions', () => {
         };
         for (let partition = 1; partition < PARTITIONS; partition++) {
           feedUpTo(startOffsets.get(partition) as StartOffsets);
-          oracle.tell({ kind: 'added' });
+          oracle.apply({ kind: 'added' });
         }
         feedUpTo(byPartition.map(({ length }) => length));
         expect(sink.sorted()).toEqual(oracleRows(oracle, true).sort());

@@ -164,30 +164,30 @@ describe('spill ledger', () => {
   it('the ledger needs the changelog from the oldest table on, except for parts in a sorted run', () => {
     const ledger = new Ledger();
     expect(ledger.replayFrom(1)).toBe(1);
-    ledger.grew(1, 0, [0]);
-    ledger.grew(2, 100, [0, 10]);
+    ledger.applied(1, 0, [0]);
+    ledger.applied(2, 100, [0, 10]);
     expect(ledger.replayFrom(3)).toBe(1);
     expect([ledger.olderThan(0), ledger.olderThan(50), ledger.olderThan(101)]).toEqual([[], [0], [0, 10]]);
     ledger.detached(1, 0, 3, 200);
-    expect([ledger.replayFrom(4), ledger.asideId, ledger.olderThan(1000)]).toEqual([1, 1, []]);
-    ledger.grew(4, 220, [0, 10]);
+    expect([ledger.replayFrom(4), ledger.detachedId, ledger.olderThan(1000)]).toEqual([1, 1, []]);
+    ledger.applied(4, 220, [0, 10]);
     ledger.spilled({ id: 1, part: 0, rows: 5, crc32: 9 });
-    expect([ledger.replayFrom(6), ledger.asideId, ledger.lastId]).toEqual([2, undefined, 1]);
+    expect([ledger.replayFrom(6), ledger.detachedId, ledger.lastId]).toEqual([2, undefined, 1]);
     expect(ledger.pieces).toEqual([{ id: 1, part: 0, rows: 5, crc32: 9 }]);
     ledger.detached(2, 0, 6, 300);
     expect(ledger.replayFrom(7)).toBe(2);
-    ledger.foldedBack();
+    ledger.reattached();
     expect([ledger.has(1), ledger.has(2), ledger.olderThan(1000)]).toEqual([true, false, [10, 0]]);
     ledger.fired(10, ends);
     expect([ledger.pieces, ledger.replayFrom(8), ledger.olderThan(1000)]).toEqual([[], 2, [10]]);
     ledger.detached(3, 10, 8, 400);
     ledger.fired(20, ends);
-    expect([ledger.asideId, ledger.replayFrom(9), ledger.lastId]).toEqual([undefined, 9, 3]);
+    expect([ledger.detachedId, ledger.replayFrom(9), ledger.lastId]).toEqual([undefined, 9, 3]);
   });
 
   it('the ledger replaces swept runs by the runs that the sweep wrote, and keeps all other runs', () => {
     const ledger = new Ledger([{ id: 2, part: 0, rows: 1, crc32: 1 }], 5);
-    expect(ledger.isWhole).toBe(false);
+    expect(ledger.isAllInTables).toBe(false);
     expect(ledger.reserve(3)).toBe(6);
     expect([5, 6, 7, 8, 9].map((id) => ledger.has(id))).toEqual([false, true, true, true, false]);
     expect(ledger.pieces.length).toBe(1);
@@ -200,8 +200,13 @@ describe('spill ledger', () => {
     // The output of the next sweep is kept; ids that this sweep reserved but did not use are not.
     expect([6, 7, 8, 9, 10, 11].map((id) => ledger.has(id))).toEqual([true, false, true, true, true, true]);
     ledger.swept({ frontier: 5, gone: [6, 8, 9], lastId: next + 1, left: [] });
-    expect([ledger.pieces, ledger.has(next), ledger.isWhole, ledger.lastId]).toEqual([[], false, true, 11]);
+    expect([ledger.pieces, ledger.has(next), ledger.isAllInTables, ledger.lastId]).toEqual([
+      [],
+      false,
+      true,
+      11,
+    ]);
     ledger.detached(12, 0, 12, 0);
-    expect(ledger.isWhole).toBe(false);
+    expect(ledger.isAllInTables).toBe(false);
   });
 });

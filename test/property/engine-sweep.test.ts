@@ -4,13 +4,13 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   EndOrderSorter,
-  type KeptRows,
   MemoryRows,
   type RowsWriter,
+  type StoredRows,
 } from '../../src/engine/state/end-order-sorter.ts';
 import type { RowStream } from '../../src/engine/state/rows.ts';
 import { mergedSessions } from '../../src/engine/state/session-rows.ts';
-import { type Rest, sweep } from '../../src/engine/state/sweep.ts';
+import { type Remainder, sweep } from '../../src/engine/state/sweep.ts';
 import {
   admittedOf,
   Intervals,
@@ -45,7 +45,7 @@ class ChunkStore {
       append: async (rows) => {
         pages.push(rows.slice());
       },
-      finish: async (): Promise<KeptRows> => {
+      finish: async (): Promise<StoredRows> => {
         close();
         this.live++;
         const rows = new MemoryRows(joined(pages));
@@ -105,7 +105,7 @@ const steps = fc.array(
 
 /** Part with the sorted rows of sessions, and a lower bound of their ends. */
 interface Part {
-  readonly rows: KeptRows;
+  readonly rows: StoredRows;
   readonly leastEnd: number;
 }
 
@@ -141,25 +141,35 @@ describe('session sweep', () => {
             const ended = new EndOrderSorter({ spill: chunks.writer, chunkRows, chunksInMemory });
             // Ends at which the sweep splits the remaining sessions, ascending; may be empty.
             const cuts = Number.isFinite(to) ? ways.map((way) => to + 1 + way * gapMs) : [];
-            const rest = [...cuts, 0].map(() => chunks.writer());
+            const remaining = [...cuts, 0].map(() => chunks.writer());
             const inputs = await Promise.all(swept.map(({ rows }) => rows.rows()));
-            const standing = await Promise.all(
+            const unswept = await Promise.all(
               stay.map(async ({ rows, leastEnd }) => ({ rows: await rows.rows(), leastEnd })),
             );
-            const { endedRows, rest: rests } = await sweep({
-              ...{ kernels, gapMs, inputs, standing, frontier: to, ended, rest, ways: cuts, signal: NEVER },
+            const { endedRows, remaining: remainders } = await sweep({
+              ...{
+                kernels,
+                gapMs,
+                inputs,
+                unswept,
+                frontier: to,
+                ended,
+                remaining,
+                endBounds: cuts,
+                signal: NEVER,
+              },
             });
             const fired = sessionsOf(await allOf(await ended.rows()));
             expect(fired).toEqual(model.fire(Number.isFinite(to) ? BigInt(to) : I64_MAX).sort(byEnd));
             // The ended sessions can be read repeatedly.
             expect(sessionsOf(await allOf(await ended.rows(), 50))).toEqual(fired);
             expect([endedRows, ended.rowCount]).toEqual([fired.length, fired.length]);
-            const left = await Promise.all(rest.map((one) => one.finish()));
-            expect(rests.map(({ rows }) => rows)).toEqual(left.map(({ rowCount }) => rowCount));
+            const left = await Promise.all(remaining.map((one) => one.finish()));
+            expect(remainders.map(({ rows }) => rows)).toEqual(left.map(({ rowCount }) => rowCount));
             ended.close();
             ended.close();
             expect([chunks.live, chunks.unfinished, ended.bytes]).toEqual([left.length, 0, 0]);
-            const pieces = left.map((rows, i) => ({ rows, leastEnd: (rests[i] as Rest).leastEnd }));
+            const pieces = left.map((rows, i) => ({ rows, leastEnd: (remainders[i] as Remainder).leastEnd }));
             cuts.forEach((cut, i) => {
               expect((pieces[i + 1] as Part).leastEnd).toBeGreaterThan(cut);
             });
@@ -260,11 +270,11 @@ describe('session sweep', () => {
       let closed = 0;
       const stream = await new MemoryRows(rows).rows();
       const counted = { ...stream, close: () => void closed++ };
-      const standing = [{ rows: { next: async () => 0, close: counted.close }, leastEnd: 11 }];
+      const unswept = [{ rows: { next: async () => 0, close: counted.close }, leastEnd: 11 }];
       const parts = { kernels: SIDES[1] as (typeof SIDES)[0], gapMs: 10, inputs: [counted], frontier: 10 };
       const ended = new EndOrderSorter();
-      const out = { ended, rest: [rest], ways: [] };
-      await expect(sweep({ ...parts, ...out, standing, signal })).rejects.toThrow(why);
+      const out = { ended, remaining: [rest], endBounds: [] };
+      await expect(sweep({ ...parts, ...out, unswept, signal })).rejects.toThrow(why);
       expect(closed).toBe(2);
     }
     expect(appended).toEqual([2048]);

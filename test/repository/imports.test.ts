@@ -47,7 +47,7 @@ const PLANTED: ReadonlyArray<{ readonly rule: string; readonly path: string; rea
     text: "import { driver } from './driver.ts';\nexport type Port = typeof driver;\nexport const port = 1;\n",
   },
   {
-    rule: 'nobody-imports-bin',
+    rule: 'only-bin-imports-bin',
     path: 'src/registry/index.ts',
     text: "import { main } from '../bin/main.ts';\nexport const registry = main;\n",
   },

@@ -274,8 +274,8 @@ describe('detection by the proofs', () => {
         ...(await run.feed(batch.slice(1))),
       ],
     }));
-    const found = await oracleDifference(hasty, stream, { ...PLAIN, batchRows: [2] }).catch(String);
-    expect(found).toMatch(/became|never meets a fired window/);
+    const said = await oracleDifference(hasty, stream, { ...PLAIN, batchRows: [2] }).catch(String);
+    expect(said).toMatch(/became|never falls into a fired window/);
   });
 
   it('the proofs detect an engine that writes a row twice', () => {

@@ -20,7 +20,7 @@ const at = (eventTs: bigint): LogEntry => ({
 
 function reportOf(rules: OracleRules, log: readonly LogEntry[]) {
   const truth = new Oracle(rules, 1, false);
-  for (const entry of log) truth.tell(entry);
+  for (const entry of log) truth.apply(entry);
   const observed = oracleOf(rules, 1, log);
   return lateTail(observed.rows(), truth.rows(), observed.counters);
 }

@@ -14,7 +14,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../../src/engine/durability/checkpoint/checkpointer.ts';
 import { restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
@@ -132,7 +132,7 @@ async function open(
   const saved = await restoreState({ disk, log: silentLogger, open: openState, ...onDisk });
   if (saved === undefined) openState();
   const opened = state as StateBackend | undefined as StateBackend;
-  const standing = saved ?? freshStanding(freshCells(new Array<number>(partitions).fill(0)));
+  const standing = saved ?? initialRecoveryPoint(freshCells(new Array<number>(partitions).fill(0)));
   const checkpointer = await Checkpointer.start(
     {
       ...{ disk, job, shards, sizes: SIZES, clusterId: 'test-cluster', state: opened.live, ...onDisk },

@@ -134,7 +134,7 @@ describe('oracle records', () => {
     const limit = 1n << 52n;
     oracle.value(0, null);
     oracle.value(0, new Uint8Array(255));
-    for (const ts of [limit, -limit - 1n, limit - 1n]) oracle.tell(at(ts));
+    for (const ts of [limit, -limit - 1n, limit - 1n]) oracle.apply(at(ts));
     expect(oracle.counters[0]).toMatchObject({ consumed: 5n, accepted: 1n, invalid: 4n });
   });
 
@@ -215,9 +215,11 @@ describe('arrival order', () => {
 
   it('an arrival order that does not fit the records is refused', () => {
     expect(() => parseArrivalOrder('run 0 1\nwalk 0 1')).toThrow('line 2 of the arrival order is "walk 0 1"');
-    expect(() => [...replay(parseArrivalOrder('run 0 3'), records)]).toThrow('for more than its 2 records');
+    expect(() => [...replay(parseArrivalOrder('run 0 3'), records)]).toThrow(
+      'needs more than the 2 records of partition 0',
+    );
     expect(() => [...replay(parseArrivalOrder('run 0 2'), records)]).toThrow(
-      'leaves 2 records of partition 1 out',
+      'omits 2 records of partition 1',
     );
   });
 });

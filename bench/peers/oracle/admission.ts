@@ -1,15 +1,16 @@
-/** Which events count. Everything a watermark decides, in the order of the arrival log:
+/** Admission of events by the oracle: all watermark decisions, in the order of the arrival log.
  *
- *    seen      the greatest event_ts of the partition so far, this event included (of all partitions: `global`);
- *              an event beyond append time + max-future moves it to that time only
- *    late      iff event_ts < seen - skew - lateness
- *    frontier  the least of (seen - skew - lateness) over the partitions that are not idle, and never below what it was;
- *              none before each of these has had an event, and as it was while all are idle
- *    late too  iff event_ts < frontier, which can only be so after idleness: then it is counted as dropped after idle
+ *      seen      the greatest event_ts of the partition so far, including this event (`global`: of
+ *                all partitions); an event beyond append time + max-future moves it only to that
+ *                time
+ *      late      iff event_ts < seen - skew - lateness
+ *      frontier  the running maximum of the least (seen - skew - lateness) over the partitions that
+ *                are not idle; none before each of these has an event; unchanged while all are idle
+ *      late too  iff event_ts < frontier, which is possible only after idleness: the event counts
+ *                as dropped after idle
  *
- *  A partition is idle from a decision in the log to its next valid event. One that is added starts
- *  at the frontier. In `global` neither changes anything.
- */
+ *  A partition is idle from a decision in the log to its next valid event. An added partition
+ *  starts at the frontier. In `global` mode neither changes anything. */
 import { checkRules, noCounts, type OracleRules, type PartitionCounters, TS_LIMIT } from './rules.ts';
 
 export type Verdict = 'accepted' | 'late' | 'late after idle' | 'invalid';
@@ -27,9 +28,9 @@ export class Admission {
   private readonly delayMs: bigint;
   private readonly dropsLate: boolean;
   private seenAnywhere: bigint | undefined;
-  private reached: bigint | undefined;
+  private frontierTs: bigint | undefined;
 
-  /** `dropsLate` false: every valid event counts, whatever its order. */
+  /** `dropsLate` false: every valid event counts, in any order. */
   constructor(rules: OracleRules, partitions: number, dropsLate: boolean) {
     checkRules(rules);
     this.maxFutureMs = rules.maxFutureMs;
@@ -39,12 +40,12 @@ export class Admission {
     for (let p = 0; p < partitions; p++) this.add();
   }
 
-  /** Every window that ends at or before it is final; undefined before there is one. */
+  /** Every window that ends at or before the frontier is final; undefined before there is one. */
   get frontier(): bigint | undefined {
-    return this.reached;
+    return this.frontierTs;
   }
 
-  /** By partition. Throws where an event went missing. */
+  /** Counters by partition. @throws Error if the counters of a partition do not add up */
   get counters(): readonly PartitionCounters[] {
     for (const { counters } of this.partitions) {
       const { consumed, accepted, droppedLate, droppedAfterIdle, invalid } = counters;
@@ -55,7 +56,7 @@ export class Admission {
   }
 
   add(): void {
-    const seen = this.reached === undefined ? undefined : this.reached + this.delayMs;
+    const seen = this.frontierTs === undefined ? undefined : this.frontierTs + this.delayMs;
     this.partitions.push({ seen, idle: false, counters: noCounts() });
   }
 
@@ -73,19 +74,19 @@ export class Admission {
 
   event(partition: number, eventTs: bigint, appendTs: bigint | undefined): Verdict {
     if (eventTs < -TS_LIMIT || eventTs >= TS_LIMIT) return this.broken(partition);
-    const one = this.partition(partition);
-    const { counters } = one;
+    const target = this.partition(partition);
+    const { counters } = target;
     counters.consumed += 1n;
-    let moves = eventTs;
+    let effectiveTs = eventTs;
     if (this.maxFutureMs !== undefined && appendTs !== undefined && eventTs > appendTs + this.maxFutureMs) {
-      moves = appendTs + this.maxFutureMs;
+      effectiveTs = appendTs + this.maxFutureMs;
       counters.futureClamped += 1n;
     }
-    const changes = one.idle || one.seen === undefined || moves > one.seen;
-    if (one.seen === undefined || moves > one.seen) one.seen = moves;
-    if (this.seenAnywhere === undefined || moves > this.seenAnywhere) this.seenAnywhere = moves;
-    one.idle = false;
-    const verdict = this.dropsLate ? this.judge(one.seen, eventTs) : 'accepted';
+    const changes = target.idle || target.seen === undefined || effectiveTs > target.seen;
+    if (target.seen === undefined || effectiveTs > target.seen) target.seen = effectiveTs;
+    if (this.seenAnywhere === undefined || effectiveTs > this.seenAnywhere) this.seenAnywhere = effectiveTs;
+    target.idle = false;
+    const verdict = this.dropsLate ? this.verdictOf(target.seen, eventTs) : 'accepted';
     if (verdict === 'accepted') counters.accepted += 1n;
     else counters.droppedLate += 1n;
     if (verdict === 'late after idle') counters.droppedAfterIdle += 1n;
@@ -93,17 +94,17 @@ export class Admission {
     return verdict;
   }
 
-  private judge(seenHere: bigint, eventTs: bigint): Verdict {
+  private verdictOf(seenHere: bigint, eventTs: bigint): Verdict {
     const seen = this.isGlobal ? (this.seenAnywhere as bigint) : seenHere;
     if (eventTs < seen - this.delayMs) return 'late';
-    return this.reached !== undefined && eventTs < this.reached ? 'late after idle' : 'accepted';
+    return this.frontierTs !== undefined && eventTs < this.frontierTs ? 'late after idle' : 'accepted';
   }
 
   private advance(): void {
     const seen = this.isGlobal ? this.seenAnywhere : this.leastSeen();
     if (seen === undefined) return;
     const frontier = seen - this.delayMs;
-    if (this.reached === undefined || frontier > this.reached) this.reached = frontier;
+    if (this.frontierTs === undefined || frontier > this.frontierTs) this.frontierTs = frontier;
   }
 
   private leastSeen(): bigint | undefined {
@@ -119,7 +120,7 @@ export class Admission {
   private partition(number: number): Partition {
     const found = this.partitions[number];
     if (found === undefined)
-      throw new Error(`partition ${number} of ${this.partitions.length} is not there yet`);
+      throw new Error(`partition ${number} of ${this.partitions.length} does not exist yet`);
     return found;
   }
 }

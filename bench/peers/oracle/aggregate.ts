@@ -1,4 +1,4 @@
-/** One object a window and key. The sum is exact until it is written. */
+/** Aggregate of one window and key. The sum is exact and wraps to 64 bits only in the row. */
 import type { OracleRow } from './rules.ts';
 
 export interface Aggregate {

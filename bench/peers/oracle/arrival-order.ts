@@ -1,9 +1,9 @@
-/** The order in which an engine met the records of several partitions, as text, and its replay.
+/** Text form of the order in which an engine read the records of several partitions, and its
+ *  replay.
  *
- *  One line an entry: `run P N` (the next N records of partition P), `idle P` (P is idle before its
- *  next record), `added`. A result that depends on that order (one watermark for all partitions,
- *  idle partitions) can be judged only beside it.
- */
+ *  One line for each entry: `run P N` (the next N records of partition P), `idle P` (P is idle
+ *  until its next record), `added`. A result that depends on the order (global watermark, idle
+ *  partitions) can be checked only with it. */
 import type { LogEntry } from './rules.ts';
 
 export type OrderEntry =
@@ -28,8 +28,8 @@ export function parseArrivalOrder(text: string): OrderEntry[] {
     });
 }
 
-/** The arrival log of these records, which stand in the order of their partitions. @throws where
- *  the order asks for more records than there are, or leaves some out */
+/** Interleaves the records of each partition into the arrival log. @throws Error if the order needs
+ *  more records than a partition has, or omits some */
 export function* replay(
   order: readonly OrderEntry[],
   partitions: readonly (readonly LogEntry[])[],
@@ -44,16 +44,14 @@ export function* replay(
     const from = next[entry.partition] ?? 0;
     if (from + entry.count > records.length)
       throw new Error(
-        `the arrival order asks partition ${entry.partition} for more than its ${records.length} records`,
+        `the arrival order needs more than the ${records.length} records of partition ${entry.partition}`,
       );
     next[entry.partition] = from + entry.count;
     yield* records.slice(from, from + entry.count);
   }
   partitions.forEach((records, partition) => {
-    const taken = next[partition] as number;
-    if (taken < records.length)
-      throw new Error(
-        `the arrival order leaves ${records.length - taken} records of partition ${partition} out`,
-      );
+    const used = next[partition] as number;
+    if (used < records.length)
+      throw new Error(`the arrival order omits ${records.length - used} records of partition ${partition}`);
   });
 }

@@ -1,21 +1,21 @@
-/** Where two results part: the first row that differs, in order of (window_end, account_id), with
- *  the events that made it and what became of each. */
+/** Finds the first row that differs between two results, in order of (window_end, account_id), and
+ *  prints it with the events of its window and their verdicts. */
 import { Admission } from './admission.ts';
 import type { DigestRow } from './digest.ts';
 import type { LogEntry, OracleRules, PartitionCounters } from './rules.ts';
 
-/** The arrival log that both results claim to come from. */
-export interface Told {
+/** The arrival log from which both results were computed. */
+export interface ArrivalLog {
   readonly rules: OracleRules;
-  /** At the start. */
+  /** Number of partitions at the start. */
   readonly partitions: number;
   readonly log: readonly LogEntry[];
 }
 
-/** Events of the row that are shown at most. */
+/** Most events that are printed for the row. */
 const EVENTS_MAX = 40;
 
-/** As `engine export` writes it. */
+/** Formats a row as `engine export` does. */
 export const rowText = (row: DigestRow): string =>
   [
     row.accountId,
@@ -36,12 +36,12 @@ const byEnd = (a: DigestRow, b: DigestRow): number =>
   ascending(a.accountId, b.accountId) ||
   ascending(BigInt(a.windowStart), BigInt(b.windowStart));
 
-/** Empty where both are equal; else what differs first, as lines to print. A row that stands twice
- *  differs. */
+/** Describes the first difference, as lines to print; empty if the results are equal. A duplicate
+ *  row is a difference. */
 export function differenceText(
   expected: Iterable<DigestRow>,
   actual: Iterable<DigestRow>,
-  told?: Told,
+  source?: ArrivalLog,
 ): string {
   const left = [...expected].sort(byEnd);
   const right = [...actual].sort(byEnd);
@@ -51,21 +51,21 @@ export function differenceText(
     at++;
   }
   if (at === left.length && at === right.length) return '';
-  let [wanted, got] = [left[at], right[at]];
-  const order = wanted === undefined ? 1 : got === undefined ? -1 : byEnd(wanted, got);
-  if (order < 0) got = undefined;
-  else if (order > 0) wanted = undefined;
-  const one = (wanted ?? got) as DigestRow;
+  let [expectedRow, actualRow] = [left[at], right[at]];
+  const order = expectedRow === undefined ? 1 : actualRow === undefined ? -1 : byEnd(expectedRow, actualRow);
+  if (order < 0) actualRow = undefined;
+  else if (order > 0) expectedRow = undefined;
+  const row = (expectedRow ?? actualRow) as DigestRow;
   const lines = [
-    `${left.length} rows expected, ${right.length} found; the first that differs is [${one.windowStart}, ${one.windowEnd}) of account ${one.accountId}`,
-    `  expected ${wanted === undefined ? 'no such row' : rowText(wanted)}`,
-    `  found    ${got === undefined ? 'no such row' : rowText(got)}`,
+    `${left.length} rows expected, ${right.length} found; the first that differs is [${row.windowStart}, ${row.windowEnd}) of account ${row.accountId}`,
+    `  expected ${expectedRow === undefined ? 'no such row' : rowText(expectedRow)}`,
+    `  found    ${actualRow === undefined ? 'no such row' : rowText(actualRow)}`,
   ];
-  if (told !== undefined) lines.push('  events of the account there:', ...eventsOf(one, told));
+  if (source !== undefined) lines.push('  events of the account there:', ...describeEvents(row, source));
   return lines.join('\n');
 }
 
-/** Where the counts of two results part; empty where they are equal. */
+/** Describes the counters that differ between two results; empty if they are equal. */
 export function countersText(
   expected: readonly PartitionCounters[],
   actual: readonly PartitionCounters[],
@@ -81,23 +81,23 @@ export function countersText(
   const lines: string[] = [];
   for (let p = 0; p < Math.max(expected.length, actual.length); p++) {
     for (const name of names) {
-      const [wanted, got] = [expected[p]?.[name], actual[p]?.[name]];
-      if (wanted !== got)
+      const [wanted, found] = [expected[p]?.[name], actual[p]?.[name]];
+      if (wanted !== found)
         lines.push(
-          `partition ${p}: ${name} ${got ?? 'not counted'}, expected ${wanted ?? 'no such partition'}`,
+          `partition ${p}: ${name} ${found ?? 'not counted'}, expected ${wanted ?? 'no such partition'}`,
         );
     }
   }
   return lines.join('\n');
 }
 
-/** The account's events in the window and around it, with their verdicts. */
-function eventsOf(row: DigestRow, told: Told): string[] {
-  const { rules, log } = told;
+/** The account's events in the window and near it, with their verdicts. */
+function describeEvents(row: DigestRow, source: ArrivalLog): string[] {
+  const { rules, log } = source;
   const around = rules.window === 'session' ? rules.gapMs : 0n;
   const from = BigInt(row.windowStart) - around;
   const to = BigInt(row.windowEnd) + around;
-  const admission = new Admission(rules, told.partitions, true);
+  const admission = new Admission(rules, source.partitions, true);
   const next = new Map<number, number>();
   const accepted: Shown[] = [];
   const refused: Shown[] = [];
@@ -119,7 +119,7 @@ function eventsOf(row: DigestRow, told: Told): string[] {
   }
   const count = accepted.length + refused.length;
   if (count === 0) return ['    none'];
-  // Where there are too many, those that were refused say more.
+  // If there are too many, prefer refused events, because they explain more.
   const shown = [...refused, ...accepted].slice(0, EVENTS_MAX).sort((a, b) => a.index - b.index);
   const lines = shown.map(({ line }) => line);
   return count <= EVENTS_MAX ? lines : [...lines, `    and ${count - EVENTS_MAX} more`];

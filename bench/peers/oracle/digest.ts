@@ -1,14 +1,12 @@
-/** One number for a whole result: equal results have equal digests, in whatever order their rows
- *  come.
+/** Order-independent digest of a whole result: equal results have equal digests.
  *
  *  128 bits: the sum modulo 2^128 of the first 16 bytes of the SHA-256 of each item. Items are rows
- *  (tag 0) and the counters of a partition (tag 1), as little-endian 64-bit cells behind the tag. A
- *  sum and not an exclusive or, so that a row that stands twice does not vanish.
- */
+ *  (tag 0) and the counters of a partition (tag 1), as little-endian 64-bit cells after the tag. A
+ *  sum instead of an exclusive or, so that duplicate rows do not cancel out. */
 import { hash } from 'node:crypto';
 import type { PartitionCounters } from './rules.ts';
 
-/** A row as anyone has it: times as numbers or BigInts. */
+/** A row of any result type: times are numbers or BigInts. */
 export interface DigestRow {
   readonly accountId: bigint;
   readonly windowStart: bigint | number;
@@ -76,8 +74,8 @@ export class ResultDigest {
 export function digestOf(rows: Iterable<DigestRow>, counters: readonly PartitionCounters[]): string {
   const digest = new ResultDigest();
   for (const row of rows) digest.row(row);
-  counters.forEach((one, partition) => {
-    digest.counters(partition, one);
+  counters.forEach((counts, partition) => {
+    digest.counters(partition, counts);
   });
   return digest.text();
 }

@@ -1,5 +1,6 @@
-/** Tumbling and sliding windows: [k * slide, k * slide + size) for every whole k, below zero too.
- *  Tumbling slides by its size. An event is folded into each window that holds it. */
+/** Tumbling and sliding windows: [k * slide, k * slide + size) for every integer k, including
+ *  negative k. A tumbling window slides by its size. An event is folded into each window that
+ *  contains it. */
 import { type Aggregate, aggregateOf, fold, rowOf } from './aggregate.ts';
 import type { OracleRow } from './rules.ts';
 
@@ -11,7 +12,7 @@ function floorDivide(a: bigint, b: bigint): bigint {
 export class FixedWindows {
   private readonly sizeMs: bigint;
   private readonly slideMs: bigint;
-  /** By start, then by key. */
+  /** By start, then by account. */
   private readonly windows = new Map<bigint, Map<bigint, Aggregate>>();
 
   constructor(sizeMs: bigint, slideMs: bigint) {
@@ -33,7 +34,7 @@ export class FixedWindows {
     }
   }
 
-  /** Ascending by (window_end, account_id). */
+  /** Rows ascending by (window_end, account_id). */
   *rows(): Iterable<OracleRow> {
     const starts = [...this.windows.keys()].sort((a, b) => (a < b ? -1 : 1));
     for (const start of starts) {

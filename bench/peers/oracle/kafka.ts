@@ -1,10 +1,9 @@
-/** A Kafka reader of its own over a TCP socket: Metadata, ListOffsets and Fetch, and record batches
- *  of format 2.
+/** A minimal Kafka reader over TCP: Metadata, ListOffsets and Fetch requests, and record batches of
+ *  format 2.
  *
- *  It shares nothing with the product's broker clients, so that what they may lose, repeat or
- *  reorder shows. It reads uncompressed batches and refuses others. Source: the Kafka protocol
- *  guide, request and record formats.
- */
+ *  It shares no code with the product's broker clients, so records that they lose, repeat or
+ *  reorder become visible. It reads only uncompressed batches. Source: the Kafka protocol guide,
+ *  request and record formats. */
 import { connect, type Socket } from 'node:net';
 
 const METADATA = { key: 3, version: 1 };
@@ -15,7 +14,7 @@ const LATEST = -1n;
 const FETCH_BYTES = 8 * 1024 * 1024;
 const CONTROL = 0x20;
 const APPEND_TIME = 0x08;
-/** The broker has no time for the record. */
+/** The broker has no timestamp for the record. */
 const NO_TIMESTAMP = -1n;
 const CLIENT_ID = 'oracle';
 
@@ -55,7 +54,7 @@ class Fields {
   }
 }
 
-/** Reads the big-endian fields of an answer. */
+/** Reads the big-endian fields of a response. */
 class Reader {
   readonly bytes: Buffer;
   at = 0;
@@ -83,7 +82,7 @@ class Reader {
   skip(bytes: number): void {
     this.at += bytes;
   }
-  /** Zigzag varint of up to 53 bits: lengths and deltas are small. */
+  /** Reads a zigzag varint of up to 53 bits: lengths and deltas are small. */
   varint(): number {
     let value = 0;
     let scale = 1;
@@ -101,19 +100,20 @@ class Connection {
   private readonly socket: Socket;
   private chunks: Buffer[] = [];
   private length = 0;
-  private waiting: { resolve(answer: Buffer): void; reject(error: Error): void } | undefined;
+  private pending: { resolve(response: Buffer): void; reject(error: Error): void } | undefined;
   private correlation = 0;
-  /** Why no request gets an answer any more: a connection may also end while none waits. */
+  /** The error that ended the connection, for later requests: it may end while no request is
+   *  pending. */
   private ended: Error | undefined;
 
   constructor(host: string, port: number) {
     this.socket = connect({ host, port, noDelay: true });
-    this.socket.on('data', (chunk: Buffer) => this.take(chunk));
+    this.socket.on('data', (chunk: Buffer) => this.receive(chunk));
     this.socket.on('error', (error) => this.end(error));
     this.socket.on('close', () => this.end(new Error(`the broker at ${host}:${port} closed the connection`)));
   }
 
-  /** One request at a time. */
+  /** Sends a request. Calls must not overlap. */
   request(api: { readonly key: number; readonly version: number }, body: Buffer): Promise<Reader> {
     const head = new Fields()
       .int16(api.key)
@@ -126,11 +126,11 @@ class Connection {
         reject(this.ended);
         return;
       }
-      this.waiting = { resolve, reject };
+      this.pending = { resolve, reject };
       this.socket.write(Buffer.concat([new Fields().int32(head.length + body.length).done(), head, body]));
-    }).then((answer) => {
-      const reader = new Reader(answer);
-      if (reader.int32() !== this.correlation) throw new Error('an answer belongs to another request');
+    }).then((response) => {
+      const reader = new Reader(response);
+      if (reader.int32() !== this.correlation) throw new Error('a response belongs to another request');
       return reader;
     });
   }
@@ -141,11 +141,11 @@ class Connection {
 
   private end(error: Error): void {
     this.ended ??= error;
-    this.waiting?.reject(this.ended);
-    this.waiting = undefined;
+    this.pending?.reject(this.ended);
+    this.pending = undefined;
   }
 
-  private take(chunk: Buffer): void {
+  private receive(chunk: Buffer): void {
     this.chunks.push(chunk);
     this.length += chunk.length;
     if (this.length < 4) return;
@@ -155,37 +155,37 @@ class Connection {
     const whole = Buffer.concat(this.chunks);
     this.chunks = [];
     this.length = 0;
-    const { waiting } = this;
-    this.waiting = undefined;
-    waiting?.resolve(whole.subarray(4));
+    const { pending } = this;
+    this.pending = undefined;
+    pending?.resolve(whole.subarray(4));
   }
 }
 
 export interface ReadRecord {
   readonly offset: bigint;
-  /** The record's own timestamp, or when the broker appended it where the topic says so; undefined:
-   *  there is none. */
+  /** The record's own timestamp, or its append time if the topic is configured so; undefined: none.
+   */
   readonly timestamp: bigint | undefined;
   /** Borrowed until the next record. */
   readonly value: Uint8Array | null;
 }
 
-/** Calls `take` for each record of the record batches in `bytes` from `from` on; returns the next
- *  offset to read. */
-function readBatches(bytes: Buffer, from: bigint, take: (record: ReadRecord) => void): bigint {
+/** Calls `visit` for each record of the record batches in `bytes` from offset `from` on; returns
+ *  the next offset to read. */
+function readBatches(bytes: Buffer, from: bigint, visit: (record: ReadRecord) => void): bigint {
   let next = from;
   let at = 0;
-  // The last batch of an answer may be cut short: what is missing comes with the next fetch.
+  // The last batch of a response may be truncated; the next fetch returns it again.
   while (at + 61 <= bytes.length) {
     const base = bytes.readBigInt64BE(at);
     const end = at + 12 + bytes.readInt32BE(at + 8);
     if (end > bytes.length) break;
-    if (bytes[at + 16] !== 2) throw new Error(`record batches of format ${bytes[at + 16]} are not read here`);
+    if (bytes[at + 16] !== 2) throw new Error(`record batches of format ${bytes[at + 16]} are not supported`);
     const attributes = bytes.readInt16BE(at + 21);
     const last = base + BigInt(bytes.readInt32BE(at + 23));
     const codec = attributes & 7;
     if (codec !== 0)
-      throw new Error(`compression codec ${codec} is not read here: write the topic with none`);
+      throw new Error(`compression codec ${codec} is not supported: write the topic without compression`);
     if ((attributes & CONTROL) === 0) {
       const reader = new Reader(bytes.subarray(at + 61, end));
       const count = bytes.readInt32BE(at + 57);
@@ -204,7 +204,7 @@ function readBatches(bytes: Buffer, from: bigint, take: (record: ReadRecord) => 
         reader.at = stop;
         const known = appendedAt ?? ownTimestamp;
         const timestamp = known === NO_TIMESTAMP ? undefined : known;
-        if (offset >= from) take({ offset, timestamp, value });
+        if (offset >= from) visit({ offset, timestamp, value });
       }
     }
     next = last + 1n;
@@ -233,33 +233,33 @@ export class TopicReader {
   static async open(brokers: string, topic: string): Promise<TopicReader> {
     const [host, port] = (brokers.split(',')[0] as string).split(':');
     const first = new Connection(host as string, Number(port));
-    const answer = await first.request(METADATA, new Fields().int32(1).text(topic).done());
+    const response = await first.request(METADATA, new Fields().int32(1).text(topic).done());
     const nodes = new Map<number, Connection>();
-    for (let i = answer.int32(); i > 0; i--) {
-      const id = answer.int32();
-      const nodeHost = answer.text();
-      nodes.set(id, new Connection(nodeHost, answer.int32()));
-      answer.text();
+    for (let i = response.int32(); i > 0; i--) {
+      const id = response.int32();
+      const nodeHost = response.text();
+      nodes.set(id, new Connection(nodeHost, response.int32()));
+      response.text();
     }
-    answer.int32();
+    response.int32();
     const leaders = new Map<number, Connection>();
-    for (let i = answer.int32(); i > 0; i--) {
-      const error = answer.int16();
-      if (error !== 0) throw new Error(`topic ${topic}: error ${error} of the broker`);
-      answer.text();
-      answer.skip(1);
-      for (let p = answer.int32(); p > 0; p--) {
-        answer.int16();
-        const partition = answer.int32();
-        leaders.set(partition, nodes.get(answer.int32()) as Connection);
-        answer.skip(4 * answer.int32());
-        answer.skip(4 * answer.int32());
+    for (let i = response.int32(); i > 0; i--) {
+      const error = response.int16();
+      if (error !== 0) throw new Error(`topic ${topic}: broker error ${error}`);
+      response.text();
+      response.skip(1);
+      for (let p = response.int32(); p > 0; p--) {
+        response.int16();
+        const partition = response.int32();
+        leaders.set(partition, nodes.get(response.int32()) as Connection);
+        response.skip(4 * response.int32());
+        response.skip(4 * response.int32());
       }
     }
     return new TopicReader(topic, leaders, [first, ...nodes.values()]);
   }
 
-  /** Next offset to be written. */
+  /** Returns the next offset to be written. */
   async end(partition: number): Promise<bigint> {
     const body = new Fields()
       .int32(-1)
@@ -269,19 +269,19 @@ export class TopicReader {
       .int32(partition)
       .int64(LATEST)
       .done();
-    const answer = await this.leader(partition).request(LIST_OFFSETS, body);
-    answer.int32();
-    answer.text();
-    answer.int32();
-    answer.int32();
-    const error = answer.int16();
-    if (error !== 0) throw new Error(`the end of partition ${partition}: error ${error} of the broker`);
-    answer.int64();
-    return answer.int64();
+    const response = await this.leader(partition).request(LIST_OFFSETS, body);
+    response.int32();
+    response.text();
+    response.int32();
+    response.int32();
+    const error = response.int16();
+    if (error !== 0) throw new Error(`the end of partition ${partition}: broker error ${error}`);
+    response.int64();
+    return response.int64();
   }
 
-  /** Every record from offset 0 to the end now, in the order of the log. */
-  async read(partition: number, take: (record: ReadRecord) => void): Promise<void> {
+  /** Reads every record from offset 0 to the current end, in log order. */
+  async read(partition: number, visit: (record: ReadRecord) => void): Promise<void> {
     const end = await this.end(partition);
     let next = 0n;
     while (next < end) {
@@ -298,19 +298,23 @@ export class TopicReader {
         .int64(next)
         .int32(FETCH_BYTES)
         .done();
-      const answer = await this.leader(partition).request(FETCH, body);
-      answer.int32();
-      answer.int32();
-      answer.text();
-      answer.int32();
-      answer.int32();
-      const error = answer.int16();
-      if (error !== 0) throw new Error(`partition ${partition} from ${next}: error ${error} of the broker`);
-      answer.int64();
-      answer.int64();
-      answer.skip(16 * Math.max(0, answer.int32()));
-      const length = answer.int32();
-      next = readBatches(answer.bytes.subarray(answer.at, answer.at + Math.max(0, length)), next, take);
+      const response = await this.leader(partition).request(FETCH, body);
+      response.int32();
+      response.int32();
+      response.text();
+      response.int32();
+      response.int32();
+      const error = response.int16();
+      if (error !== 0) throw new Error(`partition ${partition} from ${next}: broker error ${error}`);
+      response.int64();
+      response.int64();
+      response.skip(16 * Math.max(0, response.int32()));
+      const length = response.int32();
+      next = readBatches(
+        response.bytes.subarray(response.at, response.at + Math.max(0, length)),
+        next,
+        visit,
+      );
     }
   }
 

@@ -1,5 +1,5 @@
-/** What lateness costs: a result at a chosen watermark beside the batch result of the true order.
- */
+/** Effect of lateness: compares a result at a chosen watermark with the batch result of the true
+ *  order. */
 import { rowText } from './difference.ts';
 import type { OracleRow, PartitionCounters } from './rules.ts';
 
@@ -10,27 +10,27 @@ export interface LateTail {
   readonly dropRate: number;
   /** Results (key and window) of the true order. */
   readonly windows: number;
-  /** Results that differ from it: another value, missing, or not in it. */
+  /** Results that differ from the true order: other values, missing, or surplus. */
   readonly windowsDiffering: number;
   /** windowsDiffering / (results in either). */
   readonly windowsDifferingShare: number;
-  /** Sum over the results in either of |count difference|. */
+  /** Sum of |count difference| over the results in either. */
   readonly countError: bigint;
   /** countError / (events in the true order's results). */
   readonly countErrorShare: number;
-  /** Windows (key, start, end) in both / windows in either: for sessions, how many kept their
-   *  bounds. */
+  /** Jaccard index of the windows (key, start, end): windows in both / windows in either. For
+   *  sessions, the share that kept its bounds. */
   readonly jaccard: number;
-  /** Time covered in both / time covered in either, a key at a time: for sessions, how much of
-   *  their extent is left. */
+  /** Jaccard index of the time that windows cover, by key: time in both / time in either. For
+   *  sessions, the share of their extent that is kept. */
   readonly jaccardOfTime: number;
 }
 
 const keyOf = (row: OracleRow): string => `${row.accountId},${row.windowStart},${row.windowEnd}`;
 const ratio = (part: bigint | number, whole: bigint | number): number =>
   Number(whole) === 0 ? 0 : Number(part) / Number(whole);
-/** Two empty sets are the same. */
-const likeness = (both: bigint | number, either: bigint | number): number =>
+/** Jaccard index; two empty sets are equal. */
+const jaccardIndex = (both: bigint | number, either: bigint | number): number =>
   Number(either) === 0 ? 1 : Number(both) / Number(either);
 
 export function lateTail(
@@ -78,8 +78,8 @@ export function lateTail(
     windowsDifferingShare: ratio(differing, either),
     countError,
     countErrorShare: ratio(countError, events),
-    jaccard: likeness(same, either),
-    jaccardOfTime: coverage.likeness(),
+    jaccard: jaccardIndex(same, either),
+    jaccardOfTime: coverage.jaccardIndex(),
   };
 }
 
@@ -93,7 +93,7 @@ export const lateTailText = (one: LateTail): string =>
 
 type Side = 'observed' | 'truth';
 
-/** How long windows of each side cover a key's time, alone and together. */
+/** Measures by a sweep over window edges how long the windows of both sides cover a key's time. */
 class Coverage {
   private readonly edges = new Map<bigint, { at: bigint; side: Side; step: 1 | -1 }[]>();
 
@@ -106,7 +106,7 @@ class Coverage {
     edges.push({ at: row.windowStart, side, step: 1 }, { at: row.windowEnd, side, step: -1 });
   }
 
-  likeness(): number {
+  jaccardIndex(): number {
     let both = 0n;
     let either = 0n;
     for (const edges of this.edges.values()) {
@@ -119,6 +119,6 @@ class Coverage {
         from = at;
       }
     }
-    return likeness(both, either);
+    return jaccardIndex(both, either);
   }
 }

@@ -1,16 +1,18 @@
-/** The oracle as a program: reads events its own way, prints what the window engine must have
- *  written.
+/** The oracle as a program: reads events with its own client and prints the results that the window
+ *  engine must have written.
  *
- *    node main.js arrival -brokers=H:P -topic=T -size=MS -skew=MS -lateness=MS   the topic, by the rules of lateness
- *    node main.js batch -size=MS                                                 events on stdin, none is late
+ *      node main.js arrival -brokers=H:P -topic=T -size=MS -skew=MS -lateness=MS
+ *          the topic, by the rules of lateness
+ *      node main.js batch -size=MS
+ *          events on stdin; no event is late
  *
  *  Windows: -size=MS; -window=sliding -size=MS -slide=MS; -window=session -gap=MS. -max-future=MS
- *  bounds what a timestamp moves. -watermark=global on several partitions, and idle ones, need
- *  -order=FILE: the order in which the engine met the records (arrival-order.ts). stdout: one line
- *  a result, `account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow`,
- *  ascending by (window_end, account_id); then one line of JSON with the counts. `-rows=false`
- *  leaves the results out.
- */
+ *  limits how far a timestamp moves the watermark. -watermark=global on several partitions, and
+ *  idle partitions, need -order=FILE: the order in which the engine read the records
+ *  (arrival-order.ts). stdout: one line for each result,
+ *  `account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow`, ascending by
+ *  (window_end, account_id); then one line of JSON with the counters. `-rows=false` omits the
+ *  results. */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { parseArrivalOrder, replay } from './arrival-order.ts';
@@ -20,7 +22,7 @@ import type { LogEntry, OracleRules } from './rules.ts';
 import { entryOf, Oracle } from './windows.ts';
 
 const EVENT_BYTES = 256;
-const LINES_AT_ONCE = 10_000;
+const LINES_PER_WRITE = 10_000;
 
 const flags = new Map(
   process.argv.slice(3).map((flag) => flag.replace(/^--?/, '').split(/=(.*)/s) as [string, string]),
@@ -36,15 +38,14 @@ const ms = (name: string): bigint => BigInt(flag(name));
 
 function rulesOf(skewMs: bigint, latenessMs: bigint): OracleRules {
   const watermark = flags.get('watermark') ?? 'partition';
-  if (watermark !== 'partition' && watermark !== 'global')
-    throw new Error(`-watermark=${watermark} is not known`);
+  if (watermark !== 'partition' && watermark !== 'global') throw new Error(`unknown -watermark=${watermark}`);
   const maxFutureMs = flags.has('max-future') ? ms('max-future') : undefined;
   const shared = { skewMs, latenessMs, watermark, maxFutureMs } as const;
   const window = flags.get('window') ?? 'tumbling';
   if (window === 'tumbling') return { ...shared, window, sizeMs: ms('size') };
   if (window === 'sliding') return { ...shared, window, sizeMs: ms('size'), slideMs: ms('slide') };
   if (window === 'session') return { ...shared, window, gapMs: ms('gap') };
-  throw new Error(`-window=${window} is not known`);
+  throw new Error(`unknown -window=${window}`);
 }
 
 async function readTopic(): Promise<Oracle> {
@@ -73,7 +74,7 @@ async function readTopic(): Promise<Oracle> {
   reader.close();
   const added = order.filter((entry) => entry.kind === 'added').length;
   const oracle = new Oracle(rules, partitions.length - added);
-  for (const entry of replay(order, records)) oracle.tell(entry);
+  for (const entry of replay(order, records)) oracle.apply(entry);
   return oracle;
 }
 
@@ -103,22 +104,23 @@ async function print(oracle: Oracle): Promise<void> {
     rows++;
     if (flags.get('rows') === 'false') continue;
     lines.push(rowText(row));
-    if (lines.length >= LINES_AT_ONCE) await flush();
+    if (lines.length >= LINES_PER_WRITE) await flush();
   }
   await flush();
   const { counters } = oracle;
-  const texts = (name: keyof (typeof counters)[number]): string[] => counters.map((one) => String(one[name]));
+  const countsOf = (name: keyof (typeof counters)[number]): string[] =>
+    counters.map((one) => String(one[name]));
   const counts = {
-    consumed: texts('consumed'),
-    accepted: texts('accepted'),
-    dropped_late: texts('droppedLate'),
-    dropped_after_idle: texts('droppedAfterIdle'),
-    invalid: texts('invalid'),
-    future_clamped: texts('futureClamped'),
+    consumed: countsOf('consumed'),
+    accepted: countsOf('accepted'),
+    dropped_late: countsOf('droppedLate'),
+    dropped_after_idle: countsOf('droppedAfterIdle'),
+    invalid: countsOf('invalid'),
+    future_clamped: countsOf('futureClamped'),
   };
   process.stdout.write(`${JSON.stringify({ rows, ...counts })}\n`);
 }
 
 const mode = process.argv[2];
-if (mode !== 'arrival' && mode !== 'batch') throw new Error('give arrival or batch');
+if (mode !== 'arrival' && mode !== 'batch') throw new Error('the first argument must be arrival or batch');
 await print(mode === 'arrival' ? await readTopic() : await readStdin());

@@ -1,14 +1,13 @@
-/** What the oracle is asked and what it answers: the rules of a job, the arrival log, rows and
- *  counts. */
+/** Input and output types of the oracle: the rules of a job, the arrival log, rows and counters. */
 
 interface Shared {
   readonly skewMs: bigint;
   readonly latenessMs: bigint;
-  /** Whose greatest timestamp judges an event: its partition's (default), or the one of all
-   *  partitions. */
+  /** Scope of the greatest timestamp that an event is compared with: its partition (default), or
+   *  all partitions. */
   readonly watermark?: 'partition' | 'global' | undefined;
-  /** How far beyond its append time an event may move the greatest timestamp; undefined: as far as
-   *  it says. */
+  /** Limit on how far beyond its append time an event moves the greatest timestamp; undefined:
+   *  none. */
   readonly maxFutureMs?: bigint | undefined;
 }
 
@@ -19,7 +18,8 @@ export type OracleRules = Shared &
     | { readonly window: 'session'; readonly gapMs: bigint }
   );
 
-/** The arrival log: what the engine met, in the one order in which it met it. */
+/** Entry of the arrival log: records and decisions in the order in which the engine processed them.
+ */
 export type LogEntry =
   | {
       readonly kind: 'event';
@@ -27,14 +27,14 @@ export type LogEntry =
       readonly accountId: bigint;
       readonly value: bigint;
       readonly eventTs: bigint;
-      /** When the broker appended the record; undefined: it does not say. */
+      /** Time at which the broker appended the record; undefined: unknown. */
       readonly appendTs?: bigint | undefined;
     }
-  /** A record whose value is no event. */
+  /** A record whose value is not an event. */
   | { readonly kind: 'broken'; readonly partition: number }
-  /** The decision that the partition is idle before its next record. */
+  /** The decision that the partition is idle until its next record. */
   | { readonly kind: 'idle'; readonly partition: number }
-  /** The topic has one more partition, numbered after the others. */
+  /** The topic has one more partition, with the next number. */
   | { readonly kind: 'added' };
 
 export interface OracleRow {
@@ -50,14 +50,14 @@ export interface OracleRow {
   readonly overflow: boolean;
 }
 
-/** Of one partition. consumed = accepted + droppedLate + invalid. */
+/** Counters of one partition. consumed = accepted + droppedLate + invalid. */
 export interface PartitionCounters {
   consumed: bigint;
   accepted: bigint;
-  /** All that came too late, whatever the reason. */
+  /** All dropped events, late for any reason. */
   droppedLate: bigint;
-  /** The part of them that its own partition would have accepted: the frontier went on while the
-   *  partition was idle. */
+  /** Dropped events that their own partition's watermark would have admitted: the frontier advanced
+   *  while the partition was idle. */
   droppedAfterIdle: bigint;
   invalid: bigint;
   /** Valid events beyond append time + max-future, accepted or not. */

@@ -1,10 +1,10 @@
-/** Session windows: the accepted events of a key in the order of their time, cut wherever the next
- *  one lies a gap or more behind the one before. A session is [first, last + gap), so two that only
- *  touch stay two. */
+/** Session windows: the accepted events of a key in time order, split where an event is at least a
+ *  gap after its predecessor. A session is [first, last + gap), so two sessions that only touch
+ *  stay separate. */
 import { type Aggregate, aggregateOf, fold, rowOf } from './aggregate.ts';
 import type { OracleRow } from './rules.ts';
 
-interface Kept {
+interface StoredEvent {
   readonly value: bigint;
   readonly eventTs: bigint;
 }
@@ -13,7 +13,7 @@ const ascending = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0)
 
 export class SessionWindows {
   private readonly gapMs: bigint;
-  private readonly events = new Map<bigint, Kept[]>();
+  private readonly events = new Map<bigint, StoredEvent[]>();
 
   constructor(gapMs: bigint) {
     this.gapMs = gapMs;
@@ -25,7 +25,7 @@ export class SessionWindows {
     else events.push({ value, eventTs });
   }
 
-  /** Ascending by (window_end, account_id). */
+  /** Rows ascending by (window_end, account_id). */
   rows(): Iterable<OracleRow> {
     const rows: OracleRow[] = [];
     for (const [accountId, events] of this.events) {

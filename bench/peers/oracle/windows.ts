@@ -1,13 +1,12 @@
-/** What the window engine must compute, written a second time from the requirements: obvious code,
- *  BigInt arithmetic, one object a window and key. It shares no module with the engine; the layout
- *  of the 256-byte event is restated here.
+/** Reference results of the window engine, implemented independently from the requirements: obvious
+ *  code, BigInt arithmetic, one object for each window and key. It shares no module with the
+ *  engine; the layout of the 256-byte event is restated here.
  *
- *  It is the batch result over the arrival log: which events count is decided in the order of the
- *  log (admission.ts); what counts is grouped whatever its order (fixed-windows.ts,
+ *  It computes a batch result over the arrival log. Admission decides in log order which events
+ *  count (admission.ts); accepted events are then grouped regardless of order (fixed-windows.ts,
  *  session-windows.ts). A window is final when its end <= the frontier; at the end of a bounded
- *  input every window is. An event whose value is not 256 bytes, or whose event_ts lies outside
- *  [-2^52, 2^52), is invalid and changes nothing but the count.
- */
+ *  input every window is final. An event is invalid if its value is not 256 bytes or its event_ts
+ *  lies outside [-2^52, 2^52); it changes only the counters. */
 import { Admission, type Verdict } from './admission.ts';
 import { FixedWindows } from './fixed-windows.ts';
 import type { LogEntry, OracleRow, OracleRules, PartitionCounters } from './rules.ts';
@@ -37,7 +36,7 @@ export class Oracle {
   private readonly admission: Admission;
   private readonly windows: FixedWindows | SessionWindows;
 
-  /** `dropsLate` false: the batch result of all valid events, whatever their order. */
+  /** `dropsLate` false: the batch result of all valid events, in any order. */
   constructor(rules: OracleRules, partitions: number, dropsLate = true) {
     this.admission = new Admission(rules, partitions, dropsLate);
     if (rules.window === 'session') this.windows = new SessionWindows(rules.gapMs);
@@ -48,9 +47,9 @@ export class Oracle {
       );
   }
 
-  /** The value of one record; null for a record without one. */
+  /** Applies the value of one record; null for a record without a value. */
   value(partition: number, value: Uint8Array | null, appendTs?: bigint): Verdict {
-    return this.tell(entryOf(partition, value, appendTs)) as Verdict;
+    return this.apply(entryOf(partition, value, appendTs)) as Verdict;
   }
 
   event(
@@ -65,7 +64,7 @@ export class Oracle {
     return verdict;
   }
 
-  tell(entry: LogEntry): Verdict | undefined {
+  apply(entry: LogEntry): Verdict | undefined {
     switch (entry.kind) {
       case 'event':
         return this.event(entry.partition, entry.accountId, entry.value, entry.eventTs, entry.appendTs);
@@ -80,8 +79,7 @@ export class Oracle {
     }
   }
 
-  /** Rows ascending by (window_end, account_id). `finalOnly`: without the windows that are still
-   *  open. */
+  /** Rows ascending by (window_end, account_id). `finalOnly`: omits open windows. */
   *rows(finalOnly = false): Iterable<OracleRow> {
     const { frontier } = this.admission;
     for (const row of this.windows.rows()) {
@@ -89,12 +87,12 @@ export class Oracle {
     }
   }
 
-  /** Every window that ends at or before it is final. */
+  /** Every window that ends at or before the frontier is final. */
   get frontier(): bigint | undefined {
     return this.admission.frontier;
   }
 
-  /** By partition. */
+  /** Counters by partition. */
   get counters(): readonly PartitionCounters[] {
     return this.admission.counters;
   }
@@ -109,9 +107,9 @@ export class Oracle {
   }
 }
 
-/** The oracle of a whole arrival log. */
+/** The oracle after a whole arrival log. */
 export function oracleOf(rules: OracleRules, partitions: number, log: Iterable<LogEntry>): Oracle {
   const oracle = new Oracle(rules, partitions);
-  for (const entry of log) oracle.tell(entry);
+  for (const entry of log) oracle.apply(entry);
   return oracle;
 }

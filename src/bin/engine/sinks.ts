@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
-import { SteadyStore } from '../../engine/output/fired/steady.ts';
+import { ReopeningStore } from '../../engine/output/fired/reopening-store.ts';
 import { FIRED_FAMILIES, FiredStore, readFired } from '../../engine/output/fired/store.ts';
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { WindowSink } from '../../engine/output/sink/port.ts';
@@ -127,7 +127,7 @@ async function openStore(
 ): Promise<KvStore> {
   const driver = await kvDriver(context);
   const options = { budgetBytes, families: FIRED_FAMILIES, missing };
-  const store = await SteadyStore.open(() => driver.open(folder, options));
+  const store = await ReopeningStore.open(() => driver.open(folder, options));
   context.onClose(() => store.close());
   return store;
 }

@@ -2,8 +2,7 @@
 
 type Json = { readonly [name: string]: unknown };
 
-/** Greatest number of windows in an answer; a `Link` header with rel="next" leads to the next page.
- */
+/** Windows in one response; a `Link` header with rel="next" points to the next page. */
 export const WINDOWS_LIMIT_MAX = 10_000;
 export const WINDOWS_LIMIT = 1_000;
 
@@ -17,7 +16,7 @@ const failure = (description: string, codes: readonly string[], headers?: Json):
   content: body({ allOf: [ref('Error'), { properties: { code: { enum: codes } } }] }),
 });
 const UNAVAILABLE = failure(
-  'The engine is restoring the state of an earlier run, or its store cannot be read at the moment.',
+  'The engine is restoring its checkpoint, or its store cannot be read at the moment.',
   ['restoring', 'kv_io', 'kv_full'],
   RETRY_AFTER,
 );
@@ -84,7 +83,7 @@ const PARTITION: Json = {
   ],
   properties: {
     partition: COUNT,
-    offset: { ...U64, description: 'The next to be read.' },
+    offset: { ...U64, description: 'Next offset to read.' },
     max_seen_ms: {
       type: ['integer', 'null'],
       description: 'Greatest event_ts; null before the first event.',
@@ -128,26 +127,26 @@ const PATHS: Json = {
           schema: U64,
         },
         query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME),
-        query('to', 'window_start lies before it.', TIME),
-        query('limit', 'Windows in one answer.', {
+        query('to', 'Exclusive upper bound of window_start.', TIME),
+        query('limit', 'Most windows in one response.', {
           type: 'integer',
           minimum: 1,
           maximum: WINDOWS_LIMIT_MAX,
           default: WINDOWS_LIMIT,
         }),
-        query('cursor', 'Where the page before ended, as its Link says.', { type: 'string' }),
-        query('open', 'true: windows that have not fired come too.', FLAG),
+        query('cursor', 'Position after the previous page, from its Link header.', { type: 'string' }),
+        query('open', 'true: includes windows that have not fired.', FLAG),
       ],
       responses: {
         200: {
           description:
-            'The windows; empty for an account that has none. Fewer than the limit is not the end: that is an answer without Link.',
+            'The windows; empty for an account without windows. A page with fewer windows than the limit is not necessarily the last: the last page has no Link header.',
           headers: {
-            Link: { description: 'rel="next": the page that follows.', schema: { type: 'string' } },
+            Link: { description: 'rel="next": the next page.', schema: { type: 'string' } },
           },
           content: body({ type: 'array', items: ref('Window') }),
         },
-        400: failure('A value that cannot be read, or from after to.', ['bad_account', 'bad_range']),
+        400: failure('An invalid value, or `from` after `to`.', ['bad_account', 'bad_range']),
         503: UNAVAILABLE,
       },
     },
@@ -155,11 +154,11 @@ const PATHS: Json = {
   '/watermark': {
     get: {
       operationId: 'watermark',
-      summary: 'How far event time has come',
-      parameters: [query('partitions', 'true: with the counts of every partition.', FLAG)],
+      summary: 'Progress of event time',
+      parameters: [query('partitions', 'true: includes the counts of every partition.', FLAG)],
       responses: {
-        200: { description: 'At this moment.', content: body(ref('Watermark')) },
-        400: failure('A value that cannot be read.', ['bad_range']),
+        200: { description: 'The current watermark.', content: body(ref('Watermark')) },
+        400: failure('An invalid value.', ['bad_range']),
         503: UNAVAILABLE,
       },
     },
@@ -182,7 +181,7 @@ export function engineDescription(version: string): Json {
       version,
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
       description:
-        'Event-time windows of a topic. 64-bit integers are strings. Beside these: /metrics, /health, /ready, /version.',
+        'Event-time windows of a topic. 64-bit integers are strings. Other paths: /metrics, /health, /ready, /version.',
     },
     paths: PATHS,
     components: {
@@ -195,8 +194,8 @@ export function engineDescription(version: string): Json {
           required: ['error', 'code'],
           additionalProperties: false,
           properties: {
-            error: { type: 'string', description: 'For people; may change.' },
-            code: { type: 'string', description: 'For programs.' },
+            error: { type: 'string', description: 'Human-readable text; may change.' },
+            code: { type: 'string', description: 'Stable error code.' },
           },
         },
       },

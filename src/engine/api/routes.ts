@@ -1,6 +1,6 @@
 /** HTTP interface of the engine: GET /windows/{account_id}, GET /watermark and GET /openapi.json.
- *  64-bit integers are JSON strings, so that no reader rounds them; errors are `{"error","code"}`.
- */
+ *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
+ *  `{"error","code"}`. */
 import { MillraceError } from '../../core/errors.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
@@ -28,23 +28,23 @@ export interface OpenWindows {
   readonly isCut: boolean;
 }
 
-/** Interface of the engine that the routes use. */
-export interface EngineAnswers {
-  /** False while the engine restores the state of an earlier run. */
+/** Queries that the routes send to an engine. */
+export interface EngineQueries {
+  /** False while the engine restores an earlier run. */
   readonly restored: boolean;
-  /** Rule by which partitions share event time. */
+  /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
-  /** Watermark up to which every window has fired; -Infinity before the first firing. */
+  /** Every window that ends at or before this time has fired; -Infinity before the first. */
   readonly firedTo: number;
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
   windows(query: WindowQuery): Promise<WindowPage>;
   /** Windows of the account that `windows` does not return yet and that end after `after`,
-   *  ascending by end; at most a limited number, with a flag when there are more. */
+   *  ascending by end. `isCut`: there are more than were returned. */
   openWindows(accountId: bigint, after: number): Promise<OpenWindows>;
 }
 
-const answer = (
+const respond = (
   status: number,
   body: unknown,
   headers: Readonly<Record<string, string>> = {},
@@ -54,17 +54,17 @@ const answer = (
   body: JSON.stringify(body),
 });
 
-const shown = (text: string): string => JSON.stringify(text.slice(0, 40));
+const quoted = (text: string): string => JSON.stringify(text.slice(0, 40));
 
 function readAccount(text: string): bigint {
   if (/^\d{1,20}$/.test(text)) {
     const id = BigInt(text);
     if (id <= U64_MAX) return id;
   }
-  throw engineError('bad_account', `account_id is not an unsigned 64-bit number: ${shown(text)}`);
+  throw engineError('bad_account', `account_id is not an unsigned 64-bit number: ${quoted(text)}`);
 }
 
-/** Reads a time: milliseconds since the epoch, or ISO 8601 with a zone. */
+/** Accepts milliseconds since the epoch, or an ISO 8601 time with a zone. */
 function readTime(name: string, text: string | null, absent: number): number {
   if (text === null) return absent;
   const ms = /^-?\d{1,16}$/.test(text)
@@ -75,7 +75,7 @@ function readTime(name: string, text: string | null, absent: number): number {
   if (Number.isFinite(ms) && Math.abs(ms) <= EVENT_TS_LIMIT) return ms;
   throw engineError(
     'bad_range',
-    `${name} is neither ms since the epoch nor an ISO 8601 time with a zone: ${shown(text)}`,
+    `${name} is neither ms since the epoch nor an ISO 8601 time with a zone: ${quoted(text)}`,
   );
 }
 
@@ -83,13 +83,13 @@ function readLimit(text: string | null): number {
   if (text === null) return WINDOWS_LIMIT;
   const limit = /^\d{1,6}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= WINDOWS_LIMIT_MAX) return limit;
-  throw engineError('bad_range', `limit is not a number from 1 to ${WINDOWS_LIMIT_MAX}: ${shown(text)}`);
+  throw engineError('bad_range', `limit is not a number from 1 to ${WINDOWS_LIMIT_MAX}: ${quoted(text)}`);
 }
 
 function readFlag(name: string, text: string | null): boolean {
   if (text === null || text === 'false') return false;
   if (text === 'true') return true;
-  throw engineError('bad_range', `${name} is neither true nor false: ${shown(text)}`);
+  throw engineError('bad_range', `${name} is neither true nor false: ${quoted(text)}`);
 }
 
 const cursorOf = ({ windowStart, windowEnd }: WindowBounds): string => `${windowStart}_${windowEnd}`;
@@ -100,8 +100,8 @@ function readCursor(text: string | null): WindowBounds | undefined {
   const bounds = { windowStart: Number(start), windowEnd: Number(end) };
   const isTime = (ms: number): boolean => Math.abs(ms) <= EVENT_TS_LIMIT + DURATION_MS_MAX;
   if (isTime(bounds.windowStart) && isTime(bounds.windowEnd)) return bounds;
-  throw engineError('bad_range', `cursor is none of ours: ${shown(text)}`, {
-    next: 'take it from the Link of the page before',
+  throw engineError('bad_range', `cursor is invalid: ${quoted(text)}`, {
+    next: 'use the cursor from the Link header of the previous page',
   });
 }
 
@@ -117,16 +117,16 @@ const toJson = (result: WindowResult) => ({
   overflow: result.overflow,
 });
 
-/** Returns fired windows, then open ones; every open window ends after every fired one. */
-async function withOpen(engine: EngineAnswers, query: WindowQuery) {
+/** Fired windows, then open windows; every open window ends after every fired window. */
+async function withOpen(engine: EngineQueries, query: WindowQuery) {
   const { from, to, limit, after } = query;
-  // Reads the open windows first: a window stored meanwhile is then found as fired, and a window
-  // that has fired and is not yet stored as open.
+  // Open windows are read first: a window that is stored between the two reads is then found as
+  // fired, and a window that has fired but is not stored yet is found as open.
   const { firedTo } = engine;
   const open = await engine.openWindows(query.accountId, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const page = await engine.windows(query);
-  // A window that ends later was stored by a run that fired all open windows at its end; it is open
-  // again.
+  // Rows that end later were stored by an earlier run that fired open windows at its end; they are
+  // open again.
   const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
   const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
   const known = new Set(rows.map(cursorOf));
@@ -135,37 +135,37 @@ async function withOpen(engine: EngineAnswers, query: WindowQuery) {
   const wanted = open.rows.filter(
     (row) => row.windowStart >= from && row.windowStart < to && !known.has(cursorOf(row)),
   );
-  const taken = wanted.slice(0, limit - rows.length);
-  found.push(...taken.map((row) => ({ ...toJson(row), final: false })));
-  if (taken.length < wanted.length) return { found, next: taken.at(-1) ?? rows.at(-1) };
+  const included = wanted.slice(0, limit - rows.length);
+  found.push(...included.map((row) => ({ ...toJson(row), final: false })));
+  if (included.length < wanted.length) return { found, next: included.at(-1) ?? rows.at(-1) };
   return { found, next: open.isCut ? open.rows.at(-1) : undefined };
 }
 
-async function windows(engine: EngineAnswers, request: HttpRequest): Promise<HttpResponse> {
-  const asked = request.query;
+async function windows(engine: EngineQueries, request: HttpRequest): Promise<HttpResponse> {
+  const params = request.query;
   const accountId = readAccount(request.params['account_id'] ?? '');
-  const from = readTime('from', asked.get('from'), START_MIN);
-  const to = readTime('to', asked.get('to'), EVENT_TS_LIMIT);
+  const from = readTime('from', params.get('from'), START_MIN);
+  const to = readTime('to', params.get('to'), EVENT_TS_LIMIT);
   if (from > to) throw engineError('bad_range', `from ${from} lies after to ${to}`);
-  const limit = readLimit(asked.get('limit'));
-  const after = readCursor(asked.get('cursor'));
-  const isOpen = readFlag('open', asked.get('open'));
+  const limit = readLimit(params.get('limit'));
+  const after = readCursor(params.get('cursor'));
+  const isOpen = readFlag('open', params.get('open'));
   const query = { accountId, from, to, limit, ...(after === undefined ? {} : { after }) };
   const page = isOpen ? await withOpen(engine, query) : await firedOnly(engine, query);
-  if (page.next === undefined) return answer(200, page.found);
-  const next = new URLSearchParams(asked);
+  if (page.next === undefined) return respond(200, page.found);
+  const next = new URLSearchParams(params);
   next.set('cursor', cursorOf(page.next));
-  return answer(200, page.found, { link: `</windows/${accountId}?${next}>; rel="next"` });
+  return respond(200, page.found, { link: `</windows/${accountId}?${next}>; rel="next"` });
 }
 
-async function firedOnly(engine: EngineAnswers, query: WindowQuery) {
+async function firedOnly(engine: EngineQueries, query: WindowQuery) {
   const { rows, next } = await engine.windows(query);
   return { found: rows.map(toJson), next };
 }
 
-function watermark(engine: EngineAnswers, request: HttpRequest): HttpResponse {
+function watermark(engine: EngineQueries, request: HttpRequest): HttpResponse {
   const isDetailed = readFlag('partitions', request.query.get('partitions'));
-  return answer(200, {
+  return respond(200, {
     ...engine.watermark(),
     mode: engine.watermarkMode,
     ...(isDetailed ? { partitions: engine.progress().map(partitionJson) } : {}),
@@ -185,16 +185,11 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
-/** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
- *  and health.
- *  @param engine returns undefined until an engine exists; its routes then answer 503
- *  @param version version of the package, for the OpenAPI description
- *  @example
- *  const routes = engineRoutes(() => engine, '0.1.0');
- */
-export function engineRoutes(engine: () => EngineAnswers | undefined, version: string): readonly HttpRoute[] {
+/** `engine` returns undefined until the engine exists; `version` is the package version, for the
+ *  API description. */
+export function engineRoutes(engine: () => EngineQueries | undefined, version: string): readonly HttpRoute[] {
   const guarded =
-    (handle: (engine: EngineAnswers, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
+    (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
     async (request: HttpRequest): Promise<HttpResponse> => {
       try {
         const running = engine();
@@ -205,10 +200,10 @@ export function engineRoutes(engine: () => EngineAnswers | undefined, version: s
         if (!(thrown instanceof MillraceError)) throw thrown;
         const { http } = thrown.row;
         const body = { error: thrown.message, code: thrown.code };
-        return answer(http, body, http === 503 ? { 'retry-after': RETRY_AFTER_S } : {});
+        return respond(http, body, http === 503 ? { 'retry-after': RETRY_AFTER_S } : {});
       }
     };
-  const description = answer(200, engineDescription(version));
+  const description = respond(200, engineDescription(version));
   return [
     { method: 'GET', path: '/windows/{account_id}', handler: guarded(windows) },
     { method: 'GET', path: '/watermark', handler: guarded(watermark) },

@@ -1,9 +1,10 @@
-/** Path of firings out of the engine: a firing waits until the changelog up to it is durable, is
- *  written to the sinks in their order, and is then recorded in the changelog.
+/** Forwards firings to the sinks: holds them until the changelog up to them is durable, writes them
+ *  in order, then records them in the changelog as fired.
  *
- *  Invariants: (1) at most one wait for the changelog and one for the sinks at a time, however many
- *  firings arrive: each wait covers all firings that arrived during the one before; (2) the
- *  changelog records a watermark only when all firings up to it are durable in every sink. */
+ *  Invariants: (1) at most one wait for the changelog and one for the sinks is in flight, however
+ *  many firings arrive; each wait covers everything that arrived during the previous wait; (2) the
+ *  changelog records a frontier as fired only when all results up to it are durable in every sink.
+ */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Checkpointer } from '../durability/checkpoint/checkpointer.ts';
@@ -18,26 +19,27 @@ export interface OutletParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** As in the writer. */
+  /** See SinkWriterParts. */
   readonly onWritten: (rows: number, seconds: number) => void;
   readonly stages: Stages;
 }
 
-/** Number of firings after which closed ones are removed; twice as many as were left the last time,
- *  if that is more. */
+/** Number of unclosed firings at which closed ones are removed from the list; the next limit is
+ *  twice the number that remained, if that is larger. */
 const SWEEP_FIRINGS_MIN = 64;
 
 export class Outlet {
   private readonly checkpointer: OutletParts['checkpointer'];
   private readonly writer: SinkWriter;
-  /** Firings that were not offered to the sinks yet, and the newest watermark of them. */
+  /** Firings not yet offered to the sinks, and the newest frontier that arrived with them. */
   private held: StateFiring[] = [];
   private heldRows = 0;
   private heldTo: number | undefined;
-  private passing: Promise<void> | undefined;
-  /** Newest watermark whose firings were offered to the sinks; undefined once a wait covers it. */
+  private forwarding: Promise<void> | undefined;
+  /** Newest frontier whose firings the sinks were offered and that `recording` has not picked up
+   *  yet. */
   private offeredTo: number | undefined;
-  private telling: Promise<void> | undefined;
+  private recording: Promise<void> | undefined;
   private unclosed: StateFiring[] = [];
   private sweepAt = SWEEP_FIRINGS_MIN;
   private readonly stages: Stages;
@@ -58,8 +60,7 @@ export class Outlet {
   get waitingRows(): number {
     return this.heldRows + this.writer.waitingRows;
   }
-  /** True when there are firings that may not be durable yet. @throws errors of a sink or the
-   *  changelog */
+  /** True if some firings may not be durable yet. @throws the error of a sink or the changelog */
   get isLeaving(): boolean {
     this.rethrow();
     return this.leaving.length > 0;
@@ -70,8 +71,8 @@ export class Outlet {
     return this.unclosed;
   }
 
-  /** Accepts firings, which it closes; with them, all windows that end by `frontier` have fired.
-   *  Without a watermark, the changelog does not record that they left. */
+  /** Takes ownership of the firings, including their `close`. With these, everything that ends by
+   *  `frontier` has fired. Without a frontier the changelog does not record them as fired. */
   take(firings: readonly StateFiring[], frontier: number | undefined): void {
     if (this.unclosed.length >= this.sweepAt)
       this.sweepAt = Math.max(SWEEP_FIRINGS_MIN, 2 * this.leaving.length);
@@ -81,30 +82,30 @@ export class Outlet {
       this.heldRows += firing.rowsMax;
     }
     this.heldTo = frontier ?? this.heldTo;
-    if (this.failure !== undefined) this.closeAll();
-    else if (this.held.length > 0) this.passing ??= this.pass();
+    if (this.failure !== undefined) this.closeHeld();
+    else if (this.held.length > 0) this.forwarding ??= this.forward();
   }
 
-  /** Settles when reading may continue: waiting rows are within the limits, or the signal is given.
-   *  @throws errors of a sink or the changelog */
+  /** Settles when reading may continue: the backlog is within its limits, or the signal is aborted.
+   *  @throws the error of a sink or the changelog */
   async room(signal: AbortSignal): Promise<void> {
     if (this.held.length > SINK_FIRINGS_WAITING_MAX || this.heldRows > SINK_ROWS_WAITING_MAX)
-      await this.stages.waiting('changelog', async () => this.passing);
+      await this.stages.waiting('changelog', async () => this.forwarding);
     this.rethrow();
     if (this.writer.isFull) await this.stages.waiting('sink', () => this.writer.room(signal));
     this.writer.rethrow();
   }
 
-  /** Settles when all firings accepted so far are durable in every sink and recorded. @throws as
-   *  room; sink_failed when stopped */
+  /** Settles when everything taken so far is durable in every sink and recorded in the changelog.
+   *  @throws as `room`; sink_failed when the writer was stopped */
   async flushed(): Promise<void> {
-    await this.stages.waiting('changelog', async () => this.passing);
-    await this.stages.waiting('sink', async () => this.telling);
+    await this.stages.waiting('changelog', async () => this.forwarding);
+    await this.stages.waiting('sink', async () => this.recording);
     this.rethrow();
     await this.stages.waiting('sink', () => this.writer.flushed());
   }
 
-  /** Drops waiting firings. */
+  /** Discards the firings that are not written yet. */
   stop(): void {
     this.stopped = true;
     this.writer.stop();
@@ -114,16 +115,16 @@ export class Outlet {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Closes the firings that will not be offered to the sinks. */
-  private closeAll(): void {
+  /** Closes firings that will not be offered to the sinks. */
+  private closeHeld(): void {
     for (const firing of this.held.splice(0)) firing.close();
     this.heldRows = 0;
   }
 
-  /** Offers waiting firings to the sinks until none is left. Never throws: a failure ends the run
-   *  at its next call of room. */
-  private async pass(): Promise<void> {
-    this.stages.given('sink');
+  /** Offers held firings to the sinks until none is left. Never throws: `room` rethrows the
+   *  failure, which ends the run. */
+  private async forward(): Promise<void> {
+    this.stages.taskQueued('sink');
     try {
       while (this.held.length > 0) {
         const count = this.held.length;
@@ -136,19 +137,19 @@ export class Outlet {
         this.writer.offer(firings);
         if (frontier === undefined) continue;
         this.offeredTo = frontier;
-        this.telling ??= this.tell();
+        this.recording ??= this.recordFired();
       }
     } catch (thrown) {
       this.failure ??= thrown;
-      this.closeAll();
+      this.closeHeld();
     } finally {
-      this.passing = undefined;
-      this.stages.done('sink');
+      this.forwarding = undefined;
+      this.stages.taskDone('sink');
     }
   }
 
-  /** Records in the changelog how far the sinks are. Never throws, as pass. */
-  private async tell(): Promise<void> {
+  /** Records in the changelog how far the sinks have written. Never throws; see `forward`. */
+  private async recordFired(): Promise<void> {
     try {
       for (let frontier = this.offeredTo; frontier !== undefined; frontier = this.offeredTo) {
         this.offeredTo = undefined;
@@ -159,7 +160,7 @@ export class Outlet {
     } catch (thrown) {
       if (!this.stopped) this.failure ??= thrown;
     } finally {
-      this.telling = undefined;
+      this.recording = undefined;
     }
   }
 }

@@ -1,13 +1,13 @@
-/** Watermarks and admission of events. The admission kernel applies the rules; this module has its
- *  cells, the decisions about partitions, and the counts.
+/** Event time: watermarks, and which events are in time. The admission kernel implements the rules;
+ *  this module owns its cells, the decisions about partitions, and the counters.
  *
  *  For partition p: watermark = greatest event_ts - skew; an event is late iff event_ts < watermark
- *  - lateness. `frontier` is the running maximum of the least (watermark - lateness) over the
- *  partitions that are not idle: the watermark at which windows fire. Invariants: (1) neither ever
- *  decreases; (2) they advance row by row, so a verdict does not depend on batch boundaries; (3) a
- *  partition without an event holds `frontier` at -Infinity; (4) an admitted event has event_ts >=
- *  frontier, so it belongs to no window that ended at or before it; (5) for each partition accepted
- *  + dropped + invalid = consumed. */
+ *  - lateness. The frontier is the running maximum of the least (watermark - lateness) over the
+ *  partitions that are not idle. Invariants: (1) neither ever falls; (2) both advance row by row,
+ *  so a verdict does not depend on batch boundaries; (3) a partition without an event holds the
+ *  frontier at -Infinity; (4) an admitted event has event_ts >= frontier, so it cannot fall into a
+ *  window that ended at or before the frontier; (5) accepted + dropped + invalid = consumed, for
+ *  each partition. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
@@ -30,7 +30,7 @@ export interface PartitionProgress {
   readonly partition: number;
   /** Next offset to read. */
   readonly offset: number;
-  /** Greatest event_ts, limited by max-future; -Infinity: none. */
+  /** Greatest event_ts that moved the watermark; -Infinity: none. */
   readonly maxSeenTs: number;
   readonly consumed: number;
   readonly accepted: number;
@@ -51,24 +51,24 @@ export type Totals = Pick<
 export interface WatermarkGenerator {
   readonly mode: 'partition' | 'global';
   readonly partitionCount: number;
-  /** True when results depend on the order of the partitions, so that the changelog must record it.
-   */
+  /** True if results depend on the interleaving of partitions, so that the changelog must record
+   *  it. */
   readonly dependsOnOrder: boolean;
   /** Cells of the layouts WindowClock and PartitionProgress, for the changelog. Borrowed; every
    *  call changes them. */
   readonly clock: Float64Array;
   readonly cells: Float64Array;
-  /** Watermark up to which every window is final; -Infinity: none. */
+  /** Every window that ends at or before the frontier is final; -Infinity: no window is final. */
   readonly frontier: number;
-  /** Least watermark of a partition; -Infinity before the first. */
+  /** Least watermark; -Infinity before every partition has one. */
   readonly watermark: number;
-  /** Least end of an open window, lowered by admitted events; Infinity: none. Admission stops
-   *  there. */
+  /** Least end of an open window, lowered by admitted rows; Infinity: none. Admission stops when
+   *  the frontier reaches it. */
   nextEnd: number;
-  /** Admits rows in order of arrival, from row `from` on, up to and including the row that makes a
-   *  window due. Returns their number, 0 when a window was due before. `admitted` then has the rows
-   *  in time, `refused` the late and invalid ones. Rows at or after a partition's limit are skipped
-   *  and not counted. */
+  /** Admits rows in arrival order, from row `from` up to and including the first row that makes a
+   *  window due. Returns the number of rows; 0 if a window was due before. `admitted` then holds
+   *  the rows in time, and `refused` the late and invalid rows. Rows at or beyond a partition's
+   *  limit are skipped and not counted. */
   admit(
     records: RecordBatch,
     events: EventBatch,
@@ -76,23 +76,21 @@ export interface WatermarkGenerator {
     admitted: AdmittedBatch,
     refused?: RefusedBatch,
   ): number;
-  /** Marks the partition as idle until its next valid event. */
+  /** Marks the partition idle: it does not hold the frontier back until its next valid event. */
   idle(partition: number): void;
-  /** Advances the watermark to the value that partitions and rules give, which may differ from the
-   *  saved one. */
+  /** Recomputes the frontier from partitions and rules; it may be beyond the saved frontier. */
   refresh(): void;
   isIdle(partition: number): boolean;
-  /** Adds a partition, which starts at the watermark: earlier events would belong to fired windows.
-   */
+  /** Adds a partition that starts at the frontier: earlier events would fall into fired windows. */
   added(offset: number): void;
-  /** Rows of the partition from this offset on are skipped. */
+  /** Rows of the partition from this offset on are not admitted. */
   setLimit(partition: number, offset: number): void;
   position(partition: number): number;
   /** Number of valid events of the partition so far, late ones included. */
   validCount(partition: number): number;
   progress(): readonly PartitionProgress[];
   totals(): Totals;
-  /** Restores saved cells; limits are removed. */
+  /** Resumes from saved cells; clears all limits. */
   restore(cells: Float64Array, frontier: number, maxSeen: number): void;
 }
 
@@ -100,7 +98,7 @@ const { NEXT_OFFSET: OFFSET, LIMIT, MAX_SEEN, IDLE } = PROGRESS_AT;
 const { CONSUMED, ACCEPTED, DROPPED_LATE, DROPPED_AFTER_IDLE, INVALID, FUTURE_CLAMPED } = PROGRESS_AT;
 const { FRONTIER, NEXT_END, MAX_SEEN: CLOCK_MAX_SEEN } = CLOCK_AT;
 
-/** Cells of partitions whose first records have these offsets. */
+/** Progress of partitions that start at these offsets. */
 export function freshCells(offsets: readonly number[]): Float64Array {
   const cells = createProgress(offsets.length);
   offsets.forEach((offset, partition) => {
@@ -120,14 +118,14 @@ class KernelWatermarks {
   private readonly times: WindowTimes;
   readonly clock: Float64Array;
   cells: Float64Array;
-  private readonly nothing = {
+  private readonly noRows = {
     records: RecordBatch.create(1, 0),
     events: EventBatch.create(1),
     admitted: AdmittedBatch.create(1),
   };
 
   constructor(kernels: Admit, times: WindowTimes, partitionCount: number) {
-    invariant(partitionCount > 0, 'watermarks are those of at least one partition');
+    invariant(partitionCount > 0, 'watermarks need at least one partition');
     this.kernels = kernels;
     this.times = times;
     this.clock = createClock(times);
@@ -166,7 +164,7 @@ class KernelWatermarks {
   }
 
   refresh(): void {
-    const { records, events, admitted } = this.nothing;
+    const { records, events, admitted } = this.noRows;
     this.admit(records, events, 0, admitted);
   }
 
@@ -217,7 +215,7 @@ class KernelWatermarks {
 
   restore(cells: Float64Array, frontier: number, maxSeen: number): void {
     const partitions = cells.length / PROGRESS_CELLS;
-    invariant(partitions > 0, 'watermarks are restored for every partition');
+    invariant(partitions > 0, 'watermarks are restored for at least one partition');
     this.cells = createProgress(partitions);
     for (let partition = 0; partition < partitions; partition++)
       copyCells(cells, partition, this.cells, partition);
@@ -250,15 +248,15 @@ class KernelWatermarks {
   }
 
   private put(partition: number, cell: number, value: number): void {
-    invariant(partition >= 0 && partition < this.partitionCount, 'a partition is one of those there are');
+    invariant(partition >= 0 && partition < this.partitionCount, 'a partition number must exist');
     this.cells[partition * PROGRESS_CELLS + cell] = value;
   }
 }
 
 type Times = Omit<WindowTimes, 'mode'>;
 
-/** One watermark for each partition; the least one fires windows. Results do not depend on the
- *  interleaving of partitions. */
+/** One watermark for each partition; the least of them fires. Results do not depend on how
+ *  partitions interleave. */
 export class PartitionWatermarks extends KernelWatermarks implements WatermarkGenerator {
   readonly mode = 'partition';
   readonly dependsOnOrder = false;
@@ -268,7 +266,7 @@ export class PartitionWatermarks extends KernelWatermarks implements WatermarkGe
   }
 }
 
-/** One watermark for all partitions, from the greatest event_ts of any. */
+/** One watermark for all partitions, from the greatest event_ts of any partition. */
 export class GlobalWatermarks extends KernelWatermarks implements WatermarkGenerator {
   readonly mode = 'global';
 

@@ -1,8 +1,7 @@
-/** Source of events: all partitions of one topic, from given offsets, in arrival order.
+/** Event source: every partition of one topic, from given offsets, in arrival order.
  *
- *  Two pairs of batches alternate (double buffering): while the operator processes one, the broker
- *  client fills the other. No record is reordered: the order of the client's batches is the arrival
- *  order. */
+ *  Double buffering: while the operator works on one pair of batches, the broker client fills the
+ *  other. Records keep the order in which the client delivers them. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import type { Clock } from '../../core/clock.ts';
@@ -12,7 +11,7 @@ import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../../io/kafka/p
 import { engineError, topicChanged } from '../errors.ts';
 import type { Stages } from '../stages.ts';
 
-/** Records, and the event of each row. */
+/** Records, and the event decoded from each row. */
 export interface EventRows {
   readonly records: RecordBatch;
   readonly events: EventBatch;
@@ -33,26 +32,25 @@ export interface Bounds {
 
 export interface EventSource {
   readonly partitionCount: number;
-  /** Present bounds of every partition. */
+  /** Current bounds of every partition. */
   bounds(): Promise<readonly Bounds[]>;
-  /** First offsets of partitions that were added to the topic, in order after those that are read.
-   *  @throws topic_changed when the topic was deleted and created again; errors of the broker
-   *  client, after which a later call may succeed */
+  /** First offsets of partitions added since the last read of the topic, in partition order.
+   *  @throws topic_changed when the topic was deleted and recreated; errors of the broker client,
+   *  after which the caller retries */
   added(): Promise<readonly number[]>;
   /** Reads from these offsets, one for each partition; there may be more partitions than before.
-   *  Rows that were read ahead are dropped. */
+   *  Drops rows that were read ahead. */
   start(offsets: readonly number[]): Promise<void>;
-  /** Returns the next rows, decoded; valid until the next call. Undefined when the wait ended
-   *  first. */
+  /** Returns the next rows, decoded; valid until the next call. Undefined if the wait timed out. */
   next(waitMs: number): Promise<EventRows | undefined>;
-  /** Offset before which a partition has no more to read, which may be after the last record; -1
-   *  before its end was reached. */
+  /** Offset up to which a partition is known to hold nothing more to read. It may lie beyond the
+   *  last record; -1 before the end was reached. */
   endOf(partition: number): number;
-  /** All rows that were returned last, in their order. */
+  /** Receipts of the rows that `next` returned last, in row order. */
   readonly receipts: readonly Receipt[];
-  /** Reports that a restart resumes at or after these offsets, one for each partition. */
+  /** Reports that a restart resumes at these offsets, one for each partition, or later. */
   saved?(offsets: readonly number[]): void;
-  /** Settles when no read is in progress; returned rows are then invalid. */
+  /** Settles when no read is in flight; rows returned before are no longer valid. */
   stop(): Promise<void>;
 }
 
@@ -64,14 +62,14 @@ export interface BrokerSourceParts {
   readonly partitionCount: number;
   /** Undefined: unknown. */
   readonly topicId?: string | undefined;
-  /** Present state of the topic at the broker. */
+  /** Reads the current metadata of the topic from the broker. */
   readonly findTopic: () => Promise<{ readonly partitions: number; readonly id: string | undefined }>;
   readonly rowCapacity: number;
   readonly arenaBytes: number;
   readonly onEvent: (event: BrokerEvent) => void;
-  /** Receives the times of arrival and decoding; the caller of `next` reports the following stage.
-   */
-  readonly stages: Pick<Stages, 'arrived' | 'works'>;
+  /** Receives the arrival and the decoding of records; the consumer of the rows reports the stages
+   *  after that. */
+  readonly stages: Pick<Stages, 'recordsReady' | 'enter'>;
 }
 
 interface Filled {
@@ -89,7 +87,7 @@ export class BrokerSource implements EventSource {
   receipts: readonly Receipt[] = [];
   private readonly parts: BrokerSourceParts;
   private readonly pairs: readonly [EventRows, EventRows];
-  /** One for each partition. */
+  /** End offset of each partition. */
   private ends: Float64Array;
   private turn: 0 | 1 = 0;
   private filling: Promise<Filled> | undefined;
@@ -136,17 +134,17 @@ export class BrokerSource implements EventSource {
   async next(waitMs: number): Promise<EventRows | undefined> {
     const pair = this.pairs[this.turn];
     const { result, askedMs, readyMs } = await (this.filling ?? this.fill(pair, waitMs));
-    // A client without receive times counts from the batch that was ready.
+    // A client without receipt times: the latency of its records starts when the batch is ready.
     this.receipts = (result.receipts ?? [{ rows: result.rowCount, ageMs: 0 }]).map(({ rows, ageMs }) => ({
       ...{ rows, atMs: readyMs - ageMs },
     }));
-    this.parts.stages.arrived(askedMs, readyMs);
+    this.parts.stages.recordsReady(askedMs, readyMs);
     this.turn = this.turn === 0 ? 1 : 0;
     this.filling = this.fill(this.pairs[this.turn], waitMs);
     for (const event of result.events) this.note(event);
     for (const end of result.ends) this.ends[end.partition] = Number(end.offset);
     if (result.rowCount === 0) return undefined;
-    this.parts.stages.works('decode');
+    this.parts.stages.enter('decode');
     this.parts.kernels.decodeEvents(pair.records, pair.events);
     return pair;
   }
@@ -170,13 +168,15 @@ export class BrokerSource implements EventSource {
     pair.records.clear();
     const { clock, consumer } = this.parts;
     const askedMs = clock.monotonicMs();
-    // The batch may be ready long before the thread can run its callback.
+    // The batch may be ready long before this thread runs the callback, so prefer the client's
+    // time.
     const filling = consumer.consume(pair.records, waitMs).then((result) => ({
       result,
       askedMs,
       readyMs: result.tookMs === undefined ? clock.monotonicMs() : askedMs + result.tookMs,
     }));
-    // The call that awaits the batch reports a failure; this prevents an unhandled rejection.
+    // The next call of `next` awaits this promise and throws its error; until then, prevent an
+    // unhandled rejection.
     filling.catch(() => {});
     return filling;
   }
@@ -185,7 +185,7 @@ export class BrokerSource implements EventSource {
     if (event.name === 'MILLRACE_OVERSIZE') {
       throw engineError(
         'oversize_record',
-        `a record of partition ${event.partition ?? '?'} is larger than a batch takes: ${event.message}`,
+        `a record of partition ${event.partition ?? '?'} exceeds the batch size: ${event.message}`,
         {
           next: 'remove the record or raise -batch-bytes',
         },

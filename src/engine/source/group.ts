@@ -1,12 +1,12 @@
-/** Consumer group as a lease on a topic: a member may read while it owns every partition.
+/** A consumer group as a lease on a topic: the member that holds every partition may read.
  *
- *  The member reads nothing: its partitions are paused, and the engine reads with a client of its
- *  own from the offsets of its changelog. So the group decides whether the engine reads, never
- *  which records. Invariants: (1) the lease is complete only between a rebalance that assigned the
- *  last partition and one that revokes any; (2) offsets are committed only while it is complete,
- *  and are never after the position at which a restart resumes; (3) a member that owns only some
- *  partitions, and has not owned all since it joined, leaves: so of two engines the one that reads
- *  keeps all. */
+ *  The member itself reads no records. Its partitions are paused; the engine reads with a client of
+ *  its own from the offsets of its changelog. The group therefore decides only if the engine reads,
+ *  never from which offset. Invariants: (1) the lease is complete only from the rebalance that
+ *  assigns the last partition until the next one that revokes any; (2) offsets are committed only
+ *  while the lease is complete, and never lie beyond the offset at which a restart resumes; (3) a
+ *  member that holds a part, and has not held all partitions since it joined, leaves. So of two
+ *  engines the reading one keeps all partitions. */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -14,22 +14,22 @@ import type { Logger } from '../../core/log.ts';
 import type { BatchConsumer, Rebalance } from '../../io/kafka/port.ts';
 
 const POLL_MS = 100;
-/** Time for which a member keeps some partitions: a member that has read waits for the others, a
- *  newcomer leaves. */
+/** Longest time that a member keeps a part of the partitions: a member that has read waits for the
+ *  others to be assigned again, a newcomer leaves. */
 const PART_MS_READER = 30_000;
 const PART_MS_NEWCOMER = 1_000;
-/** Least time after which a member that left joins again; at most twice as long. */
+/** A member that left joins again after 1 to 2 times this delay. */
 const REJOIN_MS = 5_000;
-/** Room for records that arrive before a partition is paused; they are dropped. */
+/** Records that arrive before a partition is paused are discarded. */
 const UNREAD_ROWS = 16;
 const UNREAD_BYTES = 65_536;
 
-/** Interface of the lease that the source uses. */
+/** The part of a lease that the source needs. */
 export interface PartitionLease {
-  /** True when all of the first `partitions` are owned. */
+  /** True if all of the first `partitions` are held. */
   holds(partitions: number): boolean;
   has(partition: number): boolean;
-  /** Commits offsets at or before those at which a restart resumes, for monitoring tools. */
+  /** Commits offsets for consumer-group tools; a restart resumes at these offsets or later. */
   commit(offsets: readonly number[]): void;
 }
 
@@ -40,7 +40,7 @@ export interface GroupLeaseParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** In [0, 1). */
+  /** Uniform in [0, 1). */
   readonly random: () => number;
 }
 
@@ -53,13 +53,13 @@ export class GroupLease implements PartitionLease {
   private readonly unpaused = new Set<number>();
   private readonly batch = RecordBatch.create(UNREAD_ROWS, UNREAD_BYTES);
   private hasRead = false;
-  /** Monotonic ms since when only some partitions are owned. */
+  /** Monotonic ms since when the member holds only a part. */
   private partSince: number | undefined;
-  private wanted: readonly number[] | undefined;
-  /** Offsets whose commit was refused; they are retried only at the end. */
-  private refused: readonly number[] | undefined;
+  private pending: readonly number[] | undefined;
+  /** Offsets whose commit failed; they are retried only on close. */
+  private failed: readonly number[] | undefined;
   private isClosing = false;
-  /** Monotonic ms until when the last commit is retried. */
+  /** Monotonic ms until which the commit of the last offsets is retried. */
   private closeByMs = 0;
   private running: Promise<void> | undefined;
 
@@ -78,16 +78,16 @@ export class GroupLease implements PartitionLease {
     return this.held.has(partition);
   }
   commit(offsets: readonly number[]): void {
-    this.wanted = offsets;
+    this.pending = offsets;
   }
 
-  /** Joins the group, and again after leaving it, until close. */
+  /** Joins the group, and joins again after each departure, until it is closed. */
   start(): void {
     this.running ??= this.run();
   }
 
-  /** Commits remaining offsets and leaves the group.
-   *  @param withinMs time for which a failing commit is retried */
+  /** Commits the remaining offsets and leaves the group. @param withinMs how long a failed commit
+   *  is retried */
   async close(withinMs = 0): Promise<void> {
     this.closeByMs = this.parts.clock.monotonicMs() + withinMs;
     this.isClosing = true;
@@ -98,30 +98,27 @@ export class GroupLease implements PartitionLease {
     const { log, sleep, random } = this.parts;
     while (!this.isClosing) {
       try {
-        await this.member();
+        await this.runMember();
       } catch (thrown) {
-        log.warn({ error: String(thrown) }, 'the consumer group could not be held');
+        log.warn({ error: String(thrown) }, 'the consumer group membership failed; joining again');
       }
-      this.forget();
+      this.reset();
       let left = this.isClosing ? 0 : REJOIN_MS * (1 + random());
       for (; left > 0 && !this.isClosing; left -= POLL_MS) await sleep(Math.min(left, POLL_MS));
     }
   }
 
   /** Runs one membership, from joining to leaving. */
-  private async member(): Promise<void> {
+  private async runMember(): Promise<void> {
     const { join, topic, log } = this.parts;
-    const member = await join((rebalance) => this.turn(rebalance));
+    const member = await join((rebalance) => this.onRebalance(rebalance));
     try {
       await member.subscribe([topic]);
       while (!this.isClosing) {
-        await this.read(member);
+        await this.poll(member);
         await this.commitTo(member);
-        if (this.isToLeave()) {
-          log.info(
-            { held: [...this.held] },
-            'another member has the rest of the partitions: leaving the group',
-          );
+        if (this.shouldLeave()) {
+          log.info({ held: [...this.held] }, 'another member holds the other partitions; leaving the group');
           break;
         }
       }
@@ -131,25 +128,26 @@ export class GroupLease implements PartitionLease {
     }
   }
 
-  /** Polls, which keeps the membership and reports rebalances. */
-  private async read(member: BatchConsumer): Promise<void> {
+  /** Polls, as membership and rebalance callbacks require, and pauses new partitions. */
+  private async poll(member: BatchConsumer): Promise<void> {
     const { events } = await member.consume(this.batch, POLL_MS);
-    for (const { name, message } of events) this.parts.log.info({ event: name, message }, 'consumer group');
+    for (const { name, message } of events)
+      this.parts.log.info({ event: name, message }, 'consumer group event');
     await this.pause(member);
   }
 
-  /** The last commit of a run: no checkpoint comes after it, and without its offsets tools show a
-   *  backlog until the next run. */
+  /** Commits after the last checkpoint: without these offsets, tools report a backlog until the
+   *  next run. */
   private async commitLast(member: BatchConsumer): Promise<void> {
     for (;;) {
       await this.commitTo(member);
       const isLate = this.parts.clock.monotonicMs() >= this.closeByMs;
-      if (this.wanted === undefined || !this.isWhole || isLate) return;
-      await this.read(member);
+      if (this.pending === undefined || !this.isWhole || isLate) return;
+      await this.poll(member);
     }
   }
 
-  private turn({ kind, partitions }: Rebalance): void {
+  private onRebalance({ kind, partitions }: Rebalance): void {
     const { topic, log } = this.parts;
     const wasWhole = this.isWhole;
     for (const { partition } of partitions.filter((one) => one.topic === topic)) {
@@ -162,15 +160,15 @@ export class GroupLease implements PartitionLease {
       }
     }
     if (this.isWhole) this.hasRead = true;
-    // A member that the group evicted must leave the partitions to its successor.
+    // A member that lost its session yields to the member that took over.
     if (kind === 'lost') this.hasRead = false;
     this.partSince = undefined;
     if (wasWhole !== this.isWhole && !this.isClosing)
       log.info(
         { kind, held: this.held.size },
         wasWhole
-          ? 'the group takes partitions away: reading stops'
-          : 'the group gave every partition: reading',
+          ? 'the group revoked partitions; reading stops'
+          : 'the group assigned every partition; reading starts',
       );
   }
 
@@ -181,33 +179,33 @@ export class GroupLease implements PartitionLease {
         await member.pause([{ topic, partition }]);
         this.unpaused.delete(partition);
       } catch (thrown) {
-        // The partition may be revoked meanwhile; otherwise the next poll retries.
+        // The partition may have been revoked meanwhile; otherwise the next poll retries.
         log.debug({ partition, error: String(thrown) }, 'a partition of the group is not paused yet');
       }
     }
   }
 
   private async commitTo(member: BatchConsumer): Promise<void> {
-    const { wanted } = this;
-    if (wanted === undefined || !this.isWhole) return;
-    if (wanted === this.refused && !this.isClosing) return;
+    const { pending } = this;
+    if (pending === undefined || !this.isWhole) return;
+    if (pending === this.failed && !this.isClosing) return;
     const { topic, log } = this.parts;
     try {
       const outcome = await member.commit(
-        wanted.map((offset, partition) => ({ topic, partition, offset: BigInt(offset) })),
+        pending.map((offset, partition) => ({ topic, partition, offset: BigInt(offset) })),
       );
-      if (outcome === 'committed' && this.wanted === wanted) this.wanted = undefined;
+      if (outcome === 'committed' && this.pending === pending) this.pending = undefined;
     } catch (thrown) {
-      // No restart resumes at these offsets: the next checkpoint commits soon enough, and the close
+      // No restart depends on these offsets: the next checkpoint commits newer ones, and closing
       // retries.
-      const isNew = this.refused !== wanted;
-      this.refused = wanted;
+      const isNew = this.failed !== pending;
+      this.failed = pending;
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
       if (isNew) log.info({ error }, 'offsets were not committed');
     }
   }
 
-  private isToLeave(): boolean {
+  private shouldLeave(): boolean {
     if (this.held.size === 0 || this.isWhole) {
       this.partSince = undefined;
       return false;
@@ -217,7 +215,7 @@ export class GroupLease implements PartitionLease {
     return now - this.partSince >= (this.hasRead ? PART_MS_READER : PART_MS_NEWCOMER);
   }
 
-  private forget(): void {
+  private reset(): void {
     this.held.clear();
     this.unpaused.clear();
     this.hasRead = false;

@@ -1,28 +1,26 @@
-/** Detection of idle partitions: those that hold every window back although no event arrives from
- *  them.
+/** Idle partitions: partitions without events, which would otherwise hold every window back.
  *
- *  A partition is quiet while all of it was read, and while only invalid records and tombstones
- *  arrive from it. It is idle once it was quiet for the timeout without a valid event in between.
- *  The changelog has the decision before a result that depends on it leaves. */
+ *  A partition is quiet while all of it has been read, or while only invalid records and tombstones
+ *  arrive from it. It becomes idle after it was quiet for the timeout without a valid event. The
+ *  changelog records the decision before a result that depends on it leaves the process. */
 import type { WatermarkGenerator } from './admission.ts';
 import type { EventSource } from './events.ts';
 
 /** Interval between two checks of all partitions. */
 const CHECK_MS = 100;
-/** Greatest time from an invalid record to the next one or to the reported end of the partition:
- *  the broker client reports an end after an empty fetch of 500 ms. */
+/** Longest time from an invalid record to the next record or to the end of the partition: the
+ *  broker client reports an end after a fetch that waited 500 ms. */
 const RECORD_MS_MAX = 1000;
-/** Fraction of the timeout that one invalid record may count for. */
+/** Share of the timeout that one invalid record may account for. */
 const RECORD_SHARE = 0.5;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 interface Quiet {
   /** Number of valid events of the partition so far. */
   readonly valid: number;
-  /** Monotonic ms since when the partition is quiet; time without knowledge of the partition is
-   *  left out. */
+  /** Monotonic ms at which the quiet time began, shifted by time that does not count. */
   since: number;
-  /** Next offset, and monotonic ms of its last advance. */
+  /** Next offset; `movedAt`: monotonic ms of its last change. */
   position: number;
   movedAt: number;
   wasQuiet: boolean;
@@ -47,22 +45,22 @@ export class IdleWatch {
     this.recordMs = Math.min(RECORD_MS_MAX, RECORD_SHARE * timeoutMs);
   }
 
-  /** Excludes a time in which no partition was read. */
+  /** Excludes time in which no partition was read. */
   unread(ms: number): void {
     this.lastCheck += ms;
-    for (const one of this.partitions.values()) {
-      one.since += ms;
-      one.movedAt += ms;
+    for (const quiet of this.partitions.values()) {
+      quiet.since += ms;
+      quiet.movedAt += ms;
     }
   }
 
-  /** Returns the partitions that become idle now. The order matters where all become idle together,
-   *  because the watermark stays where the last one leaves it: partitions without an event come
-   *  first, and the partition with the least event time comes last, so that none of its events
-   *  becomes late because the others are silent. */
+  /** Returns the partitions that become idle now. If all become idle together, the frontier stops
+   *  where the last of them leaves it. So the order is: partitions without an event first, then by
+   *  falling event time. The partition that lags most is last, so none of its events becomes late
+   *  because the others are silent. */
   due(now: number): readonly number[] {
     const { watermarks, timeoutMs } = this;
-    // A global watermark waits for no partition.
+    // No partition holds a global watermark back.
     if (timeoutMs === 0 || watermarks.mode === 'global' || now < this.nextCheck) return [];
     this.nextCheck = now + CHECK_MS;
     const due: number[] = [];
@@ -72,9 +70,9 @@ export class IdleWatch {
     if (due.length === 0) return due;
     const seen = watermarks.progress().map(({ maxSeenTs }) => maxSeenTs);
     const isEmpty = (partition: number): boolean => seen[partition] === NEVER;
-    // No result has left while a partition without an event holds all windows back; if it were
-    // last, no result would ever leave.
-    const isHeld = seen.some((_, one) => isEmpty(one) && !watermarks.isIdle(one) && !due.includes(one));
+    // An empty partition that is not due holds the frontier at -Infinity. If it became idle last,
+    // the frontier would stay there forever, so only empty partitions may become idle before it.
+    const isHeld = seen.some((_, p) => isEmpty(p) && !watermarks.isIdle(p) && !due.includes(p));
     if (isHeld) return due.filter(isEmpty);
     const rank = (partition: number): number => (isEmpty(partition) ? NEVER : -(seen[partition] as number));
     return due.sort((a, b) => (rank(a) === rank(b) ? a - b : rank(a) - rank(b)));
@@ -88,19 +86,19 @@ export class IdleWatch {
     }
     const [valid, position] = [watermarks.validCount(partition), watermarks.position(partition)];
     const isAtEnd = source.endOf(partition) >= position;
-    const one = partitions.get(partition);
-    if (one === undefined || one.valid !== valid) {
+    const quiet = partitions.get(partition);
+    if (quiet === undefined || quiet.valid !== valid) {
       partitions.set(partition, { valid, since: now, position, movedAt: NEVER, wasQuiet: isAtEnd });
       return false;
     }
-    if (position !== one.position) {
-      one.position = position;
-      one.movedAt = now;
+    if (position !== quiet.position) {
+      quiet.position = position;
+      quiet.movedAt = now;
     }
-    const isQuiet = isAtEnd || now - one.movedAt <= this.recordMs;
-    // The time since the last check counts when the partition was quiet at both checks.
-    if (!isQuiet || !one.wasQuiet) one.since += now - this.lastCheck;
-    one.wasQuiet = isQuiet;
-    return isQuiet && now - one.since >= this.timeoutMs;
+    const isQuiet = isAtEnd || now - quiet.movedAt <= this.recordMs;
+    // The time since the last check counts if the partition was quiet then and is quiet now.
+    if (!isQuiet || !quiet.wasQuiet) quiet.since += now - this.lastCheck;
+    quiet.wasQuiet = isQuiet;
+    return isQuiet && now - quiet.since >= this.timeoutMs;
   }
 }

@@ -1,4 +1,4 @@
-/** Counts records that are no events, by reason, and keeps the first as a sample. */
+/** Counts of invalid records by reason, with the first of them as a sample. */
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT, EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -9,7 +9,7 @@ import type { Totals } from './admission.ts';
 export const INVALID_REASONS = ['null_value', 'value_length', 'event_ts'] as const;
 export type InvalidReason = (typeof INVALID_REASONS)[number];
 
-/** Shortest time between two warnings. */
+/** Shortest interval between two warnings. */
 const WARN_MS = 60_000;
 
 export interface InvalidSample {
@@ -21,9 +21,9 @@ export interface InvalidSample {
 }
 
 export interface InvalidRecords {
-  /** Numbers of records that this process read. */
+  /** Invalid records that this process read. */
   readonly reasons: Readonly<Record<InvalidReason, number>>;
-  /** First invalid record that this process read; null: none. */
+  /** The first invalid record that this process read; null: none. */
   readonly sample: InvalidSample | null;
 }
 
@@ -32,8 +32,8 @@ export class InvalidTally implements InvalidRecords {
   sample: InvalidSample | null = null;
   private warnAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Counts the invalid records of a batch.
-   *  @param limitOf offset from which on records of a partition are skipped */
+  /** Counts the invalid records of a batch. `limitOf`: offset of a partition from which on records
+   *  are not read. */
   note(records: RecordBatch, events: EventBatch, limitOf: (partition: number) => number): void {
     const { partition, offset, valueLength } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
@@ -47,9 +47,9 @@ export class InvalidTally implements InvalidRecords {
     }
   }
 
-  /** True when a warning is due: at the first invalid record, then at most once a minute. `now`:
-   *  monotonic. */
-  isToWarn(now: number): boolean {
+  /** True if a warning is due: at the first invalid record, then at most once a minute. `now`:
+   *  monotonic ms. */
+  shouldWarn(now: number): boolean {
     if (now < this.warnAtMs) return false;
     this.warnAtMs = now + WARN_MS;
     return true;
@@ -71,13 +71,10 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
 const sampleText = ({ partition, offset, reason, valueBytes }: InvalidSample): string =>
   `partition ${partition} offset ${offset} has ${REASON_TEXT[reason]}${reason === 'value_length' ? ` but ${valueBytes}` : ''}`;
 
-/** Refuses a run that met its end although no record of the topic was ever an event: read by this
- *  process, or before its restore. A restored run whose new records are all invalid only warns:
- *  its earlier results stand.
- *  @throws no_valid_events
- *  @example
- *  demandValidInput('events', { totals, before, invalid });
- */
+/** Rejects a run that reached its end although no record of the topic was ever a valid event, in
+ *  this process or before its restore. A restored run whose new records are all invalid only warns,
+ *  because its earlier results remain valid.
+ *  @throws no_valid_events */
 export function demandValidInput(
   topic: string,
   { totals, before, invalid }: { totals: Totals; before: Totals; invalid: InvalidRecords },
@@ -94,7 +91,7 @@ export function demandValidInput(
       ? `none of the ${consumed} records read from topic ${topic} is an event: ${counts.join(', ')}; the first: ${sampleText(sample)}`
       : `none of the ${totals.consumed} records that were ever read from topic ${topic} is an event`,
     {
-      next: `give a topic of ${EVENT.BYTES}-byte events (-topic), and an empty -state-dir where these records are to be read again`,
+      next: `give a topic of ${EVENT.BYTES}-byte events (-topic), and an empty -state-dir to read these records again`,
       details: { ...totals, reasons: invalid.reasons, sample },
     },
   );

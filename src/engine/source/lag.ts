@@ -1,58 +1,57 @@
-/** Number of records at the broker that have not been read, queried from time to time beside the
- *  reading. It shows whether the source is at the end of its input, which a wait for records alone
- *  does not. */
+/** Number of unread records at the broker, polled concurrently with the reading. It tells whether
+ *  the source has records to deliver; the duration of a wait for records alone does not. */
 import type { EventSource } from './events.ts';
 
 /** Interval between two queries. */
-const ASK_MS = 1000;
-/** Fraction of the records read between two queries that may be unread at an end of input: records
- *  in flight. */
-const ON_ITS_WAY = 0.1;
+const POLL_MS = 1000;
+/** Share of the records read since the last query that may be unread while the end still counts as
+ *  reached: they are in flight. */
+const IN_FLIGHT_SHARE = 0.1;
 
 export interface LagParts {
   readonly source: Pick<EventSource, 'bounds' | 'endOf'>;
   readonly positions: { readonly partitionCount: number; position(partition: number): number };
-  /** Rows of the largest batch: fewer rows are no backlog. */
+  /** Rows of the largest batch: fewer unread records are no backlog. */
   readonly rowCapacity: number;
 }
 
 export class LagWatch {
   private readonly parts: LagParts;
-  private nextMs = Number.NEGATIVE_INFINITY;
-  private asking = false;
+  private nextPollMs = Number.NEGATIVE_INFINITY;
+  private isPolling = false;
   private readTo = 0;
-  private onItsWay: number;
-  /** Records after the read positions; NaN before the first answer of the broker. */
+  private inFlightMax: number;
+  /** Records after the positions; NaN before the broker has answered. */
   unread = Number.NaN;
 
   constructor(parts: LagParts) {
     this.parts = parts;
-    this.onItsWay = parts.rowCapacity;
+    this.inFlightMax = parts.rowCapacity;
   }
 
-  /** Queries the broker if the interval has passed. */
-  look(nowMs: number): void {
-    if (this.asking || nowMs < this.nextMs) return;
-    this.nextMs = nowMs + ASK_MS;
-    this.asking = true;
-    this.ask()
-      // The query is repeated; a source that has failed ends the reading.
+  /** Starts a query if one is due. */
+  poll(nowMs: number): void {
+    if (this.isPolling || nowMs < this.nextPollMs) return;
+    this.nextPollMs = nowMs + POLL_MS;
+    this.isPolling = true;
+    this.query()
+      // The next poll asks again; a source that failed ends the reading itself.
       .catch(() => {})
       .finally(() => {
-        this.asking = false;
+        this.isPolling = false;
       });
   }
 
-  /** True when all records have been read, except for those in flight. */
+  /** True if all existing records have been read, except those in flight. */
   get isAtEnd(): boolean {
-    if (this.unread <= this.onItsWay) return true;
+    if (this.unread <= this.inFlightMax) return true;
     const { source, positions } = this.parts;
     for (let partition = 0; partition < positions.partitionCount; partition++)
       if (source.endOf(partition) < positions.position(partition)) return false;
     return true;
   }
 
-  private async ask(): Promise<void> {
+  private async query(): Promise<void> {
     const { source, positions, rowCapacity } = this.parts;
     const bounds = await source.bounds();
     let unread = 0;
@@ -62,7 +61,7 @@ export class LagWatch {
       readTo += position;
       unread += Math.max(0, high - position);
     });
-    this.onItsWay = Math.max(rowCapacity, ON_ITS_WAY * (readTo - this.readTo));
+    this.inFlightMax = Math.max(rowCapacity, IN_FLIGHT_SHARE * (readTo - this.readTo));
     this.readTo = readTo;
     this.unread = unread;
   }

@@ -1,5 +1,5 @@
-/** Source that returns rows only while the lease on its partitions is complete. Rows that were read
- *  ahead wait until then. */
+/** Decorator of a source that returns rows only while the lease covers every partition. Rows that
+ *  were read ahead are kept until the lease is complete again. */
 
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
 import type { PartitionLease } from './group.ts';
@@ -11,7 +11,7 @@ export class LeasedSource implements EventSource {
   private readonly source: EventSource;
   private readonly lease: PartitionLease;
   private readonly sleep: (ms: number) => Promise<void>;
-  /** Rows that arrived while the lease was lost. */
+  /** Rows that arrived while the lease was being lost. */
   private kept: EventRows | undefined;
 
   constructor(source: EventSource, lease: PartitionLease, sleep: (ms: number) => Promise<void>) {
@@ -31,7 +31,8 @@ export class LeasedSource implements EventSource {
     return this.source.bounds();
   }
 
-  /** Only partitions that the group has assigned, so that a new one does not stop the reading. */
+  /** Only the partitions that the group has already assigned: a partition without lease would stop
+   *  the reading. */
   async added(): Promise<readonly number[]> {
     const lows = await this.source.added();
     const known = this.partitionCount;
@@ -54,8 +55,8 @@ export class LeasedSource implements EventSource {
     return this.isHeld ? rows : undefined;
   }
 
-  /** While another engine may be reading, the end of a partition is unknown, so no partition
-   *  becomes idle. */
+  /** -1 without the lease, because another process may be reading: the end of a partition is
+   *  unknown then, so no partition becomes idle. */
   endOf(partition: number): number {
     return this.isHeld ? this.source.endOf(partition) : -1;
   }

@@ -1,4 +1,5 @@
-/** Checks the topic beside the reading: for added partitions, and that its id has not changed. */
+/** Checks the topic periodically, concurrently with the reading: for added partitions, and that it
+ *  was not recreated. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { EventSource } from './events.ts';
@@ -12,36 +13,37 @@ export class PartitionWatch {
   private found: readonly number[] = [];
   private failure: unknown;
 
-  /** @param intervalMs 0: never checks */
+  /** `intervalMs` 0: never checks. */
   constructor(source: PartitionWatch['source'], intervalMs: number, log: Logger) {
     this.source = source;
     this.intervalMs = intervalMs;
     this.log = log;
   }
 
-  /** Returns the first offsets of added partitions; the caller starts to read them. `now`:
-   *  monotonic. @throws topic_changed */
+  /** First offsets of the partitions that were found; the caller starts to read them. `now`:
+   *  monotonic ms.
+   *  @throws topic_changed */
   due(now: number): readonly number[] {
     if (this.failure !== undefined) throw this.failure;
     const { found } = this;
     this.found = [];
     this.nextCheck ??= now + this.intervalMs;
-    // A found partition is not read yet, so it would be found again.
+    // Partitions in `found` are not being read yet, so another check would find them again.
     const isFree = found.length === 0 && !this.isChecking;
     if (this.intervalMs > 0 && now >= this.nextCheck && isFree) {
       this.nextCheck = now + this.intervalMs;
       this.isChecking = true;
-      void this.look();
+      void this.check();
     }
     return found;
   }
 
-  private async look(): Promise<void> {
+  private async check(): Promise<void> {
     try {
       this.found = await this.source.added();
     } catch (thrown) {
       if (findMillraceError(thrown)?.code === 'topic_changed') this.failure = thrown;
-      this.log.info({ error: String(thrown) }, 'the topic could not be asked for its partitions');
+      this.log.info({ error: String(thrown) }, 'partition check failed; it is retried');
     } finally {
       this.isChecking = false;
     }

@@ -1,7 +1,8 @@
-/** External merge sort of ended sessions by their end, in bounded memory: chunks are sorted as they
- *  arrive, few of them stay in memory, and reads merge them.
+/** External merge sort of ended sessions by their end, in bounded memory. Chunks are sorted as they
+ *  arrive, a few of them stay in memory, and a read merges all of them.
  *
- *  Rows arrive ascending by account_id (unsigned), so a stable sort of a chunk by end is enough. */
+ *  Rows arrive ascending by account_id (unsigned), so a stable sort of a chunk by end is enough.
+ */
 import { invariant } from '../../core/errors.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../core/time.ts';
@@ -17,11 +18,11 @@ const CHUNKS_IN_MEMORY = 4;
 const PAGE_ROWS = 4096;
 const DIGIT_BITS = 16;
 const DIGITS = 2 ** DIGIT_BITS;
-/** Chunks with fewer rows are sorted by comparison: counting digits would cost more. */
+/** Chunks with fewer rows are sorted by comparison, which is cheaper than counting digits. */
 const COUNTED_ROWS_MIN = 4096;
 
-/** Rows that were stored in their order. */
-export interface KeptRows {
+/** Stored rows of one chunk, in their order. */
+export interface StoredRows {
   readonly rowCount: number;
   /** Streams the rows from the first one on. */
   rows(): Promise<RowStream>;
@@ -29,18 +30,19 @@ export interface KeptRows {
   drop(): void;
 }
 
-/** Writer of rows to be kept. */
-export interface RowsWriter<K extends KeptRows = KeptRows> {
+/** Writer of the rows of one chunk. */
+export interface RowsWriter<K extends StoredRows = StoredRows> {
   /** Appends whole rows, which are borrowed until this settles. */
   append(rows: Uint8Array): Promise<void>;
-  /** Completes the rows. At least one row was appended. */
+  /** Completes the chunk. At least one row was appended. */
   finish(): Promise<K>;
-  /** Abandons unfinished rows; after finish it does nothing. */
+  /** Abandons an unfinished chunk; after `finish` it does nothing. */
   close(): void;
 }
 
 export interface EndOrderOptions {
-  /** Opens a writer for chunks beyond those that may stay in memory; absent: all stay. */
+  /** Opens a writer for a chunk that must not stay in memory. Undefined: all chunks stay in memory.
+   */
   readonly spill?: () => RowsWriter;
   readonly chunkRows?: number;
   readonly chunksInMemory?: number;
@@ -50,7 +52,7 @@ export class EndOrderSorter {
   private readonly spill: (() => RowsWriter) | undefined;
   private readonly chunkRows: number;
   private readonly chunksInMemory: number;
-  private readonly chunks: KeptRows[] = [];
+  private readonly chunks: StoredRows[] = [];
   private inMemory = 0;
   private filling = new Uint8Array(0);
   private used = 0;
@@ -67,7 +69,7 @@ export class EndOrderSorter {
   get rowCount(): number {
     return this.rowsIn;
   }
-  /** Bytes held between two calls, including a reader's pages of the chunks. */
+  /** Bytes held between two calls, including a reader's page of each chunk. */
   get bytes(): number {
     const { length } = this.chunks;
     const pages = this.isRead && length > 1 ? length * pageRowsOf(length) * ROW_BYTES : 0;
@@ -80,17 +82,17 @@ export class EndOrderSorter {
     this.rowsIn += rows.length / ROW_BYTES;
     for (let from = 0; from < rows.length; ) {
       const room = this.chunkRows * ROW_BYTES - this.used;
-      const some = rows.subarray(from, from + room);
-      this.makeRoom(this.used + some.length);
-      this.filling.set(some, this.used);
-      this.used += some.length;
-      from += some.length;
+      const portion = rows.subarray(from, from + room);
+      this.makeRoom(this.used + portion.length);
+      this.filling.set(portion, this.used);
+      this.used += portion.length;
+      from += portion.length;
       if (this.used === this.chunkRows * ROW_BYTES) await this.storeChunk();
     }
   }
 
-  /** Streams the rows ascending by end, and rows of one end by account_id (unsigned). Call it after
-   *  the last append, as often as needed. */
+  /** Streams the rows ascending by end, and by account_id (unsigned) within one end. Call it after
+   *  the last append; it may be called several times. */
   async rows(): Promise<RowStream> {
     invariant(!this.isClosed, 'released rows are not read');
     if (this.used > 0) await this.storeChunk();
@@ -98,7 +100,7 @@ export class EndOrderSorter {
     this.isRead = true;
     const streams = await Promise.all(this.chunks.map((chunk) => chunk.rows()));
     const [only] = streams;
-    return only !== undefined && streams.length === 1 ? only : new ByEnd(streams);
+    return only !== undefined && streams.length === 1 ? only : new EndOrderMerge(streams);
   }
 
   /** Releases the rows; a second call does nothing. */
@@ -121,7 +123,9 @@ export class EndOrderSorter {
     const rows = this.filling.subarray(0, this.used);
     const order = orderOfEnds(rows);
     const toDisk = this.spill !== undefined && this.chunks.length >= this.chunksInMemory;
-    const chunk = toDisk ? await written(this.spill(), rows, order) : new MemoryRows(ordered(rows, order));
+    const chunk = toDisk
+      ? await writeChunk(this.spill(), rows, order)
+      : new MemoryRows(permuted(rows, order));
     if (!toDisk) this.inMemory += rows.length;
     this.used = 0;
     if (this.isClosed) chunk.drop();
@@ -129,8 +133,8 @@ export class EndOrderSorter {
   }
 }
 
-/** Rows in memory. */
-export class MemoryRows implements KeptRows {
+/** Chunk in memory. */
+export class MemoryRows implements StoredRows {
   readonly rowCount: number;
   private bytes: Uint8Array;
 
@@ -144,10 +148,10 @@ export class MemoryRows implements KeptRows {
     let at = 0;
     return {
       next: async (into) => {
-        const some = bytes.subarray(at, at + into.length - (into.length % ROW_BYTES));
-        into.set(some);
-        at += some.length;
-        return some.length / ROW_BYTES;
+        const portion = bytes.subarray(at, at + into.length - (into.length % ROW_BYTES));
+        into.set(portion);
+        at += portion.length;
+        return portion.length / ROW_BYTES;
       },
       close: () => {},
     };
@@ -161,7 +165,7 @@ export class MemoryRows implements KeptRows {
 const wordsOf = (rows: Uint8Array): Int32Array =>
   new Int32Array(rows.buffer, rows.byteOffset, Math.floor(rows.length / ROW_BYTES) * ROW_WORDS);
 
-/** Numbers of the rows, in a stable order of their last events. */
+/** Returns the indexes of the rows in a stable order of their last events. */
 function orderOfEnds(rows: Uint8Array): Uint32Array {
   const words = wordsOf(rows);
   const times = Float64Array.from({ length: rows.length / ROW_BYTES }, (_, row) => {
@@ -177,7 +181,7 @@ function orderOfEnds(rows: Uint8Array): Uint32Array {
     if (time < least) least = time;
     if (time > most) most = time;
   }
-  // Radix sort by the distance to the least time, from the lowest digit; each pass is stable.
+  // Radix sort of the differences to the least time, from the lowest digit. Each pass is stable.
   let [from, into] = [order, new Uint32Array(order.length)];
   for (let unit = 1; unit <= most - least; unit *= DIGITS) {
     const digitOf = (row: number): number => Math.floor(((times[row] as number) - least) / unit) % DIGITS;
@@ -198,7 +202,7 @@ function orderOfEnds(rows: Uint8Array): Uint32Array {
   return from;
 }
 
-function ordered(rows: Uint8Array, order: Uint32Array): Uint8Array {
+function permuted(rows: Uint8Array, order: Uint32Array): Uint8Array {
   const into = new Uint8Array(order.length * ROW_BYTES);
   order.forEach((row, i) => {
     into.set(rows.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES), i * ROW_BYTES);
@@ -206,17 +210,17 @@ function ordered(rows: Uint8Array, order: Uint32Array): Uint8Array {
   return into;
 }
 
-async function written(writer: RowsWriter, rows: Uint8Array, order: Uint32Array): Promise<KeptRows> {
+async function writeChunk(writer: RowsWriter, rows: Uint8Array, order: Uint32Array): Promise<StoredRows> {
   try {
     for (let from = 0; from < order.length; from += PAGE_ROWS)
-      await writer.append(ordered(rows, order.subarray(from, from + PAGE_ROWS)));
+      await writer.append(permuted(rows, order.subarray(from, from + PAGE_ROWS)));
     return await writer.finish();
   } finally {
     writer.close();
   }
 }
 
-/** Chunk in a merge, at row `at` of its page. */
+/** Chunk in a merge, at row `at` of its current page. */
 interface Head {
   readonly stream: RowStream;
   readonly page: Uint8Array;
@@ -225,10 +229,10 @@ interface Head {
   rows: number;
 }
 
-/** Merges chunks in the order of ends, by a binary heap of their heads. */
-class ByEnd implements RowStream {
+/** k-way merge of chunks in the order of ends, by a binary heap of their heads. */
+class EndOrderMerge implements RowStream {
   private readonly streams: readonly RowStream[];
-  /** Heads in heap order, least first; undefined until the first read. */
+  /** Heads in heap order, the least first; undefined until the first read. */
   private heap: Head[] | undefined;
 
   constructor(streams: readonly RowStream[]) {
@@ -236,7 +240,7 @@ class ByEnd implements RowStream {
   }
 
   async next(into: Uint8Array): Promise<number> {
-    this.heap ??= await this.opened();
+    this.heap ??= await this.openHeads();
     const { heap } = this;
     const room = Math.floor(into.length / ROW_BYTES);
     let rows = 0;
@@ -245,12 +249,12 @@ class ByEnd implements RowStream {
       into.set(least.page.subarray(least.at * ROW_BYTES, (least.at + 1) * ROW_BYTES), rows * ROW_BYTES);
       rows++;
       least.at++;
-      if (least.at === least.rows) await turned(least);
+      if (least.at === least.rows) await loadPage(least);
       if (least.rows === 0) {
         const last = heap.pop() as Head;
         if (last !== least) heap[0] = last;
       }
-      this.sink(0);
+      this.siftDown(0);
     }
     return rows;
   }
@@ -259,35 +263,35 @@ class ByEnd implements RowStream {
     for (const stream of this.streams) stream.close();
   }
 
-  private async opened(): Promise<Head[]> {
+  private async openHeads(): Promise<Head[]> {
     const pageRows = pageRowsOf(this.streams.length);
     const heads = this.streams.map((stream): Head => {
       const page = new Uint8Array(pageRows * ROW_BYTES);
       return { stream, page, words: wordsOf(page), at: 0, rows: 0 };
     });
-    await Promise.all(heads.map(turned));
+    await Promise.all(heads.map(loadPage));
     // A sorted array is a heap.
     return heads.filter(({ rows }) => rows > 0).sort((a, b) => (isBefore(a, b) ? -1 : 1));
   }
 
-  private sink(from: number): void {
+  private siftDown(from: number): void {
     const heap = this.heap as Head[];
-    const mine = heap[from];
-    if (mine === undefined) return;
+    const head = heap[from];
+    if (head === undefined) return;
     let at = from;
     for (;;) {
       let child = 2 * at + 1;
       if (child >= heap.length) break;
       if (child + 1 < heap.length && isBefore(heap[child + 1] as Head, heap[child] as Head)) child++;
-      if (isBefore(mine, heap[child] as Head)) break;
+      if (isBefore(head, heap[child] as Head)) break;
       heap[at] = heap[child] as Head;
       at = child;
     }
-    heap[at] = mine;
+    heap[at] = head;
   }
 }
 
-async function turned(head: Head): Promise<void> {
+async function loadPage(head: Head): Promise<void> {
   head.rows = await head.stream.next(head.page);
   head.at = 0;
 }

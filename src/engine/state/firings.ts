@@ -13,10 +13,10 @@ import type { HeldRows, HeldStream } from './run.ts';
 
 type Merge = Pick<WindowKernels, 'merge'>;
 
-/** Rows that a search reads between two checks whether the firing is still open. */
+/** Rows that a search reads between two checks that the firing is still open. */
 const SEARCH_ROWS = 4096;
 
-/** Firing that owns a hold of each of its inputs. */
+/** Firing that owns one hold of each of its inputs. */
 abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
@@ -38,7 +38,7 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
     this.bounds = bounds;
     this.held = held;
     this.firedAtMs = firedAtMs;
-    this.rowsMax = held.reduce((sum, one) => sum + one.rowCount, 0);
+    this.rowsMax = held.reduce((sum, input) => sum + input.rowCount, 0);
   }
 
   get isClosed(): boolean {
@@ -52,7 +52,7 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   }
 
   close(): void {
-    for (const one of this.held) one.release();
+    for (const input of this.held) input.release();
     this.held = [];
     this.rows?.then(
       (rows) => rows.close(),
@@ -64,7 +64,7 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   abstract find(accountId: bigint): Promise<readonly WindowResult[]>;
 
   protected async open(): Promise<RowStream> {
-    return mergedRows(this.kernels, await Promise.all(this.held.map((one) => one.rows())));
+    return mergedRows(this.kernels, await Promise.all(this.held.map((input) => input.rows())));
   }
 
   protected resultsOf(rows: Uint8Array, rowCount: number): WindowResult[] {
@@ -75,29 +75,29 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
 
 export class WindowFiring extends RowsFiring<HeldRows> {
   async find(accountId: bigint): Promise<readonly WindowResult[]> {
-    const held = this.held.map((one) => one.hold());
+    const held = this.held.map((input) => input.hold());
     try {
       const found = await rowsOfKey(held, accountId);
       return this.isClosed || found.length === 0 ? [] : this.resultsOf(foldedRow(this.kernels, found), 1);
     } finally {
-      for (const one of held) one.release();
+      for (const input of held) input.release();
     }
   }
 }
 
-/** Rows of a key, one from each input that has it, in the order of the inputs. */
+/** Returns the rows of a key, one from each input that has it, in the order of the inputs. */
 export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): Promise<Uint8Array[]> {
   const rows = await Promise.all(
-    held.map(async (one) => {
+    held.map(async (input) => {
       const row = new Uint8Array(ROW_BYTES);
-      return (await one.find(accountId, row)) ? [row] : [];
+      return (await input.find(accountId, row)) ? [row] : [];
     }),
   );
   return rows.flat();
 }
 
 export class SessionFiring extends RowsFiring<HeldStream> {
-  /** Scans all rows, because they are in the order of their ends. */
+  /** Scans all rows, because they are not in the order of keys. */
   async find(accountId: bigint): Promise<readonly WindowResult[]> {
     if (this.isClosed) return [];
     const found: WindowResult[] = [];

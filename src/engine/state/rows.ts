@@ -1,5 +1,5 @@
-/** Stream of the rows of sorted runs and pieces, page by page: the rows of one input unchanged, or
- *  those of several inputs merged by key. */
+/** Streams of the rows of sorted runs and pieces, page by page: one input unchanged, or several
+ *  inputs merged by key. */
 import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 
@@ -12,9 +12,9 @@ export interface RowStream {
 
 type Merge = Pick<WindowKernels, 'merge'>;
 
-/** Greatest number of streams that the kernel merges; more streams are merged in groups first. */
+/** Greatest number of streams that the kernel merges. More streams are merged in groups first. */
 export const FAN_IN = 256;
-/** Bytes of the pages of all streams of a merge. */
+/** Bytes of the pages of all streams of a merge together. */
 export const MERGE_PAGES_BYTES = 8 * 1024 * 1024;
 const PAGE_ROWS_MIN = 32;
 const PAGE_ROWS_MAX = 4096;
@@ -39,7 +39,7 @@ class RunRows implements RowStream {
   close(): void {}
 }
 
-/** Merges streams with a kernel that takes a page of each. */
+/** Merge of streams by a kernel that takes a page of each. */
 export class PagedMerge implements RowStream {
   private readonly inputs: readonly RowStream[];
   private readonly merge: WindowKernels['merge'];
@@ -48,7 +48,7 @@ export class PagedMerge implements RowStream {
   private readonly pageRows: number;
   private readonly cursors: Uint32Array;
 
-  /** @param holdsMore true while the kernel has more rows after all inputs have ended */
+  /** @param holdsMore returns true while the kernel has more rows after all inputs have ended */
   constructor(inputs: readonly RowStream[], merge: WindowKernels['merge'], holdsMore = (): boolean => false) {
     this.inputs = inputs;
     this.merge = merge;
@@ -61,7 +61,7 @@ export class PagedMerge implements RowStream {
   async next(into: Uint8Array): Promise<number> {
     const room = Math.floor(into.byteLength / ROW_BYTES);
     let rows = 0;
-    while (rows < room && ((await this.turnPages()) || this.holdsMore()))
+    while (rows < room && ((await this.loadPages()) || this.holdsMore()))
       rows += this.merge(this.pages, this.cursors, into.subarray(rows * ROW_BYTES, room * ROW_BYTES));
     return rows;
   }
@@ -70,21 +70,21 @@ export class PagedMerge implements RowStream {
     for (const input of this.inputs) input.close();
   }
 
-  /** Loads the next page of each exhausted input; false when all inputs have ended. */
-  private async turnPages(): Promise<boolean> {
+  /** Loads the next page of each exhausted input. Returns false if all inputs have ended. */
+  private async loadPages(): Promise<boolean> {
     const { cursors } = this;
-    const turning: Promise<void>[] = [];
+    const loading: Promise<void>[] = [];
     for (let i = 0; i < this.inputs.length; i++) {
       const at = i * CURSOR_CELLS;
       const isDone = cursors[at] === cursors[at + 1];
-      if (isDone && cursors[at + 2] === 0) turning.push(this.turnPage(i));
+      if (isDone && cursors[at + 2] === 0) loading.push(this.loadPage(i));
     }
-    // Loads in parallel: pieces on disk are read together.
-    if (turning.length > 0) await Promise.all(turning);
+    // In parallel, so that pieces on disk are read together.
+    if (loading.length > 0) await Promise.all(loading);
     return this.inputs.some((_, i) => cursors[i * CURSOR_CELLS] !== cursors[i * CURSOR_CELLS + 1]);
   }
 
-  private async turnPage(i: number): Promise<void> {
+  private async loadPage(i: number): Promise<void> {
     const rows = await (this.inputs[i] as RowStream).next(this.pages[i] as Uint8Array);
     const at = i * CURSOR_CELLS;
     this.cursors[at] = 0;
@@ -93,16 +93,16 @@ export class PagedMerge implements RowStream {
   }
 }
 
-/** Rows of a page of one of so many streams. */
+/** Returns the number of rows in a page of each of `streams` streams. */
 export function pageRowsOf(streams: number): number {
   const rows = Math.floor(MERGE_PAGES_BYTES / (streams * ROW_BYTES));
   return Math.min(Math.max(rows, PAGE_ROWS_MIN), PAGE_ROWS_MAX);
 }
 
-/** Groups streams until there are no more than the kernel merges. */
+/** Merges streams in groups until there are no more streams than the kernel merges. */
 export function inGroups(
   inputs: readonly RowStream[],
-  merged: (some: readonly RowStream[]) => RowStream,
+  merged: (group: readonly RowStream[]) => RowStream,
 ): readonly RowStream[] {
   let streams = inputs;
   while (streams.length > FAN_IN) {
@@ -116,17 +116,17 @@ export function inGroups(
 
 export const rowsOfRun = (run: RowRun): RowStream => new RunRows(run);
 
-/** Merges streams by key; rows of equal keys are folded into one. No key occurs twice in one
+/** Merges streams by key, and folds rows of equal keys into one. A key occurs at most once in a
  *  stream. */
 export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStream {
-  const merged = (some: readonly RowStream[]): RowStream =>
-    new PagedMerge(some, (...pages) => kernels.merge(...pages));
+  const merged = (group: readonly RowStream[]): RowStream =>
+    new PagedMerge(group, (...pages) => kernels.merge(...pages));
   const streams = inGroups(inputs, merged);
   const [only] = streams;
   return only !== undefined && streams.length === 1 ? only : merged(streams);
 }
 
-/** Folds rows of one key into one. At least one row; the inputs are not changed. */
+/** Folds at least one row of one key into one row. The inputs are not changed. */
 export function foldedRow(kernels: Merge, rows: readonly Uint8Array[]): Uint8Array {
   let left = rows;
   while (left.length > 1) {

@@ -1,4 +1,4 @@
-/** Reference-counted sorted rows: they are freed when the last holder releases them. */
+/** Sorted rows with reference counts: they are freed when the last holder releases them. */
 
 import type { RowRun, SortedRun } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
@@ -18,7 +18,7 @@ export interface HeldRows extends HeldStream {
   /** Bytes of memory. */
   readonly bytes: number;
   hold(): this;
-  /** Copies the row of a key; true when it exists. */
+  /** Copies the row of a key. Returns true if the key has a row. */
   find(accountId: bigint, into: Uint8Array): Promise<boolean>;
 }
 
@@ -29,16 +29,16 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
   readonly rowCount: number;
   /** Settles when the rows are sorted. */
   readonly run: Promise<R>;
-  private readonly onGone: () => void;
+  private readonly onFreed: () => void;
   private holds = 1;
   private size: number;
 
-  /** @param bytes memory until the rows are sorted */
-  constructor(run: Promise<R>, rowCount: number, bytes = rowCount * ROW_BYTES, onGone = nothing) {
+  /** @param bytes memory that the run uses until its rows are sorted */
+  constructor(run: Promise<R>, rowCount: number, bytes = rowCount * ROW_BYTES, onFreed = nothing) {
     this.run = run;
     this.rowCount = rowCount;
     this.size = bytes;
-    this.onGone = onGone;
+    this.onFreed = onFreed;
     // Readers of the run report its failure; this handler prevents an unhandled rejection.
     run.then((sorted) => {
       this.size = sorted.bytes;
@@ -59,7 +59,7 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
     this.holds--;
     if (this.holds > 0) return;
     this.run.then((run) => run.close(), nothing);
-    this.onGone();
+    this.onFreed();
   }
 
   async rows(): Promise<RowStream> {

@@ -3,7 +3,7 @@
 
 import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import { type PieceStore, type SpilledRun, StandingPiece } from '../durability/spill/pieces.ts';
+import { type PieceStore, type SpilledRun, StoredPiece } from '../durability/spill/pieces.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { HeldRun, type HeldStream } from './run.ts';
 
@@ -13,11 +13,11 @@ export interface SessionPart extends HeldStream {
   readonly bytes: number;
   /** Least end of a session with a row in this part. */
   readonly leastEnd: number;
-  /** Watermark at or after which all rows arrived that are neither in this part nor in an earlier
-   *  one. */
+  /** Frontier at or after which all rows arrived that are neither in this part nor in an earlier
+   *  part. */
   readonly cut: number;
   hold(): this;
-  /** Sessions of a key, in their order. */
+  /** Returns the rows of a key, in their order. */
   ofKey(accountId: bigint): Promise<Uint8Array>;
 }
 
@@ -30,9 +30,9 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
     rowCount: number,
     bytes: number,
     { leastEnd, cut }: Pick<SessionPart, 'leastEnd' | 'cut'>,
-    onGone: () => void,
+    onFreed: () => void,
   ) {
-    super(run, rowCount, bytes, onGone);
+    super(run, rowCount, bytes, onFreed);
     this.leastEnd = leastEnd;
     this.cut = cut;
   }
@@ -64,19 +64,19 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
   }
 }
 
-/** Piece of sessions. */
-export class SessionPiece extends StandingPiece implements SessionPart {
+/** Part on disk. */
+export class SessionPiece extends StoredPiece implements SessionPart {
   readonly leastEnd: number;
   readonly cut: number;
 
-  /** @param leastEnd tighter bound than the piece itself gives */
+  /** @param leastEnd tighter bound than the piece itself gives, if known */
   constructor(store: PieceStore, piece: SpilledRun, gapMs: number, cut: number, leastEnd?: number) {
     super(store, piece);
     this.leastEnd = leastEnd ?? piece.leastLast + gapMs;
     this.cut = cut;
   }
 
-  /** Least start of its sessions. */
+  /** Least start of a session with a row in this part. */
   get leastStart(): number {
     return this.piece.leastFirst;
   }

@@ -1,5 +1,5 @@
-/** Merges streams with parts of sessions, each ascending by account_id (unsigned) and start, into
- *  one stream of whole sessions in that order. */
+/** Merge of streams with parts of sessions, each ascending by account_id (unsigned) and start, into
+ *  whole sessions in that order. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
@@ -8,18 +8,18 @@ import { FAN_IN, inGroups, PagedMerge, type RowStream } from './rows.ts';
 
 type MergeSessions = Pick<WindowKernels, 'mergeSessions'>;
 
-/** Joins parts of one key that are less than a gap apart into one session. */
+/** Streams whole sessions: parts of one key that are less than a gap apart become one session. */
 export function mergedSessions(
   kernels: MergeSessions,
   gapMs: number,
   inputs: readonly RowStream[],
 ): RowStream {
-  const merged = (some: readonly RowStream[]): RowStream => {
+  const merged = (group: readonly RowStream[]): RowStream => {
     // Session that may continue in later pages.
     const open = new Uint8Array(ROW_BYTES);
     const count = new BigUint64Array(open.buffer, ACCUMULATOR.COUNT, 1);
     return new PagedMerge(
-      some,
+      group,
       (pages, cursors, into) => kernels.mergeSessions(gapMs, pages, cursors, open, into),
       () => count[0] !== 0n,
     );
@@ -27,7 +27,7 @@ export function mergedSessions(
   return merged(inGroups(inputs, merged));
 }
 
-/** Whole sessions of one key, ascending by start, from lists of parts in that order. */
+/** Returns the whole sessions of one key, ascending by start. Each input ascends by start too. */
 export function wholeSessions(
   kernels: MergeSessions,
   gapMs: number,

@@ -1,14 +1,15 @@
-/** Session windows: intervals of a key; an event less than a gap from two sessions merges them.
- *  Sessions fire between parts of a batch: an event that is accepted at a watermark cannot join a
- *  session that ended by it, so admission need not stop for them.
+/** Session windows: intervals of a key. An event that is less than a gap from two sessions merges
+ *  them. Sessions fire between parts of a batch: an event that is accepted at a frontier cannot
+ *  join a session that ended by it, so admission need not stop for them.
  *
  *  While all sessions are in the live table, they fire from it. Once some are on disk, a session
- *  may be divided among parts, and an apparently ended row may continue elsewhere: then a sweep
- *  fires the sessions that the watermark has passed, a little later. It rewrites the parts in which
- *  sessions may have ended, divided by end, and only reads the others. Invariants: (1) all sessions
- *  that ended by `firedTo` have fired, and no later event can join them; (2) a sweep takes pieces
- *  only, and its watermark is one at which the live table was empty: later rows do not belong to
- *  its firing. */
+ *  may be divided among parts, so a row that seems to have ended may continue elsewhere. Then a
+ *  sweep fires the sessions that the frontier has passed, a little later. It rewrites the parts in
+ *  which sessions may have ended, divided by end, and only reads the others. Invariants: (1) all
+ *  sessions that ended by `firedTo` have fired, and no later event can join them; (2) a sweep takes
+ *  pieces only, and its frontier is one at which the live table was empty, so later rows do not
+ *  belong to its firing.
+ */
 
 import type { RowRun, SessionState, WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
@@ -25,18 +26,26 @@ import { FrontierTimes } from './reached.ts';
 import { HeldRun } from './run.ts';
 import { type SessionPart, SessionPiece, SessionRun } from './session-parts.ts';
 import { wholeSessions } from './session-rows.ts';
-import { LEFT_PIECES_MAX, type LeftPiece, Sweeper, type SweepOrder, SweptFiring } from './sweeper.ts';
+import {
+  REMAINING_PIECES_MAX,
+  type RemainingPiece,
+  Sweeper,
+  type SweepRequest,
+  SweptFiring,
+} from './sweeper.ts';
 
-/** A sweep reads all sessions that started. It begins when a session ended this much event time
- *  ago, or the watermark has not advanced for as long … */
+/** Event time after the least end at which a sweep starts. A sweep also starts when the frontier
+ *  has not advanced for this time and a session has ended. */
 const DUE_MS = 400;
-/** … but only after this multiple of the duration of the last sweep has passed, so that sweeps take
- *  at most half of the time … */
-const REST = 1;
-/** … unless a session ended this fraction of a gap ago, or there are too many parts to read. */
+/** Multiple of the last sweep's duration during which the next sweep waits longer, so that sweeps
+ *  take at most about half of the time. */
+const REST_FACTOR = 1;
+/** Longer waits in a gap. A longer wait is event time after the least end, like DUE_MS, and it is
+ *  the upper limit of both. */
 const SWEEPS_A_GAP = 8;
+/** Greatest number of parts on disk; above it, a sweep starts without waiting. */
 const PARTS_MAX = 64;
-/** Reading waits for a sweep that lags by this fraction of a gap: otherwise ended sessions would
+/** Reading pauses while a sweep lags by this fraction of a gap: otherwise ended sessions would
  *  accumulate on disk. */
 const AHEAD_GAPS = 1 / 2;
 /** Additional bytes of a row while its run is sorted. */
@@ -58,20 +67,21 @@ export class SessionsState implements StateBackend, Spillable {
   private parts: readonly SessionPart[] = [];
   /** Runs in memory, including those that only firings hold. */
   private readonly runs = new Set<HeldRun>();
-  /** Watermark of the last `fire`, and the time since when it has that value. */
+  /** Frontier of the last `fire`, and the monotonic time of its last advance. */
   private frontier = Number.NEGATIVE_INFINITY;
   private frontierAtMs = 0;
   private readonly times = new FrontierTimes();
   private nowMs = 0;
-  /** Watermark at or after which all rows in the live table arrived. */
+  /** Frontier at which the live table was last empty; all its rows arrived at or after it. */
   private cutTo = Number.NEGATIVE_INFINITY;
   private isSweeping = false;
-  /** Start of the newest sweep in monotonic ms, and its duration; undefined while it runs. */
+  /** Start of the newest sweep in monotonic ms. */
   private sweptFromMs = Number.NEGATIVE_INFINITY;
+  /** Duration of the newest sweep in ms; undefined while it runs. */
   private sweepMs: number | undefined = 0;
-  /** True: sweeps start without waiting. */
-  private isLast = false;
-  /** Watermark of the sweep in progress; undefined without one. */
+  /** True after the end of the input: sweeps start without waiting. */
+  private isInputOver = false;
+  /** Frontier of the sweep in progress; undefined without a sweep. */
   private sweepTo: number | undefined;
 
   /** @param pieces store of sessions that do not fit into memory */
@@ -84,7 +94,7 @@ export class SessionsState implements StateBackend, Spillable {
     this.sweeper = pieces && new Sweeper({ kernels, gapMs, pieces });
     this.table = kernels.openSessions(gapMs, shards);
     const adopt = (piece: SpilledRun): void => {
-      this.parts = [...this.parts, this.held(piece, Number.NEGATIVE_INFINITY)];
+      this.parts = [...this.parts, this.pieceOf(piece, Number.NEGATIVE_INFINITY)];
     };
     this.live = liveSessions(this.table, pieces === undefined ? refusePiece : adopt);
   }
@@ -109,8 +119,8 @@ export class SessionsState implements StateBackend, Spillable {
     return this.isDue(atMs) ? [this.sweep(atMs, journal)] : [];
   }
 
-  /** True when a firing is possible: from a sweep of the disk, or from the table where the last
-   *  sweep left no parts. */
+  /** True if `fire` would return a firing: from a sweep of the parts on disk, or from the live
+   *  table if there are no parts. */
   isDue(atMs: number): boolean {
     this.nowMs = atMs;
     if (!this.isSweeping) this.sweepMs ??= atMs - this.sweptFromMs;
@@ -120,10 +130,10 @@ export class SessionsState implements StateBackend, Spillable {
     return leastEndOf(parts) + this.waitMs <= cut || parts.length > PARTS_MAX;
   }
 
-  /** The live table goes to disk so that a sweep can fire its ended sessions. */
-  get wanted(): readonly number[] {
+  /** The live table, if it must go to disk so that a sweep can fire its ended sessions. */
+  get mustSpill(): readonly number[] {
     if (this.parts.length === 0 || this.isSweeping || this.table.sessionCount() === 0) return [];
-    // Sessions on disk come first, or they would wait forever.
+    // A due sweep of the parts on disk comes first: otherwise it might never start.
     if (this.isDue(this.nowMs)) return [];
     const least = Math.min(leastEndOf(this.parts), this.table.leastEnd());
     return least + this.waitMs <= this.frontier && this.cutTo < this.frontier ? [PART] : [];
@@ -134,7 +144,7 @@ export class SessionsState implements StateBackend, Spillable {
   }
 
   async open(accountId: bigint, after = Number.NEGATIVE_INFINITY): Promise<readonly WindowResult[]> {
-    // Reads everything in one turn, so that the answer is consistent.
+    // Reads the state in one turn of the event loop, so that the answer is consistent.
     const behind = Math.max(this.firedTo, after);
     const live = new Uint8Array(this.table.find(accountId, new Uint8Array(0)) * ROW_BYTES);
     this.table.find(accountId, live);
@@ -186,15 +196,15 @@ export class SessionsState implements StateBackend, Spillable {
   }
 
   endOfInput(): void {
-    this.isLast = true;
+    this.isInputOver = true;
   }
 
   detach(): HeldRun<RowRun> | undefined {
-    return this.takeTable()?.hold();
+    return this.detachTable()?.hold();
   }
 
   replace(_: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
-    this.parts = this.parts.map((part) => ((part as unknown) === run ? this.held(piece, part.cut) : part));
+    this.parts = this.parts.map((part) => ((part as unknown) === run ? this.pieceOf(piece, part.cut) : part));
     run.release();
   }
 
@@ -205,27 +215,27 @@ export class SessionsState implements StateBackend, Spillable {
     this.table.close();
   }
 
-  /** Event time that passes after an end before a sweep is worthwhile. */
+  /** Event time that must pass after the least end before a sweep starts. */
   private get waitMs(): number {
-    if (this.isLast) return 0;
+    if (this.isInputOver) return 0;
     const sweepMs = this.sweepMs ?? 0;
-    const isRested = this.nowMs - this.sweptFromMs >= (1 + REST) * sweepMs;
+    const isRested = this.nowMs - this.sweptFromMs >= (1 + REST_FACTOR) * sweepMs;
     if (!isRested) return this.grainMs;
     return this.nowMs - this.frontierAtMs >= DUE_MS ? 0 : Math.min(DUE_MS, this.grainMs);
   }
 
-  private held(piece: SpilledRun, cut: number, leastEnd?: number): SessionPiece {
+  private pieceOf(piece: SpilledRun, cut: number, leastEnd?: number): SessionPiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
     return new SessionPiece(this.pieces, piece, this.gapMs, cut, leastEnd);
   }
 
-  /** The parts on disk before the first part that is in memory, and the watermark up to which they
-   *  have all rows. */
+  /** Returns the parts on disk before the first part in memory, and a frontier: no session that
+   *  ended by it has a row elsewhere. */
   private sweepable(): { readonly parts: readonly SessionPart[]; readonly cut: number } {
     const inMemory = this.parts.findIndex((part) => !(part instanceof SessionPiece));
     if (inMemory < 0) return { parts: this.parts, cut: this.cutTo };
     const parts = this.parts.slice(0, inMemory);
-    // Pieces that a sweep wrote come first, and have a later cut than pieces that it did not
+    // Pieces that a sweep wrote come first, and have a later cut than the pieces that it did not
     // rewrite.
     return { parts, cut: Math.max(Number.NEGATIVE_INFINITY, ...parts.map(({ cut }) => cut)) };
   }
@@ -249,22 +259,22 @@ export class SessionsState implements StateBackend, Spillable {
     return [new SessionFiring(this.kernels, bounds, [held], atMs, this.times.take(frontier, atMs))];
   }
 
-  /** Notes a watermark at which the live table is empty. */
+  /** Advances `cutTo` if the live table is empty, and `firedTo` if no session has ended. */
   private cut(): void {
     if (this.table.sessionCount() === 0) this.cutTo = this.frontier;
     const least = Math.min(leastEndOf(this.parts), this.table.leastEnd());
     if (!this.isSweeping && least > this.frontier) this.firedTo = Math.max(this.firedTo, this.frontier);
   }
 
-  /** Turns the live table into a part of its own. */
-  private takeTable(): SessionRun | undefined {
+  /** Moves the rows of the live table into a part of their own; undefined if it is empty. */
+  private detachTable(): SessionRun | undefined {
     const rowCount = this.table.sessionCount();
     if (rowCount === 0) return undefined;
     const [leastEnd, before] = [this.table.leastEnd(), this.table.bytes()];
     const run = this.table.detach();
     const bytes = Math.max(rowCount * ROW_BYTES, before - this.table.bytes()) + rowCount * SORT_BYTES;
-    const onGone = (): void => void this.runs.delete(part);
-    const part: SessionRun = new SessionRun(run, rowCount, bytes, { leastEnd, cut: this.frontier }, onGone);
+    const onFreed = (): void => void this.runs.delete(part);
+    const part: SessionRun = new SessionRun(run, rowCount, bytes, { leastEnd, cut: this.frontier }, onFreed);
     this.runs.add(part);
     this.parts = [...this.parts, part];
     this.cutTo = this.frontier;
@@ -273,73 +283,73 @@ export class SessionsState implements StateBackend, Spillable {
 
   private sweep(atMs: number, journal: StateJournal): StateFiring {
     const { parts, cut: frontier } = this.sweepable();
-    const swept = sweptOf(parts, frontier);
-    // Sessions that start after the watermark cannot join those that ended by it.
-    const standing = parts.filter((part) => !swept.includes(part) && startOf(part) < frontier);
-    const ids = journal.sweeping(LEFT_PIECES_MAX);
+    const swept = partsToRewrite(parts, frontier);
+    // Sessions that start after the frontier cannot join those that ended by it.
+    const unswept = parts.filter((part) => !swept.includes(part) && leastStartOf(part) < frontier);
+    const ids = journal.sweeping(REMAINING_PIECES_MAX);
     this.isSweeping = true;
     this.sweptFromMs = atMs;
     this.sweepMs = undefined;
-    const onDone = (left: readonly LeftPiece[]): void => {
+    const onDone = (left: readonly RemainingPiece[]): void => {
       const gone = swept.map((part) => (part as SessionPiece).piece.id);
       this.parts = [
-        ...left.map(({ piece, leastEnd }) => this.held(piece, frontier, leastEnd)),
+        ...left.map(({ piece, leastEnd }) => this.pieceOf(piece, frontier, leastEnd)),
         ...this.parts.filter((part) => !swept.includes(part)),
       ];
       this.isSweeping = false;
       const entries = left.map(({ piece: { id, rows, crc32 } }) => ({ id, part: PART, rows, crc32 }));
-      journal.swept({ frontier, gone, lastId: ids + LEFT_PIECES_MAX - 1, left: entries });
+      journal.swept({ frontier, gone, lastId: ids + REMAINING_PIECES_MAX - 1, left: entries });
     };
-    return this.begin(atMs, parts, { inputs: () => swept, standing, frontier, ids, onDone });
+    return this.beginSweep(atMs, parts, { inputs: () => swept, unswept, frontier, ids, onDone });
   }
 
-  /** Fires everything, after a sweep in progress. */
+  /** Fires all sessions, after a sweep in progress. */
   private sweepAll(atMs: number): StateFiring {
-    this.takeTable();
+    this.detachTable();
     const onDone = (): void => {
       for (const part of this.parts) part.release();
       this.parts = [];
     };
     const frontier = Number.POSITIVE_INFINITY;
-    const everything = { inputs: () => this.parts, standing: [], ids: undefined };
-    return this.begin(atMs, this.parts, { ...everything, frontier, onDone });
+    const everything = { inputs: () => this.parts, unswept: [], ids: undefined };
+    return this.beginSweep(atMs, this.parts, { ...everything, frontier, onDone });
   }
 
   /** @param parts all parts in which the swept sessions may continue */
-  private begin(atMs: number, parts: readonly SessionPart[], order: SweepOrder): StateFiring {
+  private beginSweep(atMs: number, parts: readonly SessionPart[], request: SweepRequest): StateFiring {
     const { sweeper, gapMs } = this;
     invariant(sweeper !== undefined, 'sessions in memory are not swept');
     const before = this.firedTo;
-    this.firedTo = Math.max(this.firedTo, order.frontier);
+    this.firedTo = Math.max(this.firedTo, request.frontier);
     // The firing reads the parts until it is closed.
     const held = parts.map((part) => part.hold());
-    const ended = sweeper.begin(order);
-    this.sweepTo = order.frontier;
-    const over = (): void => {
-      if (this.sweepTo === order.frontier) this.sweepTo = undefined;
+    const ended = sweeper.begin(request);
+    this.sweepTo = request.frontier;
+    const onEnd = (): void => {
+      if (this.sweepTo === request.frontier) this.sweepTo = undefined;
     };
-    ended.then(over, over);
-    const isAsked = (end: number): boolean => end > before && end <= order.frontier;
+    ended.then(onEnd, onEnd);
+    const accepts = (end: number): boolean => end > before && end <= request.frontier;
     return new SweptFiring({
       bounds: { kind: 'sessions', gapMs },
-      rowsMax: order.inputs().reduce((sum, { rowCount }) => sum + rowCount, 0),
+      rowsMax: request.inputs().reduce((sum, { rowCount }) => sum + rowCount, 0),
       firedAtMs: atMs,
-      reached: this.times.take(order.frontier, atMs),
+      reached: this.times.take(request.frontier, atMs),
       ended,
       release: (rows) => {
         for (const part of held) part.release();
         if (rows !== undefined) sweeper.release(rows);
       },
-      find: (accountId) => this.resultsOf(accountId, held, new Uint8Array(0), isAsked),
+      find: (accountId) => this.resultsOf(accountId, held, new Uint8Array(0), accepts),
     });
   }
 
-  /** Whole sessions of a key, ascending by end. */
+  /** Returns the whole sessions of a key whose ends are accepted, ascending by end. */
   private async resultsOf(
     accountId: bigint,
     parts: readonly SessionPart[],
     live: Uint8Array,
-    isAsked: (end: number) => boolean,
+    accepts: (end: number) => boolean,
   ): Promise<readonly WindowResult[]> {
     const { kernels, gapMs } = this;
     const found = await Promise.all(parts.map((part) => part.ofKey(accountId)));
@@ -347,14 +357,15 @@ export class SessionsState implements StateBackend, Spillable {
     const bounds = { kind: 'sessions', gapMs } as const;
     const results = new ResultRows({ bounds, rows, rowCount: rows.length / ROW_BYTES });
     return Array.from({ length: results.rowCount }, (_, row) => results.result(row)).filter(({ windowEnd }) =>
-      isAsked(windowEnd),
+      accepts(windowEnd),
     );
   }
 }
 
-/** Parts on disk to rewrite: those in which a session may have ended by the watermark; and if there
- *  are too many parts, also the smallest, so that few rows are written to reduce their number. */
-function sweptOf(parts: readonly SessionPart[], frontier: number): readonly SessionPart[] {
+/** Returns the parts that a sweep rewrites: those in which a session may have ended by the
+ *  frontier. If there are too many parts, it adds the smallest, which reduces the number of parts
+ *  at the least cost. */
+function partsToRewrite(parts: readonly SessionPart[], frontier: number): readonly SessionPart[] {
   const due = parts.filter(({ leastEnd }) => leastEnd <= frontier);
   if (parts.length <= PARTS_MAX) return due;
   const others = parts.filter(({ leastEnd }) => leastEnd > frontier);
@@ -362,7 +373,7 @@ function sweptOf(parts: readonly SessionPart[], frontier: number): readonly Sess
   return [...due, ...others.slice(0, Math.max(0, PARTS_MAX / 2 - due.length))];
 }
 
-const startOf = (part: SessionPart): number =>
+const leastStartOf = (part: SessionPart): number =>
   part instanceof SessionPiece ? part.leastStart : Number.NEGATIVE_INFINITY;
 
 const leastEndOf = (parts: readonly SessionPart[]): number =>

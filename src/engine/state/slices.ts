@@ -4,15 +4,16 @@
  *  it fires. No event can enter it afterwards, and every window that contains it is merged from the
  *  same rows. A spilled slice also has pieces on disk. Invariants: (1) sealed slices start before
  *  all others; (2) all windows that end at or before `firedTo` have fired; (3) a sealed slice has a
- *  window that has not fired, and its runs are freed when its last window has fired and the firing
- *  is closed. */
+ *  window that has not fired; its runs are freed when its last window has fired and that firing is
+ *  closed.
+ */
 
 import type { RowRun, WindowKernels, WindowState } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { type LiveState, liveWindows } from '../durability/checkpoint/live.ts';
-import { HeldPiece, type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
+import { type PieceStore, refusePiece, SlicePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
@@ -22,13 +23,13 @@ import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJourna
 import { foldedRow } from './rows.ts';
 import { type HeldRows, type HeldRun, HeldSlice } from './run.ts';
 
-/** Capacity of the first list of starts. */
+/** Initial capacity of the list of starts. */
 const STARTS_FIRST = 64;
 /** Additional bytes of a row while its run is sorted. */
 const SORT_BYTES = 32;
 
 /** Rows of a slice outside its live table. */
-interface Settled {
+interface SliceRows {
   isSealed: boolean;
   readonly rows: HeldRows[];
 }
@@ -41,11 +42,11 @@ export class SliceState implements StateBackend, Spillable {
   private readonly assigner: WindowAssigner;
   private readonly pieces: PieceStore | undefined;
   readonly live: LiveState;
-  readonly wanted: readonly number[] = [];
+  readonly mustSpill: readonly number[] = [];
   readonly isBehind = false;
   private readonly tables: WindowState;
-  /** Slices by start; slices whose rows are all live are absent. */
-  private readonly settled = new Map<number, Settled>();
+  /** Rows by start of the slice; a slice whose rows are all live has no entry. */
+  private readonly sliceRows = new Map<number, SliceRows>();
   /** Runs in memory, including those that only firings hold. */
   private readonly runs = new Set<HeldSlice>();
   private starts = new Float64Array(STARTS_FIRST);
@@ -58,7 +59,7 @@ export class SliceState implements StateBackend, Spillable {
     this.pieces = pieces;
     this.tables = kernels.open(assigner.sliceMs, shards);
     const adopt = (piece: SpilledRun): void => {
-      this.settledOf(piece.part).rows.push(this.held(piece));
+      this.rowsOf(piece.part).rows.push(this.pieceOf(piece));
     };
     this.live = liveWindows(this.tables, assigner, pieces === undefined ? refusePiece : adopt);
   }
@@ -85,20 +86,20 @@ export class SliceState implements StateBackend, Spillable {
       for (; sealedTo < to; sealedTo++) this.seal(starts[sealedTo] as number, frontier, journal);
       const held: HeldRows[] = [];
       for (const start of starts.subarray(from, to))
-        for (const one of this.settledOf(start).rows) held.push(one.hold());
+        for (const input of this.rowsOf(start).rows) held.push(input.hold());
       const bounds = { kind: 'window', start: end - assigner.sizeMs, end } as const;
       firings.push(new WindowFiring(this.kernels, bounds, held, atMs));
     }
     this.firedTo = Math.max(this.firedTo, frontier);
-    for (const [start, { rows }] of this.settled) {
+    for (const [start, { rows }] of this.sliceRows) {
       if (assigner.lastEndOf(start) > this.firedTo) continue;
-      this.settled.delete(start);
-      for (const one of rows) one.release();
+      this.sliceRows.delete(start);
+      for (const input of rows) input.release();
     }
     return firings;
   }
 
-  /** Windows fire as soon as the watermark reaches their end. */
+  /** False: windows fire as soon as the frontier reaches their end. */
   isDue(): boolean {
     return false;
   }
@@ -109,11 +110,11 @@ export class SliceState implements StateBackend, Spillable {
 
   async open(accountId: bigint, after = Number.NEGATIVE_INFINITY): Promise<readonly WindowResult[]> {
     const behind = Math.max(this.firedTo, after);
-    // Reads everything in one turn, so that the answer is consistent.
+    // Reads the state in one turn of the event loop, so that the answer is consistent.
     const slices = Array.from(this.allStarts(), (start) => {
       const live = new Uint8Array(ROW_BYTES);
       const isLive = this.tables.find(start, accountId, live) === 1;
-      const held = this.settled.get(start)?.rows.map((one) => one.hold()) ?? [];
+      const held = this.sliceRows.get(start)?.rows.map((input) => input.hold()) ?? [];
       return { start, live: isLive ? [live] : [], held };
     });
     const found: Array<{ readonly start: number; readonly rows: readonly Uint8Array[] }> = [];
@@ -123,7 +124,7 @@ export class SliceState implements StateBackend, Spillable {
         if (rows.length > 0) found.push({ start, rows });
       }
     } finally {
-      for (const { held } of slices) for (const one of held) one.release();
+      for (const { held } of slices) for (const input of held) input.release();
     }
     const starts = found.map(({ start }) => start);
     const results: WindowResult[] = [];
@@ -145,13 +146,13 @@ export class SliceState implements StateBackend, Spillable {
 
   keyCount(): number {
     let count = this.tables.keyCount();
-    for (const { rows } of this.settled.values()) for (const { rowCount } of rows) count += rowCount;
+    for (const { rows } of this.sliceRows.values()) for (const { rowCount } of rows) count += rowCount;
     return count;
   }
 
   bytes(): number {
     let bytes = this.tables.bytes();
-    for (const { rows } of this.settled.values()) for (const one of rows) bytes += one.bytes;
+    for (const { rows } of this.sliceRows.values()) for (const input of rows) bytes += input.bytes;
     return bytes;
   }
 
@@ -159,10 +160,10 @@ export class SliceState implements StateBackend, Spillable {
     let runs = 0;
     let count = this.tables.keyCount();
     for (const { bytes } of this.runs) runs += bytes;
-    for (const { rows } of this.settled.values())
-      for (const one of rows) {
-        if (one instanceof HeldPiece) runs += one.bytes;
-        else count += one.rowCount;
+    for (const { rows } of this.sliceRows.values())
+      for (const input of rows) {
+        if (input instanceof SlicePiece) runs += input.bytes;
+        else count += input.rowCount;
       }
     return { tables: this.tables.bytes(), runs, rows: count };
   }
@@ -173,55 +174,58 @@ export class SliceState implements StateBackend, Spillable {
 
   pieceBytes(): number {
     let bytes = 0;
-    for (const { rows } of this.settled.values())
-      for (const one of rows) if (one instanceof HeldPiece) bytes += one.rowCount * ROW_BYTES;
+    for (const { rows } of this.sliceRows.values())
+      for (const input of rows) if (input instanceof SlicePiece) bytes += input.rowCount * ROW_BYTES;
     return bytes;
   }
 
-  /** Sorted runs first, the run that is needed longest first; then tables, oldest first. */
+  /** Sealed runs first, the run that is needed longest first; then live tables, the oldest first.
+   */
   spillOrder(): readonly number[] {
-    const sealed = [...this.settled].filter(([, one]) => runOf(one) !== undefined).map(([start]) => start);
+    const sealed = [...this.sliceRows]
+      .filter(([, input]) => runOf(input) !== undefined)
+      .map(([start]) => start);
     return [...sealed.sort((a, b) => b - a), ...this.liveStarts()];
   }
 
   endOfInput(): void {}
 
   detach(part: number): HeldRun<RowRun> | undefined {
-    const settled = this.settled.get(part);
-    if (settled?.isSealed === true) return runOf(settled)?.hold();
-    return this.takeTable(part)?.hold();
+    const sliceRows = this.sliceRows.get(part);
+    if (sliceRows?.isSealed === true) return runOf(sliceRows)?.hold();
+    return this.detachTable(part)?.hold();
   }
 
   replace(part: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
-    const rows = this.settled.get(part)?.rows ?? [];
-    const at = rows.findIndex((one): boolean => (one as unknown) === run);
+    const rows = this.sliceRows.get(part)?.rows ?? [];
+    const at = rows.findIndex((input): boolean => (input as unknown) === run);
     // The last window of the slice may have fired meanwhile.
     if (at < 0) return;
-    rows[at] = this.held(piece);
+    rows[at] = this.pieceOf(piece);
     run.release();
   }
 
   close(): void {
-    for (const { rows } of this.settled.values()) for (const one of rows) one.release();
-    this.settled.clear();
+    for (const { rows } of this.sliceRows.values()) for (const input of rows) input.release();
+    this.sliceRows.clear();
     this.tables.close();
   }
 
-  private held(piece: SpilledRun): HeldPiece {
+  private pieceOf(piece: SpilledRun): SlicePiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
-    return new HeldPiece(this.pieces, piece);
+    return new SlicePiece(this.pieces, piece);
   }
 
-  private settledOf(start: number): Settled {
-    let settled = this.settled.get(start);
-    if (settled === undefined) {
-      settled = { isSealed: false, rows: [] };
-      this.settled.set(start, settled);
+  private rowsOf(start: number): SliceRows {
+    let sliceRows = this.sliceRows.get(start);
+    if (sliceRows === undefined) {
+      sliceRows = { isSealed: false, rows: [] };
+      this.sliceRows.set(start, sliceRows);
     }
-    return settled;
+    return sliceRows;
   }
 
-  /** Starts in ascending order; valid until the next call. */
+  /** Returns the starts of the live tables, ascending; valid until the next call. */
   private liveStarts(): Float64Array {
     let count = this.tables.slices(this.starts);
     if (count > this.starts.length) {
@@ -231,25 +235,25 @@ export class SliceState implements StateBackend, Spillable {
     return this.starts.subarray(0, count);
   }
 
-  /** Starts of all slices, ascending. */
+  /** Returns the starts of all slices, ascending. */
   private allStarts(): Float64Array {
     const live = this.liveStarts();
-    return this.settled.size === 0
+    return this.sliceRows.size === 0
       ? live.slice()
-      : Float64Array.from(new Set([...this.settled.keys(), ...live])).sort();
+      : Float64Array.from(new Set([...this.sliceRows.keys(), ...live])).sort();
   }
 
   private seal(start: number, frontier: number, journal: StateJournal): void {
-    const settled = this.settledOf(start);
-    if (settled.isSealed) return;
-    settled.isSealed = true;
-    const held = this.takeTable(start);
+    const sliceRows = this.rowsOf(start);
+    if (sliceRows.isSealed) return;
+    sliceRows.isSealed = true;
+    const held = this.detachTable(start);
     if (held !== undefined) journal.sealed(start, frontier, held.run);
   }
 
-  /** Takes out the live table of a slice and adds its run to the rows of the slice; undefined
-   *  without a table. */
-  private takeTable(start: number): HeldSlice | undefined {
+  /** Takes out the live table of a slice, and adds its run to the rows of the slice. Undefined if
+   *  there is no table. */
+  private detachTable(start: number): HeldSlice | undefined {
     const [keys, bytes] = [this.tables.keyCount(), this.tables.bytes()];
     const run = this.tables.seal(start);
     const rowCount = keys - this.tables.keyCount();
@@ -263,10 +267,10 @@ export class SliceState implements StateBackend, Spillable {
     const taken = Math.max(rowCount * ROW_BYTES, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
     const held = new HeldSlice(run, rowCount, taken, () => void this.runs.delete(held));
     this.runs.add(held);
-    this.settledOf(start).rows.push(held);
+    this.rowsOf(start).rows.push(held);
     return held;
   }
 }
 
-const runOf = ({ isSealed, rows }: Settled): HeldSlice | undefined =>
-  isSealed ? rows.find((one) => one instanceof HeldSlice) : undefined;
+const runOf = ({ isSealed, rows }: SliceRows): HeldSlice | undefined =>
+  isSealed ? rows.find((input) => input instanceof HeldSlice) : undefined;

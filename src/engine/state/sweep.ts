@@ -1,21 +1,22 @@
-/** Sweep of sessions that are divided among several streams: sessions that ended by a watermark
- *  leave, the others are written to streams by their ends.
+/** Sweep of sessions that are divided among several streams. Sessions that ended by the frontier go
+ *  to one receiver; the others go to receivers by their ends.
  *
- *  No event that is accepted at a watermark can join a session that ended by it, so a session may
- *  be swept at any time after its end. Streams in which no session ends by the watermark are only
- *  searched for continuations. */
+ *  No event that is accepted at a frontier can join a session that ended by it. So a session may be
+ *  swept at any time after its end. Streams in which no session ends by the frontier are not
+ *  rewritten, but searched for continuations.
+ */
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
-import { Elsewhere, endAt, type StandingParts } from './elsewhere.ts';
+import { ContinuationScan, endAt, type UnsweptRows } from './continuations.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import { mergedSessions } from './session-rows.ts';
 
 const ROW_WORDS = ROW_BYTES / 4;
-/** Rows between two turns of the event loop. */
+/** Rows that are processed in one turn of the event loop. */
 const PAGE_ROWS = 4096;
 
-/** Receiver of whole rows, which it borrows until it settles. */
-export interface RowsTaker {
+/** Receiver of rows. */
+export interface RowSink {
   append(rows: Uint8Array): Promise<void>;
 }
 
@@ -24,80 +25,81 @@ export interface SweepParts {
   readonly gapMs: number;
   /** Streams, each ascending by account_id (unsigned) and start. */
   readonly inputs: readonly RowStream[];
-  /** Parts that are not rewritten; they have no part of a session that ended by the watermark. */
-  readonly standing: readonly StandingParts[];
+  /** Parts that are not rewritten: all their sessions end after the frontier. */
+  readonly unswept: readonly UnsweptRows[];
   /** Whole ms, or Infinity. */
   readonly frontier: number;
-  /** Sessions that ended by the watermark, ascending by account_id and start. */
-  readonly ended: RowsTaker;
-  /** The other sessions, in the same order, divided by their ends: `ways` has the greatest end of
-   *  each receiver but the last. */
-  readonly rest: readonly RowsTaker[];
-  readonly ways: readonly number[];
+  /** Receiver of the sessions that ended by the frontier, ascending by account_id and start. */
+  readonly ended: RowSink;
+  /** Receivers of the other sessions, in the same order, by end: `endBounds` has the greatest end
+   *  of each receiver except the last. */
+  readonly remaining: readonly RowSink[];
+  readonly endBounds: readonly number[];
   /** Aborts the sweep. */
   readonly signal: AbortSignal;
 }
 
 export interface Swept {
   readonly endedRows: number;
-  readonly rest: readonly Rest[];
+  readonly remaining: readonly Remainder[];
 }
 
-/** Rows of one receiver. */
-export interface Rest {
+/** Result of one receiver of remaining sessions. */
+export interface Remainder {
   readonly rows: number;
-  /** Least end of a session with a row there, after the watermark; Infinity without rows. */
+  /** Least end of a session with a row there, which is after the frontier; Infinity without rows.
+   */
   readonly leastEnd: number;
 }
 
-/** Reads the inputs to their ends and closes all streams. @throws errors of a stream or a receiver,
- *  the reason of the signal */
+/** Reads the inputs to their ends and closes all streams. @throws the error of a stream or a
+ *  receiver, or the reason of the signal */
 export async function sweep(parts: SweepParts): Promise<Swept> {
-  const { kernels, gapMs, inputs, standing, frontier, ended, rest, ways, signal } = parts;
+  const { kernels, gapMs, inputs, unswept, frontier, ended, remaining, endBounds, signal } = parts;
   const sessions = mergedSessions(kernels, gapMs, inputs);
-  const pageRows = pageRowsOf(inputs.length + standing.length);
-  const elsewhere = standing.map((one) => new Elsewhere(one, pageRows));
+  const pageRows = pageRowsOf(inputs.length + unswept.length);
+  const scans = unswept.map((part) => new ContinuationScan(part, pageRows));
   const page = new Uint8Array(PAGE_ROWS * ROW_BYTES);
   const words = new Int32Array(page.buffer);
   const ends = new Float64Array(PAGE_ROWS);
-  // Receivers in the order of the ends.
-  const out = [ended, ...rest].map((taker) => new Page(taker));
-  const upTo = [frontier, ...ways, Number.POSITIVE_INFINITY];
+  // In the order of the ends.
+  const outputs = [ended, ...remaining].map((sink) => new SinkBuffer(sink));
+  const upTo = [frontier, ...endBounds, Number.POSITIVE_INFINITY];
   try {
     for (let rows = await sessions.next(page); rows > 0; rows = await sessions.next(page)) {
       signal.throwIfAborted();
       for (let row = 0; row < rows; row++) ends[row] = endAt(words, row, gapMs);
-      await Promise.all(elsewhere.map((one) => one.raise(words, ends, rows, frontier, gapMs)));
+      await Promise.all(scans.map((scan) => scan.raiseEnds(words, ends, rows, frontier, gapMs)));
       for (let row = 0; row < rows; row++) {
         const end = ends[row] as number;
-        let way = 0;
-        while (end > (upTo[way] as number)) way++;
-        (out[way] as Page).put(words, row, end);
+        let output = 0;
+        while (end > (upTo[output] as number)) output++;
+        (outputs[output] as SinkBuffer).put(words, row, end);
       }
-      await Promise.all(out.map((one) => one.flush()));
+      await Promise.all(outputs.map((buffer) => buffer.flush()));
       await new Promise((resolve) => setImmediate(resolve));
     }
   } finally {
     sessions.close();
-    for (const { rows } of standing) rows.close();
+    for (const { rows } of unswept) rows.close();
   }
-  const [gone, ...left] = out as [Page, ...Page[]];
+  const [endedOut, ...left] = outputs as [SinkBuffer, ...SinkBuffer[]];
   return {
-    endedRows: gone.rowCount,
-    rest: left.map(({ rowCount, leastEnd }) => ({ rows: rowCount, leastEnd })),
+    endedRows: endedOut.rowCount,
+    remaining: left.map(({ rowCount, leastEnd }) => ({ rows: rowCount, leastEnd })),
   };
 }
 
-/** Rows of a page of sessions for one receiver. */
-class Page {
+/** Buffer of one receiver, for the rows of a page. */
+class SinkBuffer {
   rowCount = 0;
   leastEnd = Number.POSITIVE_INFINITY;
-  private readonly taker: RowsTaker;
+  private readonly sink: RowSink;
   private readonly words = new Int32Array(PAGE_ROWS * ROW_WORDS);
   private used = 0;
 
-  constructor(taker: RowsTaker) {
-    this.taker = taker;
+  constructor(sink: RowSink) {
+    this.sink = sink;
   }
 
   put(from: Int32Array, row: number, end: number): void {
@@ -110,7 +112,7 @@ class Page {
 
   async flush(): Promise<void> {
     if (this.used === 0) return;
-    await this.taker.append(new Uint8Array(this.words.buffer, 0, this.used * 4));
+    await this.sink.append(new Uint8Array(this.words.buffer, 0, this.used * 4));
     this.rowCount += this.used / ROW_WORDS;
     this.used = 0;
   }

@@ -1,5 +1,5 @@
-/** Sweeps of the sessions on disk, one after the other, beside the loop; the ended sessions of a
- *  sweep become a firing. */
+/** Runs sweeps of the sessions on disk, one after the other, beside the loop. The ended sessions of
+ *  a sweep become a firing. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
@@ -12,7 +12,7 @@ import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import type { SessionPart } from './session-parts.ts';
-import { type RowsTaker, sweep } from './sweep.ts';
+import { type RowSink, sweep } from './sweep.ts';
 
 export interface SweeperParts {
   readonly kernels: Pick<WindowKernels, 'mergeSessions'>;
@@ -20,42 +20,42 @@ export interface SweeperParts {
   readonly pieces: PieceStore;
 }
 
-export interface SweepOrder {
-  /** Returns the parts to rewrite; called when the sweep before has ended. The caller holds them
-   *  until the end. */
+export interface SweepRequest {
+  /** Returns the parts to rewrite. Called after the previous sweep has ended. The caller holds the
+   *  parts until the sweep ends. */
   readonly inputs: () => readonly SessionPart[];
-  /** Parts in which swept sessions may continue; none of their sessions ends by the watermark. */
-  readonly standing: readonly SessionPart[];
+  /** Parts in which swept sessions may continue; all their sessions end after the frontier. */
+  readonly unswept: readonly SessionPart[];
   readonly frontier: number;
-  /** First of the LEFT_PIECES_MAX ids of the pieces to write; undefined when no rows remain. */
+  /** First of REMAINING_PIECES_MAX ids of the pieces to write; undefined if no rows can remain. */
   readonly ids: number | undefined;
-  /** Called when the remaining rows are durable, before the ended ones can be read. */
-  readonly onDone: (left: readonly LeftPiece[]) => void;
+  /** Called when the remaining rows are durable, before the ended rows can be read. */
+  readonly onDone: (left: readonly RemainingPiece[]) => void;
 }
 
-export interface LeftPiece {
+export interface RemainingPiece {
   readonly piece: SpilledRun;
   /** Least end of a session with a row in the piece. */
   readonly leastEnd: number;
 }
 
-/** Remaining sessions are divided by their ends, so that a sweep need not rewrite those that end
- *  much later: at these multiples of a fraction of a gap, about as long as sessions are open, in
- *  growing steps. */
-const WAYS_A_GAP = 4;
-const WAYS = [1, 2, 3, 4, 8];
-/** Bytes of one receiver: a page being filled, and a page being written with its copy with keys. */
-const LEAVING_BYTES = 3 * 256 * 1024;
-export const LEFT_PIECES_MAX = WAYS.length + 1;
+/** Bounds of the ends of the pieces to write, so that a later sweep need not rewrite sessions that
+ *  end much later. They are these multiples of a fraction of a gap. Most sessions stay open for
+ *  about a gap; the last step is coarser. */
+const STEPS_PER_GAP = 4;
+const BOUND_STEPS = [1, 2, 3, 4, 8];
+/** Bytes of one receiver: a page being filled, a page being written, and its copy with keys. */
+const SINK_BYTES = 3 * 256 * 1024;
+export const REMAINING_PIECES_MAX = BOUND_STEPS.length + 1;
 
-function waysOf(frontier: number, gapMs: number): readonly number[] {
-  const step = Math.max(1, Math.floor(gapMs / WAYS_A_GAP));
+function endBoundsAfter(frontier: number, gapMs: number): readonly number[] {
+  const step = Math.max(1, Math.floor(gapMs / STEPS_PER_GAP));
   const from = floorTo(frontier, step);
-  return WAYS.map((steps) => from + steps * step);
+  return BOUND_STEPS.map((steps) => from + steps * step);
 }
 
-/** Piece that is created with its first row. */
-class Left implements RowsTaker {
+/** Piece that is created by its first row. */
+class LazyPiece implements RowSink {
   private readonly pieces: PieceStore;
   private readonly id: number;
   private writer: PieceWriter | undefined;
@@ -90,18 +90,18 @@ export class Sweeper {
     this.parts = parts;
   }
 
-  /** Memory of a sweep in progress, and of ended sessions that are not released. */
+  /** Bytes of a sweep in progress, and of ended sessions that are not released. */
   get bytes(): number {
     let bytes = this.pageBytes;
-    for (const one of this.ended) bytes += one.bytes;
+    for (const sorter of this.ended) bytes += sorter.bytes;
     return bytes;
   }
 
-  /** Starts a sweep after those that have started. Returns its ended sessions when it is complete;
-   *  the caller closes them. */
-  begin(order: SweepOrder): Promise<EndOrderSorter> {
-    const done = this.last.then(() => this.run(order));
-    // The reader of the firing reports a failure.
+  /** Starts a sweep after all earlier sweeps. The result settles when the sweep is complete; the
+   *  caller closes the ended sessions. */
+  begin(request: SweepRequest): Promise<EndOrderSorter> {
+    const done = this.last.then(() => this.run(request));
+    // The reader of the firing receives a failure.
     this.last = done.catch(() => {});
     return done;
   }
@@ -113,38 +113,38 @@ export class Sweeper {
 
   private async run({
     inputs: inputsOf,
-    standing,
+    unswept,
     frontier,
     ids,
     onDone,
-  }: SweepOrder): Promise<EndOrderSorter> {
+  }: SweepRequest): Promise<EndOrderSorter> {
     const { kernels, gapMs, pieces } = this.parts;
     const { signal } = this.stop;
     signal.throwIfAborted();
     const inputs = inputsOf();
     const ended = new EndOrderSorter({ spill: () => pieces.endedWriter(), chunksInMemory: 1 });
     this.ended.add(ended);
-    const ways = ids === undefined ? [] : waysOf(frontier, gapMs);
-    const rest = ids === undefined ? [] : [...ways, 0].map((_, i) => new Left(pieces, ids + i));
+    const endBounds = ids === undefined ? [] : endBoundsAfter(frontier, gapMs);
+    const remaining =
+      ids === undefined ? [] : [...endBounds, 0].map((_, i) => new LazyPiece(pieces, ids + i));
     let isDone = false;
     const readRows =
-      inputs.length * pageRowsOf(inputs.length) +
-      standing.length * pageRowsOf(inputs.length + standing.length);
-    this.pageBytes = readRows * ROW_BYTES + (1 + rest.length) * LEAVING_BYTES;
+      inputs.length * pageRowsOf(inputs.length) + unswept.length * pageRowsOf(inputs.length + unswept.length);
+    this.pageBytes = readRows * ROW_BYTES + (1 + remaining.length) * SINK_BYTES;
     const streams: RowStream[] = [];
     try {
-      for (const part of [...inputs, ...standing]) streams.push(await part.rows());
+      for (const part of [...inputs, ...unswept]) streams.push(await part.rows());
       const swept = await sweep({
-        ...{ kernels, gapMs, frontier, ended, rest, ways, signal },
+        ...{ kernels, gapMs, frontier, ended, remaining, endBounds, signal },
         inputs: streams.slice(0, inputs.length),
-        standing: standing.map(({ leastEnd }, i) => ({
+        unswept: unswept.map(({ leastEnd }, i) => ({
           rows: streams[inputs.length + i] as RowStream,
           leastEnd,
         })),
       });
-      const left: LeftPiece[] = [];
-      for (const [i, { leastEnd }] of swept.rest.entries()) {
-        const piece = await rest[i]?.finish();
+      const left: RemainingPiece[] = [];
+      for (const [i, { leastEnd }] of swept.remaining.entries()) {
+        const piece = await remaining[i]?.finish();
         if (piece !== undefined) left.push({ piece, leastEnd });
       }
       signal.throwIfAborted();
@@ -153,7 +153,7 @@ export class Sweeper {
       return ended;
     } finally {
       for (const stream of streams) stream.close();
-      for (const one of rest) one.close();
+      for (const piece of remaining) piece.close();
       this.pageBytes = 0;
       if (!isDone) this.release(ended);
     }
@@ -171,7 +171,7 @@ interface SweptParts {
   readonly firedAtMs: number;
   readonly reached: ReachedTimes;
   readonly ended: Promise<EndOrderSorter>;
-  /** Called once; without rows where the sweep failed. */
+  /** Called once; with undefined if the sweep failed. */
   readonly release: (ended: EndOrderSorter | undefined) => void;
   readonly find: (accountId: bigint) => Promise<readonly WindowResult[]>;
 }

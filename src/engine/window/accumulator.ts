@@ -4,7 +4,7 @@ import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 
 export const ROW_BYTES = ACCUMULATOR.BYTES;
 
-/** Result of one window: absolute values, so that writing it twice changes nothing. */
+/** Result of one window: absolute values, so that writing them twice changes nothing. */
 export interface WindowResult {
   /** Unsigned. */
   readonly accountId: bigint;

@@ -1,9 +1,9 @@
 /** Assignment of events to windows. Windows are half-open, [start, end), and aligned to the epoch;
- *  a sliding window of size and slide starts at every multiple of the slide.
+ *  a sliding window starts at every multiple of the slide.
  *
- *  Events are accumulated by slice, an interval that is completely inside or outside every window,
- *  so an event costs one update whatever size / slide is; a window is merged from its slices when
- *  it fires. A tumbling window is its own slice. */
+ *  Events are accumulated by slice, an interval that lies wholly inside or outside every window. So
+ *  an event costs one update for any size / slide; a firing window merges its slices. A tumbling
+ *  window is its own slice. */
 import { invariant } from '../../core/errors.ts';
 import { sliceMsOf } from '../../core/layout/window-clock.ts';
 import { floorTo } from '../../core/time.ts';
@@ -11,16 +11,17 @@ import { floorTo } from '../../core/time.ts';
 export interface WindowAssigner {
   readonly kind: 'tumbling' | 'sliding';
   readonly sizeMs: number;
-  /** Distance of two window starts. */
+  /** Distance between two window starts. */
   readonly slideMs: number;
   readonly sliceMs: number;
   /** Start of the slice that contains the timestamp. */
   sliceOf(eventTs: number): number;
   /** End of the first window to fire that contains the slice. */
   firstEndOf(sliceStart: number): number;
-  /** End of the last window that contains the slice: once it has fired, the slice is not needed. */
+  /** End of the last window that contains the slice: once it has fired, the slice is no longer
+   *  needed. */
   lastEndOf(sliceStart: number): number;
-  /** Least end of any window, empty or not, after `time`. */
+  /** Least end after `time` of any window, empty or not. */
   nextEndAfter(time: number): number;
 }
 
@@ -56,7 +57,7 @@ export class SlidingWindows implements WindowAssigner {
   readonly slideMs: number;
   readonly sliceMs: number;
 
-  /** Accepts any slide up to the size: a longer one would leave events without a window. */
+  /** Accepts any slide up to the size: a longer slide would leave events without a window. */
   constructor(sizeMs: number, slideMs: number) {
     invariant(slideMs > 0 && slideMs <= sizeMs, 'a slide lies between 1 ms and the size');
     this.sizeMs = sizeMs;
@@ -78,8 +79,8 @@ export class SlidingWindows implements WindowAssigner {
   }
 }
 
-/** Windows that end after `after` and contain one of the slices, ascending: the end of each, and
- *  the slices that it contains, from number `from` up to `to`. `starts` ascend. */
+/** Windows that end after `after` and contain at least one of the slices, in order of their ends,
+ *  each with its end and its slices from index `from` up to `to`, exclusive. `starts` ascend. */
 export function* windowsOver(
   assigner: WindowAssigner,
   starts: ArrayLike<number>,

@@ -1,18 +1,19 @@
-/** Final results that an advance of the watermark released, on their way to the sink and to the
- *  engine's own store of fired windows.
+/** Results that an advancing frontier made final, on their way to the sinks and to the engine's own
+ *  store of fired windows.
  *
- *  Firings leave in the order of their ends; the rows of a firing ascend by (window_end, account_id
- *  unsigned), and no key (account_id, window_start, window_end) occurs twice. */
+ *  Firings leave in the order of their ends. Rows of a firing ascend by (window_end, unsigned
+ *  account_id), and no key (account_id, window_start, window_end) occurs twice. */
 
 import type { ReachedTimes } from '../state/reached.ts';
 
-/** Bounds of a row: one window for all rows, or sessions, whose start is in the spare cell of the
- *  row and whose end is last_update_ts + gap. */
+/** Location of the bounds of a row: one window for all rows, or sessions, whose start is in the
+ *  spare cell of the row and whose end is last_update_ts + gap. */
 export type FiredBounds =
   | { readonly kind: 'window'; readonly start: number; readonly end: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
 
-/** Some rows of a firing, laid out as Accumulator. Borrowed until the next read of the firing. */
+/** A part of the rows of a firing, laid out as Accumulator. Borrowed until the next read of the
+ *  firing. */
 export interface FiredPage {
   readonly bounds: FiredBounds;
   /** Starts at a multiple of 8; at least `rowCount` rows. */
@@ -27,11 +28,11 @@ export interface Firing {
   readonly rowsMax: number;
   /** Monotonic ms at which it fired. */
   readonly firedAtMs: number;
-  /** Monotonic ms at which the watermark reached the end of each row, where that was earlier; rows
+  /** Monotonic ms at which the frontier reached the end of each row, if that was earlier; rows
    *  ascend by end. */
   readonly reached?: ReachedTimes | undefined;
-  /** Copies the next rows, as many as fit; 0 at the end. One call at a time. */
+  /** Copies the next rows, as many as fit; 0 at the end. Calls must not overlap. */
   read(into: Uint8Array): Promise<number>;
-  /** Releases the rows, which the state keeps until then; a second call does nothing. */
+  /** Releases the rows, which the state keeps until then. Idempotent. */
   close(): void;
 }

@@ -1,11 +1,11 @@
 /** Window operator: a synchronous step over a batch, without clock, randomness, socket or disk.
  *
- *  Rows are admitted in order of arrival, those in time are accumulated, and windows that the
- *  watermark has reached fire: tumbling and sliding windows as soon as a row makes one due,
- *  sessions at the end of an admitted part. Invariants: (1) results and counts depend only on the
- *  rows of each partition and the decisions, not on batch boundaries or the number of shards; (2)
- *  an accepted event never belongs to a fired window; (3) between two steps all windows that the
- *  watermark has reached have fired. */
+ *  Rows are admitted in arrival order, rows in time are accumulated, and results fire as far as the
+ *  frontier has advanced: windows as soon as a row makes them due, sessions at the end of the
+ *  admitted rows.
+ *  Invariants: (1) results and counts depend only on the rows of each partition and on the
+ *  decisions, not on batch boundaries or the number of shards; (2) an accepted event never falls
+ *  into a fired window; (3) between two steps, everything up to the frontier has fired. */
 import { invariant } from '../../core/errors.ts';
 import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
@@ -17,12 +17,13 @@ import type { WatermarkGenerator } from '../source/admission.ts';
 import { type StageCursor, UNTIMED } from '../stages.ts';
 import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
 
-/** Receives every change in its order, before results that depend on it are returned. Cells are
+/** Receives every change in order, before a result that depends on it is returned. Cells are
  *  borrowed. */
 export interface Journal extends StateJournal {
-  /** Rows of a batch were admitted; `admitted` of them were accumulated, and the state has their
-   *  deltas. `arrivals` has the order of the partitions, where results depend on it; `late` has
-   *  copies of the refused rows, where they are needed. Returns the number of the record. */
+  /** Records that rows of a batch were admitted; `admitted` of them were accumulated, and the state
+   *  has their deltas. `arrivals` is the interleaving of partitions, if results depend on it.
+   *  `late` has copies of the refused rows, if a side output is configured. Returns the sequence
+   *  number of the record. */
   afterBatch(
     cells: Float64Array,
     clock: Float64Array,
@@ -34,17 +35,17 @@ export interface Journal extends StateJournal {
   added(cells: Float64Array, clock: Float64Array): void;
 }
 
-const nothing = (): void => {};
+const ignore = (): void => {};
 
-/** Journal of a run that is never resumed. */
+/** Discards all changes, for a run that is never resumed. */
 export const UNLOGGED: Journal = {
   afterBatch: () => 0,
-  idle: nothing,
-  added: nothing,
-  sealed: nothing,
-  tookOut: nothing,
+  idle: ignore,
+  added: ignore,
+  sealed: ignore,
+  tookOut: ignore,
   sweeping: () => 0,
-  swept: nothing,
+  swept: ignore,
 };
 
 export interface OperatorParts {
@@ -53,18 +54,18 @@ export interface OperatorParts {
   readonly journal: Journal;
   /** Rows of the largest batch. */
   readonly rowCapacity: number;
-  /** Receives the present stage of the step; absent: not measured. */
+  /** Receives the stage that the step is in; absent: stages are not timed. */
   readonly stages?: StageCursor;
-  /** Receives copies of the refused rows, after the record that has them. */
+  /** Receives copies of the refused rows, after the changelog record that holds them. */
   readonly late?: { offer(seq: number, copies: Uint8Array): void } | undefined;
 }
 
-/** Position of a run to resume; the state has been loaded. */
+/** State at which a run resumes; the rows of the state have been loaded. */
 export interface OperatorState {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
-  /** Watermark up to which ended windows have left for good. */
+  /** Results that end at or before this time are durable in the sinks. */
   readonly fired: number;
 }
 
@@ -75,7 +76,7 @@ export class WindowOperator {
   private readonly admitted: AdmittedBatch;
   private readonly stages: StageCursor;
   private readonly late: OperatorParts['late'];
-  /** Present only where copies of refused rows are needed. */
+  /** Set only if copies are needed. */
   private readonly refused: RefusedBatch | undefined;
 
   constructor(parts: OperatorParts) {
@@ -88,35 +89,35 @@ export class WindowOperator {
     this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
-  /** Resumes at a recovery point; returns the firings that may not have left before. Call it once,
+  /** Resumes from a saved state; returns the results that may not have been forwarded. Call once,
    *  before the first batch. */
-  resume(standing: OperatorState, atMs: number): readonly StateFiring[] {
+  resume(saved: OperatorState, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
-    const { progress, frontier, maxSeen, fired } = standing;
+    const { progress, frontier, maxSeen, fired } = saved;
     watermarks.restore(progress, frontier, maxSeen);
     this.state.resume(fired);
-    // A shorter skew or lateness than before advances the watermark; the changelog records that
-    // before the firings.
+    // A shorter skew or lateness than before advances the frontier. The changelog must record that
+    // before results fire because of it.
     watermarks.refresh();
     this.journal.afterBatch(watermarks.cells, watermarks.clock, 0);
     return this.fired(atMs);
   }
 
-  /** Processes a batch, with a row of events for each record; returns the firings in the order of
-   *  the ends. `atMs`: monotonic. */
+  /** Processes a batch with an event row for each record; returns the firings in the order of their
+   *  ends. `atMs`: monotonic ms. */
   step(records: RecordBatch, events: EventBatch, atMs: number): readonly StateFiring[] {
     const { watermarks, state, journal, admitted, refused, stages } = this;
     const fired: StateFiring[] = [];
     for (let from = 0; from < records.rowCount; ) {
-      stages.works('route');
+      stages.enter('route');
       const taken = watermarks.admit(records, events, from, admitted, refused);
-      invariant(taken > 0, 'admission continues after due windows have fired');
+      invariant(taken > 0, 'admission must continue after due windows have fired');
       if (admitted.rowCount > 0) {
-        invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never meets a fired window');
-        stages.works('update');
+        invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never falls into a fired window');
+        stages.enter('update');
         state.accumulate(events, admitted);
       }
-      stages.works('changelog');
+      stages.enter('changelog');
       const arrivals = watermarks.dependsOnOrder
         ? arrivalsOf(records.columns.partition, from, from + taken)
         : undefined;
@@ -129,7 +130,7 @@ export class WindowOperator {
     return fired;
   }
 
-  /** Marks the partition as idle until its next valid event. */
+  /** Marks the partition idle until its next valid event. */
   idle(partition: number, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
     watermarks.idle(partition);
@@ -137,20 +138,21 @@ export class WindowOperator {
     return this.fired(atMs);
   }
 
-  /** Returns firings that became due without a batch. */
+  /** Fires results that are ready without new input. */
   due(atMs: number): readonly StateFiring[] {
     return this.state.isDue(atMs) ? this.fired(atMs) : [];
   }
 
-  /** Adds a partition of the topic. */
+  /** Adds one partition to the topic. */
   added(offset: number): void {
     const { watermarks } = this;
     watermarks.added(offset);
     this.journal.added(watermarks.cells, watermarks.clock);
   }
 
-  /** Fires all open windows: the end of a bounded input. Watermarks stay, and the journal is not
-   *  called: a resumed run starts before this. No batch may follow. */
+  /** Fires everything that is open, at the end of a bounded input. Watermarks do not change and the
+   *  journal gets no record, so a run that continues resumes from before this point. No batch may
+   *  follow. */
   drain(atMs: number): readonly StateFiring[] {
     const fired: StateFiring[] = [];
     this.fire(Number.POSITIVE_INFINITY, atMs, fired, UNLOGGED);
@@ -164,9 +166,9 @@ export class WindowOperator {
   }
 
   private fire(frontier: number, atMs: number, into: StateFiring[], journal: StateJournal): void {
-    this.stages.works('update');
+    this.stages.enter('update');
     for (const firing of this.state.fire(frontier, atMs, journal)) into.push(firing);
     this.watermarks.nextEnd = this.state.nextEnd;
-    this.stages.rests();
+    this.stages.leave();
   }
 }

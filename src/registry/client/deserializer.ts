@@ -94,7 +94,8 @@ export class Deserializer<T = unknown> {
   /** Deserializes a record; null for a tombstone (null or undefined).
    *  @param headers headers of the record, for schema ids in a header
    *  @throws bad_magic, truncated_frame, bad_message_index, unknown_schema_id, incompatible_schema,
-   *    malformed_payload: facts about the record, each with its reason in `error.row.reason` and with
+   *    malformed_payload: facts about the record, each with its reason in `error.row.reason` and
+   *    with
    *    schemaId, path and byte in `error.details`; registry_unavailable, registry_protocol,
    *    unauthenticated, forbidden: retry later
    */

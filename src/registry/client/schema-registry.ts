@@ -36,14 +36,13 @@ export interface SchemaRegistryOptions {
 }
 
 /** Client of a schema registry for one process: share one object, because its caches hold each
- *  schema once and concurrent requests for one id are one request. It works with Millrace's registry
- *  and with the existing ones.
+ *  schema once and concurrent requests for one id are one request. It works with Millrace's
+ *  registry and with the existing ones.
  *  @example
- *  const registry = new SchemaRegistry({ url: 'http://127.0.0.1:8081' });
- *  const serializer = await registry.serializer({ topic: 'orders', version: 'latest' }).prefetch();
- *  const deserializer = registry.deserializer({ readerSchema });
- *  const bytes = serializer.serialize({ id: 7n, note: 'a note' });
- *  const value = await deserializer.deserialize(bytes);
+ *  const registry = new SchemaRegistry({ url: 'http://127.0.0.1:8081' }); const serializer = await
+ *  registry.serializer({ topic: 'orders', version: 'latest' }).prefetch(); const deserializer =
+ *  registry.deserializer({ readerSchema }); const bytes = serializer.serialize({ id: 7n, note: 'a
+ *  note' }); const value = await deserializer.deserialize(bytes);
  */
 export class SchemaRegistry {
   /** Metrics of the client: requests, cache look-ups and their times. */

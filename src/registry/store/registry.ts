@@ -144,7 +144,7 @@ export class Registry implements RegistryService {
   }
 
   /** Number of records without effect and of failed appends, and whether the last append failed. */
-  trouble(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
+  storeFaults(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
     const { unread, failures, failing } = this.notices;
     return { unread, failures, failing };
   }

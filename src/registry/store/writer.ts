@@ -61,8 +61,8 @@ export class Draft {
     this.state.apply(record, ts);
   }
 
-  /** Writes the facts that outlive versions which the caller is about to delete for good, in records
-   *  that other registries skip: Protobuf field numbers and the greatest id.
+  /** Writes the facts that outlive versions which the caller is about to delete for good, in
+   *  records that other registries skip: Protobuf field numbers and the greatest id.
    */
   putTombstones(subject: string, versions: readonly VersionEntry[]): void {
     const { state } = this;

@@ -1,5 +1,5 @@
-/** Parses schemas that are plain data, and judges a proposed schema over all the versions that it is
- *  compared with, under one budget of steps.
+/** Parses schemas that are plain data, and judges a proposed schema over all the versions that it
+ *  is compared with, under one budget of steps.
  */
 import type { ResolvedReference } from '../../formats/content.ts';
 import { isSchemaFormat, type SchemaFormat } from '../../formats/format.ts';

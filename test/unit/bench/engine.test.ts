@@ -55,5 +55,5 @@ it('the quantiles between two samples of a histogram are in milliseconds', () =>
     250,
     Number.POSITIVE_INFINITY,
   ]);
-  expect(() => quantilesMs(before, before, 'sink', [0.5])).toThrow('was measured');
+  expect(() => quantilesMs(before, before, 'sink', [0.5])).toThrow('must have observations');
 });

@@ -1,7 +1,7 @@
 /** The course of a soak: differences between samples, across a restart, and the slices that contain
  *  them. */
 import { describe, expect, it } from 'vitest';
-import { Course, type Look } from '../../../bench/engine/soak-course.ts';
+import { Course, type Observation } from '../../../bench/engine/soak-course.ts';
 
 const SPILLED = 'engine_spill_bytes_total';
 const EVENTS = 'engine_events_total';
@@ -9,8 +9,15 @@ const EVENTS = 'engine_events_total';
 const sample = (
   at: number,
   values: Readonly<Record<string, number>>,
-  more: Partial<Pick<Look, 'isFresh' | 'shown'>> = {},
-): Look => ({ at, engine: new Map(Object.entries(values)), isFresh: false, sent: at, shown: {}, ...more });
+  more: Partial<Pick<Observation, 'isRestarted' | 'gauges'>> = {},
+): Observation => ({
+  at,
+  engine: new Map(Object.entries(values)),
+  isRestarted: false,
+  sent: at,
+  gauges: {},
+  ...more,
+});
 
 /** Metrics of a stage in which `fast` records took at most 1 ms and the others 10 ms. */
 const stage = (fast: number, all: number): Readonly<Record<string, number>> => ({
@@ -27,21 +34,21 @@ describe('soak course', () => {
     course.add(sample(3000, { [EVENTS]: 40 }));
     course.add(sample(6000, { [EVENTS]: 100 }));
     expect(course.sliceMs).toBe(2000);
-    expect(course.slices.map((span) => span.grownBy(EVENTS))).toEqual([10, 30, 60]);
+    expect(course.slices.map((span) => span.increase(EVENTS))).toEqual([10, 30, 60]);
     expect(course.slices.map((span) => span.perSecond(EVENTS))).toEqual([10, 15, 20]);
-    expect(course.whole.grownBy(EVENTS)).toBe(100);
+    expect(course.whole.increase(EVENTS)).toBe(100);
     expect(course.whole.sentPerSecond).toBe(1000);
-    expect(course.first.grownBy(EVENTS)).toBe(10);
-    expect(course.last.grownBy(EVENTS)).toBe(60);
+    expect(course.first.increase(EVENTS)).toBe(10);
+    expect(course.last.increase(EVENTS)).toBe(60);
   });
 
-  it('a course returns each finished slice with a summary line', () => {
+  it('a course returns each finished slice with a line about it', () => {
     const course = new Course(sample(0, { [EVENTS]: 0 }), 4000, 2);
-    const shown = { rss: 3 * 2 ** 20, disk: 2 ** 30 };
+    const gauges = { rss: 3 * 2 ** 20, disk: 2 ** 30 };
     expect(course.add(sample(1000, { [EVENTS]: 10 }))).toBeUndefined();
     const unread = { engine_unread_events: 7 };
     const busy = { [EVENTS]: 20, ...unread, ...stage(90, 100) };
-    expect(course.add(sample(2000, busy, { shown }))).toBeUndefined();
+    expect(course.add(sample(2000, busy, { gauges }))).toBeUndefined();
     const over = course.add(sample(3000, { [EVENTS]: 90, ...stage(90, 100) }));
     expect(over?.text).toBe(
       '10 events a second, lag up to 7, p99 at most 10 ms, resident 3 MiB, disk 1024 MiB less',
@@ -58,10 +65,10 @@ describe('soak course', () => {
   it('a course continues over a restart, where process counters begin at 0 and restored ones do not', () => {
     const course = new Course(sample(0, { [EVENTS]: 0, [SPILLED]: 0 }), 1000, 1);
     course.add(sample(400, { [EVENTS]: 50, [SPILLED]: 7 }));
-    course.add(sample(600, { [EVENTS]: 45, [SPILLED]: 2 }, { isFresh: true }));
+    course.add(sample(600, { [EVENTS]: 45, [SPILLED]: 2 }, { isRestarted: true }));
     course.add(sample(1000, { [EVENTS]: 100, [SPILLED]: 5 }));
-    expect(course.whole.grownBy(EVENTS)).toBe(100);
-    expect(course.whole.grownBy(SPILLED)).toBe(12);
+    expect(course.whole.increase(EVENTS)).toBe(100);
+    expect(course.whole.increase(SPILLED)).toBe(12);
   });
 
   it('a course keeps the largest value of each gauge', () => {
@@ -72,10 +79,10 @@ describe('soak course', () => {
       [500, 9],
       [1000, 4],
     ] as const)
-      course.add(sample(at, { [lag]: value }, { shown: { rss: value } }));
-    expect(course.whole.most(lag)).toBe(9);
-    expect(course.whole.most('rss')).toBe(9);
-    expect(course.whole.most('never')).toBeNaN();
+      course.add(sample(at, { [lag]: value }, { gauges: { rss: value } }));
+    expect(course.whole.max(lag)).toBe(9);
+    expect(course.whole.max('rss')).toBe(9);
+    expect(course.whole.max('never')).toBeNaN();
   });
 
   it('a course has the quantiles of the measurements in each slice', () => {

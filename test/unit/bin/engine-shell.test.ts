@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openStateDir } from '../../../src/bin/engine/group.ts';
 import { coreError } from '../../../src/core/errors.ts';
-import { type EngineAnswers, engineRoutes } from '../../../src/engine/api/routes.ts';
+import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { Job } from '../../../src/engine/job.ts';
 import type { Engine, EngineParts } from '../../../src/engine/run.ts';
 import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
@@ -80,7 +80,7 @@ async function finishedEngine(events: readonly TestEvent[]): Promise<Engine> {
   return engine;
 }
 
-async function get(engine: EngineAnswers | undefined, path: string) {
+async function get(engine: EngineQueries | undefined, path: string) {
   const url = new URL(path, 'http://x');
   const isWindows = url.pathname.startsWith('/windows/');
   const wanted = isWindows ? '/windows/{account_id}' : url.pathname;
@@ -230,7 +230,7 @@ describe('engine HTTP interface', () => {
     });
     // The last two windows were fired by an earlier run at its end, so they are open again.
     const fired = [0, 10, 20, 30, 40].map((start) => result(start, 1n));
-    const answers: EngineAnswers = {
+    const answers: EngineQueries = {
       restored: true,
       firedTo: 30,
       watermarkMode: 'global',
@@ -362,7 +362,7 @@ describe('restore', () => {
     await expect(engineIn(world({ disk, job: { ...JOB, sizeMs: 20 } })).restore()).rejects.toMatchObject({
       code: 'job_changed',
       message: expect.stringContaining('-size was 10ms, is 20ms'),
-      next: 'start with -size=10ms again, or give an empty -state-dir to compute everything anew',
+      next: 'start with -size=10ms again, or give an empty -state-dir to recompute everything',
     });
     await expect(engineIn(world({ disk }), { clusterId: 'other' }).restore()).rejects.toMatchObject({
       code: 'job_changed',
@@ -383,19 +383,23 @@ describe('restore', () => {
     await expect(again.restore()).rejects.toMatchObject({
       code: 'topic_changed',
       message: expect.stringContaining(
-        'topic t was deleted and made again: the state belongs to the one with id old, the topic now has id new',
+        'topic t was deleted and recreated: the state belongs to topic id old, the topic now has id new',
       ),
       next: expect.stringContaining('give an empty -state-dir'),
     });
     // A broker without topic ids proves nothing, and the known id stays in the checkpoint.
     await started({}, disk);
-    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(/made again/);
+    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(
+      /deleted and recreated/,
+    );
   });
 
   it('a restore accepts a state without a topic id and writes the id into later checkpoints', async () => {
     const { disk } = await started({});
     await started({ topicId: 'one' }, disk);
-    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(/made again/);
+    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(
+      /deleted and recreated/,
+    );
   });
 
   it('a restore resumes with one watermark over partitions that it reads in another order', async () => {

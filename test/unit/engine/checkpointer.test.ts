@@ -12,7 +12,7 @@ import {
   Checkpointer,
   type CheckpointReport,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../../../src/engine/durability/checkpoint/checkpointer.ts';
 import { type LiveState, liveWindows } from '../../../src/engine/durability/checkpoint/live.ts';
 import { type Restored, restoreState } from '../../../src/engine/durability/checkpoint/restore.ts';
@@ -73,7 +73,7 @@ class ManualLoop {
         sizes,
         ...(pieces === undefined ? {} : { pieces }),
       },
-      freshStanding(this.progress),
+      initialRecoveryPoint(this.progress),
     );
     return this;
   }
@@ -291,10 +291,12 @@ describe('loop and checkpointer', () => {
     expect(() => checkpointer.sealed(0, 6, run)).toThrow('a frontier is in the changelog before it fires');
     await expect(run).rejects.toThrow('not sorted');
     expect(() => checkpointer.tookOut(6)).toThrow('a frontier is in the changelog before it fires');
-    expect(() => checkpointer.fired(Number.POSITIVE_INFINITY)).toThrow('ended at a time');
-    expect(() => checkpointer.idle(0, progress, clock)).toThrow('a partition is idle when that is logged');
-    expect(() => checkpointer.added(progress, clock)).toThrow('partitions are added, never taken');
-    expect(() => checkpointer.afterBatch(createProgress(2), clock, 0)).toThrow('by a record of their own');
+    expect(() => checkpointer.fired(Number.POSITIVE_INFINITY)).toThrow('a whole number of ms');
+    expect(() => checkpointer.idle(0, progress, clock)).toThrow('the cell of an idle partition is 1');
+    expect(() => checkpointer.added(progress, clock)).toThrow('partitions are never removed');
+    expect(() => checkpointer.afterBatch(createProgress(2), clock, 0)).toThrow(
+      'new partitions have an ADDED record',
+    );
   });
 
   it('a restore returns idle and added partitions', async () => {

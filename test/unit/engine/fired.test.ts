@@ -12,8 +12,8 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { openKv } from '../../../src/drivers.ts';
 import type { WindowBounds } from '../../../src/engine/output/fired/lookup.ts';
 import type { FiredShape } from '../../../src/engine/output/fired/mark.ts';
+import { ReopeningStore } from '../../../src/engine/output/fired/reopening-store.ts';
 import { sessionOrder } from '../../../src/engine/output/fired/session-order.ts';
-import { SteadyStore } from '../../../src/engine/output/fired/steady.ts';
 import {
   FIRED_FAMILIES,
   FiredStore,
@@ -290,7 +290,7 @@ describe('full disk', () => {
     const kv = new SimKv();
     let isFull = false;
     const opened: KvStore[] = [];
-    const store = await SteadyStore.open(async () => {
+    const store = await ReopeningStore.open(async () => {
       if (opened.length > 0 && isFull) throw kvError('kv_full', 'no room to open');
       const inner = await kv.open('f', OPTIONS);
       opened.push(inner);

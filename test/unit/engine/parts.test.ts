@@ -112,7 +112,7 @@ describe('watermarks', () => {
       });
       expect(one.totals()).toMatchObject({ consumed: 5, accepted: 3, droppedLate: 2, droppedAfterIdle: 1 });
     }
-    expect(() => watermarks.idle(3)).toThrow(/one of those there are/);
+    expect(() => watermarks.idle(3)).toThrow(/partition number must exist/);
   });
 
   it('watermarks ignore rows at a limit', () => {

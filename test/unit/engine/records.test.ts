@@ -142,17 +142,19 @@ describe('BATCH record', () => {
     progress[PARTITION_PROGRESS.CONSUMED / 8] = 3;
     const bad = encodeMove(progress, clockOf(1, 2), [0], new Uint32Array(0));
     expect(faultOf(RECORD.BATCH, bad)).toBe(
-      'is no BATCH: partition 0 has 3 consumed events that are neither accepted, dropped nor invalid',
+      'is not a valid BATCH: partition 0 has 3 consumed events that are neither accepted, dropped nor invalid',
     );
     const good = encodeMove(createProgress(2), clockOf(1, 2), [0, 1], new Uint32Array(0));
-    expect(faultOf(RECORD.BATCH, good.slice(0, 40))).toBe('is no BATCH: it is cut short');
-    expect(faultOf(RECORD.BATCH, good.slice(0, 31))).toBe('is no BATCH: it has 31 bytes');
+    expect(faultOf(RECORD.BATCH, good.slice(0, 40))).toBe('is not a valid BATCH: it is cut short');
+    expect(faultOf(RECORD.BATCH, good.slice(0, 31))).toBe('is not a valid BATCH: it has 31 bytes');
     expect(faultOf(99, good)).toBe('is of kind 99, which this build does not know');
     expect(faultOf(RECORD.BATCH, whole([Uint8Array.of(7), good.slice(1)]))).toBe(
       'has form 7, this build reads 1',
     );
     const nan = encodeMove(createProgress(2), clockOf(Number.NaN, 2), [], new Uint32Array(0));
-    expect(faultOf(RECORD.BATCH, nan)).toBe('is no BATCH: its frontier is NaN, its greatest time 2');
+    expect(faultOf(RECORD.BATCH, nan)).toBe(
+      'is not a valid BATCH: its frontier is NaN, its greatest time is 2',
+    );
   });
 });
 
@@ -169,16 +171,16 @@ describe('decision record', () => {
       frontier: 5,
       maxSeen: 9,
     });
-    const fault = 'is no IDLE: it lists no single partition that is idle';
+    const fault = 'is not a valid IDLE: it does not list exactly one idle partition';
     expect(faultOf(RECORD.IDLE, encodeMove(idle, clockOf(5, 9), [0], none))).toBe(fault);
     expect(faultOf(RECORD.IDLE, encodeMove(idle, clockOf(5, 9), [0, 1], none))).toBe(fault);
-    expect(faultOf(RECORD.IDLE, whole([body, Uint8Array.of(1)]))).toBe('is no IDLE: it holds rows');
+    expect(faultOf(RECORD.IDLE, whole([body, Uint8Array.of(1)]))).toBe('is not a valid IDLE: it has rows');
   });
 
   it('an ADDED record lists the last partitions', () => {
     const record = recordOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [1, 2], none));
     expect(record).toMatchObject({ kind: 'added', partitions: 3 });
-    const fault = 'is no ADDED: it does not list the last partitions';
+    const fault = 'is not a valid ADDED: it does not list the last partitions';
     expect(faultOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [0, 1], none))).toBe(fault);
     expect(faultOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [], none))).toBe(fault);
   });
@@ -187,9 +189,9 @@ describe('decision record', () => {
 describe('FIRED record', () => {
   it('a FIRED record contains one time', () => {
     expect(recordOf(RECORD.FIRED, encodeFired(-5))).toEqual({ kind: 'fired', frontier: -5 });
-    expect(faultOf(RECORD.FIRED, encodeFired(NEVER))).toBe('is no FIRED: its frontier is -Infinity');
-    expect(faultOf(RECORD.FIRED, encodeFired(1.5))).toBe('is no FIRED: its frontier is 1.5');
-    expect(faultOf(RECORD.FIRED, new Uint8Array(3))).toBe('is no FIRED: it has 3 bytes');
+    expect(faultOf(RECORD.FIRED, encodeFired(NEVER))).toBe('is not a valid FIRED: its frontier is -Infinity');
+    expect(faultOf(RECORD.FIRED, encodeFired(1.5))).toBe('is not a valid FIRED: its frontier is 1.5');
+    expect(faultOf(RECORD.FIRED, new Uint8Array(3))).toBe('is not a valid FIRED: it has 3 bytes');
   });
 });
 
@@ -199,17 +201,17 @@ describe('DETACHED and SPILLED records', () => {
     expect(recordOf(RECORD.DETACHED, encodeDetached(id, part))).toEqual({ kind: 'detached', id, part });
     expect(recordOf(RECORD.SPILLED, encodeSpilled(PIECE))).toEqual({ kind: 'spilled', piece: PIECE });
     expect(faultOf(RECORD.DETACHED, encodeDetached(0, part))).toBe(
-      'is no DETACHED: it names piece 0 of -60000',
+      'is not a valid DETACHED: it names piece 0 of part -60000',
     );
     expect(faultOf(RECORD.DETACHED, encodeDetached(1, Number.NaN))).toBe(
-      'is no DETACHED: it names piece 1 of NaN',
+      'is not a valid DETACHED: it names piece 1 of part NaN',
     );
     expect(faultOf(RECORD.SPILLED, encodeSpilled({ ...PIECE, id: 3, rows: 0 }))).toBe(
-      'is no SPILLED: it names piece 3 of -60000, 0 rows',
+      'is not a valid SPILLED: it names piece 3 of part -60000, 0 rows',
     );
     expect(faultOf(RECORD.DETACHED, new Uint8Array(8))).toBe('has form 0, this build reads 1');
-    expect(faultOf(RECORD.SPILLED, encodeDetached(id, part))).toBe('is no SPILLED: it has 24 bytes');
-    expect(faultOf(RECORD.DETACHED, encodeFired(3))).toBe('is no DETACHED: it has 16 bytes');
+    expect(faultOf(RECORD.SPILLED, encodeDetached(id, part))).toBe('is not a valid SPILLED: it has 24 bytes');
+    expect(faultOf(RECORD.DETACHED, encodeFired(3))).toBe('is not a valid DETACHED: it has 16 bytes');
   });
 });
 
@@ -245,7 +247,7 @@ describe('arrivals', () => {
       [encodeSwept(none).slice(0, 36), 'it has 36 bytes'],
       [encodeSwept(none).slice(0, 24), 'it has 24 bytes'],
     ] as const)
-      expect(faultOf(RECORD.SWEPT, body)).toBe(`is no SWEPT: ${why}`);
+      expect(faultOf(RECORD.SWEPT, body)).toBe(`is not a valid SWEPT: ${why}`);
     expect(faultOf(RECORD.SWEPT, encodeSpilled(PIECE))).toBe('has form 1, this build reads 2');
   });
 });

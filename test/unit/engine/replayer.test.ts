@@ -57,7 +57,7 @@ describe.each(SIDES)('replay of $name', (kernels) => {
     const live = liveSessions(kernels.openSessions(GAP_MS, 1));
     const replayer = new Replayer(live, MANIFEST, new Float64Array(COVER_RANGES), false);
     const body = Buffer.concat([encodeMove(progressOf(1), clock, [0], new Uint32Array(0)), deltas]);
-    void replayer.take({ seq: 9, kind: RECORD.BATCH, durable: 8, body });
+    void replayer.apply({ seq: 9, kind: RECORD.BATCH, durable: 8, body });
     return [replayer.fault, live.rowCount()];
   };
 
@@ -71,13 +71,13 @@ describe.each(SIDES)('replay of $name', (kernels) => {
   ])('the replayer reports deltas of another %s', (_, at) => {
     const deltas = written();
     deltas[at] = (deltas[at] as number) - 1;
-    const fault = 'record 9 of the changelog has deltas of a form or a job that is not known here';
+    const fault = 'record 9 of the changelog has deltas of an unknown form or of another job';
     expect(replayed(deltas)).toEqual([fault, 0]);
   });
 
   it('the replayer reports deltas that no events can cause', () => {
     const deltas = written();
     deltas[deltas.length - 1] = 0;
-    expect(replayed(deltas)).toEqual(['record 9 of the changelog has deltas that are none (3)', 0]);
+    expect(replayed(deltas)).toEqual(['record 9 of the changelog has invalid deltas (status 3)', 0]);
   });
 });

@@ -9,7 +9,7 @@ import type { RowRun } from '../../../src/addon/window-surface.ts';
 import { type MemoryShares, sharesOf } from '../../../src/engine/durability/spill/budget.ts';
 import { PIECE_FAMILIES, PieceStore, type SpilledRun } from '../../../src/engine/durability/spill/pieces.ts';
 import { LATE_BYTES_MAX } from '../../../src/engine/output/late/side-output.ts';
-import type { KeptRows } from '../../../src/engine/state/end-order-sorter.ts';
+import type { StoredRows } from '../../../src/engine/state/end-order-sorter.ts';
 import { ROW_BYTES } from '../../../src/engine/window/accumulator.ts';
 import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
 import { npmObstacle, rocksdbNpmDriver } from '../../../src/io/rocksdb/npm.ts';
@@ -171,7 +171,7 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
     const kv = await driverOf().open(join(root, `ended-${name.replaceAll(' ', '-')}`), OPTIONS);
     const store = await PieceStore.open(async () => kv, 'start');
     const { bytesOf } = runOf(spread(20_000, 1n).reverse());
-    const kept: KeptRows[] = [];
+    const kept: StoredRows[] = [];
     for (let i = 0; i < 2; i++) {
       const writer = store.endedWriter();
       await writer.append(bytesOf);
@@ -179,7 +179,7 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
       writer.close();
     }
     const all = async (): Promise<Buffer> => {
-      const stream = await (kept[1] as KeptRows).rows();
+      const stream = await (kept[1] as StoredRows).rows();
       const rows = new Uint8Array(20_001 * ROW_BYTES);
       expect(await stream.next(rows)).toBe(20_000);
       stream.close();
@@ -294,7 +294,7 @@ describe('stored run', () => {
       }
       const opened = await piecesAt(copy).catch((thrown: unknown) => {
         expect(thrown).toMatchObject({ code: 'state_corrupt' });
-        outcomes.add('does not open');
+        outcomes.add('cannot be opened');
       });
       if (opened === undefined) continue;
       const found = await opened.store.verify(entry);
@@ -304,10 +304,10 @@ describe('stored run', () => {
         expect(found.piece).toMatchObject(entry);
         continue;
       }
-      expect(found.fault).toMatch(/^piece 1 of part 7 does not read: .*\.sst/);
-      outcomes.add('does not read');
+      expect(found.fault).toMatch(/^piece 1 of part 7 cannot be read: .*\.sst/);
+      outcomes.add('cannot be read');
     }
-    expect([...outcomes].sort()).toEqual(['does not open', 'does not read']);
+    expect([...outcomes].sort()).toEqual(['cannot be opened', 'cannot be read']);
   });
 
   it('a store that cannot be opened is reported as corrupt state', async () => {
@@ -316,7 +316,7 @@ describe('stored run', () => {
     };
     await expect(PieceStore.open(open)).rejects.toMatchObject({
       code: 'state_corrupt',
-      message: 'the spilled state does not open: MANIFEST-000005 is gone',
+      message: 'the spilled state cannot be opened: MANIFEST-000005 is gone',
     });
     const locked = async (): Promise<never> => {
       throw kvError('kv_locked', 'in use');

@@ -12,7 +12,7 @@ import {
   STAGES,
   Stages,
   type StageTimes,
-  stripOf,
+  stageShares,
 } from '../../../src/engine/stages.ts';
 
 function manualStages() {
@@ -25,24 +25,24 @@ function manualStages() {
   return { clock, stages, pass };
 }
 
-const shareOf = (times: StageTimes, stage: string) => stripOf(times).find((one) => one.stage === stage);
+const shareOf = (times: StageTimes, stage: string) => stageShares(times).find((one) => one.stage === stage);
 
 describe('stage strip', () => {
   it('the stage strip counts every moment of the loop for one stage, from the start to the end', () => {
     const { stages, pass } = manualStages();
     pass(1000);
     stages.start();
-    stages.works('decode');
+    stages.enter('decode');
     pass(1);
-    stages.works('route');
+    stages.enter('route');
     pass(2);
-    stages.works('update');
+    stages.enter('update');
     pass(4);
-    stages.works('changelog');
+    stages.enter('changelog');
     pass(8);
-    stages.rests();
+    stages.leave();
     pass(16);
-    stages.asksFor('fetch');
+    stages.awaitRecords('fetch');
     pass(32);
     stages.stop();
     pass(1000);
@@ -57,27 +57,27 @@ describe('stage strip', () => {
 
   it('the stage strip contains the work in flight', () => {
     const { stages, pass } = manualStages();
-    stages.works('update');
+    stages.enter('update');
     pass(5);
     expect(stages.times()).toMatchObject({ wallMs: 5, busyMs: { update: 5 }, limitMs: { update: 5 } });
   });
 
-  it('the stage strip divides the wait for records between the source and the stage that used the thread', async () => {
+  it('the stage strip divides the wait for records between the source and the stage that had the thread', async () => {
     const { clock, stages, pass } = manualStages();
-    stages.asksFor('fetch');
+    stages.awaitRecords('fetch');
     pass(10);
-    stages.arrived(0, 4);
+    stages.recordsReady(0, 4);
     expect(stages.times().limitMs).toMatchObject({ fetch: 4, sink: 0, other: 6 });
     const written = stages.during('sink', async () => {});
-    stages.asksFor('fetch');
+    stages.awaitRecords('fetch');
     pass(10);
-    // The records were ready before the loop waited, so the loop never waited for the source.
-    stages.arrived(8, 9);
+    // Ready before they were waited for: the loop never waited for the source.
+    stages.recordsReady(8, 9);
     expect(stages.times().limitMs).toMatchObject({ fetch: 4, sink: 10, other: 6 });
     await written;
-    stages.asksFor('input');
+    stages.awaitRecords('input');
     pass(30);
-    stages.arrived(clock.now - 30, clock.now);
+    stages.recordsReady(clock.now - 30, clock.now);
     const times = stages.times();
     expect(times.limitMs).toMatchObject({ fetch: 4, input: 30 });
     // During 5 of 50 ms records could be fetched, and during 30 ms none existed. The rest of the
@@ -89,7 +89,7 @@ describe('stage strip', () => {
     const { stages, pass } = manualStages();
     const ends: Array<() => void> = [];
     const wait = (): Promise<void> => new Promise((resolve) => ends.push(resolve));
-    stages.given('sink');
+    stages.taskQueued('sink');
     pass(10);
     const first = stages.during('sink', wait);
     pass(10);
@@ -100,21 +100,21 @@ describe('stage strip', () => {
     pass(10);
     ends[1]?.();
     await second;
-    stages.done('sink');
+    stages.taskDone('sink');
     pass(60);
     expect(shareOf(stages.times(), 'sink')).toEqual({ stage: 'sink', busy: 0.3, blocked: 0.1, idle: 0.6 });
   });
 
   it('the stages of the loop are idle while it waits for records, and blocked while it does other work', () => {
     const { clock, stages, pass } = manualStages();
-    stages.asksFor('fetch');
+    stages.awaitRecords('fetch');
     pass(40);
-    stages.arrived(0, clock.now);
-    stages.works('decode');
+    stages.recordsReady(0, clock.now);
+    stages.enter('decode');
     pass(10);
-    stages.works('update');
+    stages.enter('update');
     pass(50);
-    stages.rests();
+    stages.leave();
     const times = stages.times();
     expect(shareOf(times, 'decode')).toEqual({ stage: 'decode', busy: 0.1, blocked: 0.5, idle: 0.4 });
     expect(shareOf(times, 'update')).toEqual({ stage: 'update', busy: 0.5, blocked: 0.1, idle: 0.4 });
@@ -138,9 +138,9 @@ describe('stage strip', () => {
     const { stages, pass } = manualStages();
     const metrics = new Metrics();
     engineMetrics(metrics).watch(stages);
-    stages.works('update');
+    stages.enter('update');
     pass(2000);
-    stages.rests();
+    stages.leave();
     await stages.during('changelog', async () => pass(1000));
     const samplesOf = (name: string) => metrics.snapshot().find((one) => one.name === name)?.samples ?? [];
     const sampleOf = (name: string, label: string) =>
@@ -162,15 +162,15 @@ describe('limiting stage', () => {
   it('the limiting stage is the stage in which the loop spent most time between two samples', () => {
     const { stages, pass } = manualStages();
     expect(limitedText(limitedBy(stages.times()))).toBe('limited by: nothing yet');
-    stages.works('update');
+    stages.enter('update');
     pass(60);
-    stages.works('route');
+    stages.enter('route');
     pass(20);
     const before = stages.times();
     expect(limitedText(limitedBy(before))).toBe('limited by: update (75%)');
-    stages.works('changelog');
+    stages.enter('changelog');
     pass(15);
-    stages.works('route');
+    stages.enter('route');
     pass(5);
     expect(limitedText(limitedBy(stages.times(), before))).toBe('limited by: changelog (75%)');
     expect(limitedBy(stages.times())).toEqual({ by: 'update', share: 0.6 });
@@ -182,14 +182,14 @@ describe('limiting stage', () => {
     const note = progressNote({ stages, watermark: () => report, openKeys: () => 1_200_000 });
     expect(note('last')).toBe('watermark lag -, 1.20M keys open, 0 late, limited by: nothing yet');
     report = { watermark_ms: 5, lag_ms: 12_400, dropped_late: 3 };
-    stages.works('update');
+    stages.enter('update');
     pass(20_000);
     expect(note('last')).toBe('watermark lag 12s, 1.20M keys open, 3 late, limited by: update (100%)');
-    stages.works('route');
+    stages.enter('route');
     pass(10_000);
     expect(note('last')).toMatch(/limited by: route \(100%\)$/);
     for (let i = 0; i < 50; i++) {
-      stages.works('decode');
+      stages.enter('decode');
       pass(200);
       note('last');
     }
@@ -213,7 +213,7 @@ describe('unread events', () => {
       rowCapacity: 10,
     });
     const look = async (nowMs: number) => {
-      watch.look(nowMs);
+      watch.poll(nowMs);
       await new Promise((resolve) => setImmediate(resolve));
       return watch;
     };
@@ -249,7 +249,7 @@ describe('unread events', () => {
       positions: { partitionCount: 1, position: () => 0 },
       rowCapacity: 10,
     });
-    watch.look(0);
+    watch.poll(0);
     await new Promise((resolve) => setImmediate(resolve));
     expect(watch.isAtEnd).toBe(false);
     expect(watch.unread).toBeNaN();

@@ -189,7 +189,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
       const { state, operator, feed } = runOf(mode, { ...shared, ...windows }, 1);
       feed([event(1)]);
       for (const firing of operator.drain(0)) firing.close();
-      expect(() => feed([event(2)])).toThrow(/never meets a fired window/);
+      expect(() => feed([event(2)])).toThrow(/never falls into a fired window/);
       state.close();
     }
   });

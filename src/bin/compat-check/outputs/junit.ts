@@ -17,7 +17,7 @@ interface Case {
 function xml(text: string): string {
   return (
     text
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML 1.0 knows no other control characters
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML 1.0 allows no others
       .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, '\ufffd')
       .replace(/\p{Surrogate}/gu, '\ufffd')
       .replaceAll('&', '&amp;')

@@ -1,4 +1,4 @@
-/** Saved cells of a partition: its progress without the limit, which belongs to a run. */
+/** Saved cells of a partition: its progress except the limit of a run, which is not saved. */
 import { PARTITION_PROGRESS as CELL } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { EVENT_TS_LIMIT } from '../../../core/time.ts';
@@ -6,7 +6,7 @@ import { EVENT_TS_LIMIT } from '../../../core/time.ts';
 /** Greatest number of partitions of a topic. */
 export const PARTITIONS_MAX = 100_000;
 
-/** Names in a manifest, and cell numbers, in the order of a record. */
+/** Saved cells in the order of a record: the name in a manifest, and the cell number. */
 export const SAVED_CELLS = [
   ['offset', CELL.NEXT_OFFSET / 8],
   ['max_seen_ts', CELL.MAX_SEEN / 8],
@@ -24,11 +24,11 @@ const SEEN = CELL.MAX_SEEN / 8;
 const IDLE = CELL.IDLE / 8;
 const COUNTS = SAVED_CELLS.filter(([, cell]) => cell !== SEEN && cell !== IDLE);
 
-/** True for a time in ms within the limits, or for "nothing has happened yet". */
+/** True for a time in ms that is a safe integer, and for -Infinity (nothing has happened yet). */
 export const isTime = (time: number): boolean =>
   time === Number.NEGATIVE_INFINITY || Number.isSafeInteger(time);
 
-/** Reason why the cells of a partition are impossible; undefined when they are valid. */
+/** Returns a reason if the cells of a partition are impossible; undefined if they are valid. */
 export function cellsFault(progress: Float64Array, partition: number): string | undefined {
   const cell = (number: number): number => progress[partition * PROGRESS_CELLS + number] as number;
   for (const [name, number] of COUNTS) {
@@ -39,7 +39,7 @@ export function cellsFault(progress: Float64Array, partition: number): string | 
   if (!isTime(seen) || (Number.isFinite(seen) && Math.abs(seen) > EVENT_TS_LIMIT))
     return `max_seen_ts of ${seen}`;
   if (cell(IDLE) !== 0 && cell(IDLE) !== 1) return `idle of ${cell(IDLE)}`;
-  // In this order no sum is rounded: each part is below 2^53, and so is the remainder.
+  // In this order no sum is rounded: each operand is below 2^53, and so is each difference.
   const left =
     cell(CELL.CONSUMED / 8) - cell(CELL.ACCEPTED / 8) - cell(CELL.DROPPED_LATE / 8) - cell(CELL.INVALID / 8);
   if (left !== 0) return `${left} consumed events that are neither accepted, dropped nor invalid`;
@@ -48,7 +48,7 @@ export function cellsFault(progress: Float64Array, partition: number): string | 
   return undefined;
 }
 
-/** Returns the same progress with room for more partitions, whose cells are empty. */
+/** Returns a copy of the progress with more partitions, whose cells are empty. */
 export function widened(progress: Float64Array, partitions: number): Float64Array {
   const wider = createProgress(partitions);
   wider.set(progress);

@@ -9,7 +9,7 @@
 import { crc32 } from 'node:zlib';
 
 export const FRAME_HEADER_BYTES = 32;
-/** Greatest body in bytes. A batch has at most a few million deltas. */
+/** Greatest length of a body, in bytes. A batch has at most a few million deltas. */
 const FRAME_BODY_BYTES_MAX = 256 * 1024 * 1024;
 
 const MAGIC = 0x4c43524d;
@@ -28,7 +28,7 @@ export interface Frame {
 /** Bytes of a frame with its padding. */
 export const frameBytes = (bodyBytes: number): number => FRAME_HEADER_BYTES + Math.ceil(bodyBytes / 8) * 8;
 
-/** Writes a frame to `into` at `at`, which has room for frameBytes; returns the end of the frame.
+/** Writes a frame to `into` at `at`, which has room for frameBytes. Returns the end of the frame.
  */
 export function writeFrame(
   into: Uint8Array,
@@ -56,8 +56,8 @@ export function writeFrame(
   return padded;
 }
 
-/** Reads the frame at `at`: the frame and its end; or the number of bytes that an incomplete frame
- *  needs; or the reason why there is no frame. Accepts any bytes. */
+/** Reads the frame at `at`. Returns the frame and its end, the number of bytes that an incomplete
+ *  frame needs, or the reason why there is no frame. Accepts any bytes. */
 export function readFrame(
   bytes: Uint8Array,
   at: number,

@@ -1,12 +1,13 @@
-/** Changelog: a write-ahead log of every mutation of the window state, appended before any result
- *  that depends on it leaves.
+/** Changelog: a write-ahead log of every mutation of the window state. A mutation is appended
+ *  before any result that depends on it leaves.
  *
  *  Appends do not wait; records become durable in groups. `durable` settles when all records
  *  appended before the call are on disk. Segments are files named by the number of their first
- *  record; a checkpoint makes older segments superfluous, which are then removed. Invariants: (1)
- *  record numbers ascend by one, across segments too; (2) a record is durable only when all earlier
- *  records are; (3) one write at a time, so that a crash leaves a prefix, and at most one torn
- *  record that was not durable. */
+ *  record. Whole segments are removed once no checkpoint replays them. Invariants: (1) record
+ *  numbers ascend by one, across segments too; (2) a record is durable only if all earlier records
+ *  are; (3) writes do not overlap, so a crash leaves a prefix of the records, and at most a torn
+ *  rest that was not durable.
+ */
 import type { AppendFile, Disk } from '../../../io/disk/port.ts';
 import { frameBytes, writeFrame } from './frame.ts';
 
@@ -41,18 +42,18 @@ export class Changelog {
   private readonly disk: Disk;
   private readonly segmentBytes: number;
   private next: number;
-  private synced: number;
+  private syncedSeq: number;
   private readonly bufferBytes: number;
   private filling: Uint8Array;
   private filled = 0;
-  /** Buffers that wait for the write in progress; they hold the records up to `seq` that earlier
-   *  buffers do not. */
-  private full: Array<{ readonly bytes: Uint8Array; readonly seq: number }> = [];
+  /** Buffers that wait for the write in progress, oldest first; `seq` is the last record of a
+   *  buffer. */
+  private queue: Array<{ readonly bytes: Uint8Array; readonly seq: number }> = [];
   private waitingBytes = 0;
-  private written: number;
+  private writtenSeq: number;
   private segment: Segment | undefined;
-  private working: Promise<void> | undefined;
-  private wanted: number;
+  private flushing: Promise<void> | undefined;
+  private wantedSeq: number;
   private failure: unknown;
 
   constructor(options: ChangelogOptions) {
@@ -61,25 +62,25 @@ export class Changelog {
     this.bufferBytes = options.bufferBytes ?? BUFFER_BYTES;
     this.filling = new Uint8Array(this.bufferBytes);
     this.next = options.nextSeq;
-    this.synced = options.nextSeq - 1;
-    this.written = this.synced;
-    this.wanted = this.synced;
+    this.syncedSeq = options.nextSeq - 1;
+    this.writtenSeq = this.syncedSeq;
+    this.wantedSeq = this.syncedSeq;
   }
 
   /** Number of the last durable record. */
   get durableSeq(): number {
-    return this.synced;
+    return this.syncedSeq;
   }
   /** Number of the last appended record. */
   get lastSeq(): number {
     return this.next - 1;
   }
-  /** Bytes appended and not yet written to the file; the caller must bound them. */
+  /** Bytes appended and not yet written to the file. The caller must bound them. */
   get pendingBytes(): number {
     return this.waitingBytes + this.filled;
   }
 
-  /** Appends a record, whose parts are copied. Returns its number. @throws errors of an earlier
+  /** Appends a record and returns its number. The parts are copied. @throws the error of an earlier
    *  write */
   append(kind: number, parts: readonly Uint8Array[]): number {
     this.rethrow();
@@ -87,12 +88,12 @@ export class Changelog {
     for (const part of parts) bodyBytes += part.length;
     const bytes = frameBytes(bodyBytes);
     if (this.filled + bytes > this.filling.length) {
-      this.shelve();
+      this.enqueueBuffer();
       if (bytes > this.filling.length) this.filling = new Uint8Array(bytes);
     }
     const seq = this.next++;
-    this.filled = writeFrame(this.filling, this.filled, kind, seq, this.synced, parts);
-    if (this.filled >= this.bufferBytes) this.shelve();
+    this.filled = writeFrame(this.filling, this.filled, kind, seq, this.syncedSeq, parts);
+    if (this.filled >= this.bufferBytes) this.enqueueBuffer();
     return seq;
   }
 
@@ -100,11 +101,11 @@ export class Changelog {
    *  @throws not_writable; every later append then fails too */
   async durable(): Promise<void> {
     const seq = this.lastSeq;
-    if (seq > this.wanted) this.wanted = seq;
-    while (this.synced < seq) {
+    if (seq > this.wantedSeq) this.wantedSeq = seq;
+    while (this.syncedSeq < seq) {
       this.rethrow();
-      if (this.filled > 0 && this.working === undefined) this.shelve();
-      await this.work();
+      if (this.filled > 0 && this.flushing === undefined) this.enqueueBuffer();
+      await this.flush();
     }
     this.rethrow();
   }
@@ -131,38 +132,38 @@ export class Changelog {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Queues the gathered bytes for the writer. */
-  private shelve(): void {
+  /** Queues the filled buffer and starts the writer. */
+  private enqueueBuffer(): void {
     if (this.filled > 0) {
-      this.full.push({ bytes: this.filling.subarray(0, this.filled), seq: this.lastSeq });
+      this.queue.push({ bytes: this.filling.subarray(0, this.filled), seq: this.lastSeq });
       this.waitingBytes += this.filled;
       this.filling = new Uint8Array(this.bufferBytes);
       this.filled = 0;
     }
-    // A caller of `durable` receives the failure; without one, the next append does.
-    this.work().catch(() => {});
+    // A caller of `durable` receives the failure; otherwise the next append throws it.
+    this.flush().catch(() => {});
   }
 
-  private work(): Promise<void> {
-    this.working ??= this.turn().finally(() => {
-      this.working = undefined;
+  private flush(): Promise<void> {
+    this.flushing ??= this.flushQueue().finally(() => {
+      this.flushing = undefined;
     });
-    return this.working;
+    return this.flushing;
   }
 
-  /** Writes the waiting buffers, and syncs if a caller waits for that. */
-  private async turn(): Promise<void> {
+  /** Writes the queued buffers, and syncs if a caller waits for durability. */
+  private async flushQueue(): Promise<void> {
     try {
-      while (this.full.length > 0) {
-        const some = this.full;
-        this.full = [];
+      while (this.queue.length > 0) {
+        const buffers = this.queue;
+        this.queue = [];
         const segment = await this.open();
-        await segment.file.write(some.map(({ bytes }) => bytes));
-        for (const { bytes } of some) this.waitingBytes -= bytes.length;
-        this.written = (some.at(-1) as { seq: number }).seq;
+        await segment.file.write(buffers.map(({ bytes }) => bytes));
+        for (const { bytes } of buffers) this.waitingBytes -= bytes.length;
+        this.writtenSeq = (buffers.at(-1) as { seq: number }).seq;
         if (segment.file.size >= this.segmentBytes) await this.roll();
       }
-      if (this.wanted > this.synced && this.written > this.synced) await this.sync();
+      if (this.wantedSeq > this.syncedSeq && this.writtenSeq > this.syncedSeq) await this.sync();
     } catch (thrown) {
       this.failure ??= thrown;
       throw thrown;
@@ -170,21 +171,21 @@ export class Changelog {
   }
 
   private async sync(): Promise<void> {
-    const { written } = this;
+    const { writtenSeq } = this;
     await this.segment?.file.sync();
-    this.synced = written;
+    this.syncedSeq = writtenSeq;
   }
 
   private async open(): Promise<Segment> {
     if (this.segment === undefined) {
-      const firstSeq = this.written + 1;
+      const firstSeq = this.writtenSeq + 1;
       const name = segmentName(firstSeq);
       this.segment = { name, firstSeq, file: await this.disk.append(name) };
     }
     return this.segment;
   }
 
-  /** Syncs a segment before the next one starts, so that only the last segment can be torn. */
+  /** Closes a segment after a sync, so that only the last segment can be torn. */
   private async roll(): Promise<void> {
     const segment = this.segment as Segment;
     await this.sync();

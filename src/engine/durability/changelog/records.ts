@@ -1,29 +1,30 @@
-/** Bodies of the changelog's records. All numbers are little-endian. A record has absolute
+/** Codec of the bodies of changelog records. All numbers are little-endian. A record has absolute
  *  positions of partitions and clock, so the last record that lists a partition is decisive.
+ *  `frontier` is the least watermark of the partitions, less the lateness.
  *
  *  BATCH   rows that admission accepted up to a firing or the end of a batch
- *  IDLE    a partition no longer holds the watermark back
+ *  IDLE    a partition no longer holds the frontier back
  *  ADDED   partitions were added to the topic
  *      0 form u32 | 4 partitions known u32 | 8 partitions listed u32 | 12 arrivals u32
- *     16 watermark f64 | 24 max seen f64
+ *     16 frontier f64 | 24 max seen f64
  *     32 listed partitions, ascending, 80 bytes each: number u32 | zero u32 | then f64 each: next
  *        offset, max seen, consumed, accepted, dropped late, dropped after idle, invalid, future
  *        clamped, idle
- *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order of the rows, where all
- *        partitions share one watermark
+ *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order of the rows, only if all
+ *        partitions share one watermark (-watermark=global)
  *     .. deltas of the batch as the kernels encode them, to the end
  *  LATE_BATCH  as BATCH, with copies of the refused rows (late/rows.ts) before the deltas
  *  LATE_SENT   the late topic has acknowledged the copies in all records up to the number
  *      0 form u32 | 4 zero u32 | 8 number f64
- *  FIRED   every window that ends at or before the watermark is durable in the sink
- *      0 form u32 | 4 zero u32 | 8 watermark f64
- *  DETACHED  the rows of a part that are in memory are set aside, to become a piece on disk
+ *  FIRED   every window that ends at or before the frontier is durable in the sink
+ *      0 form u32 | 4 zero u32 | 8 frontier f64
+ *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
  *      0 form u32 | 4 zero u32 | 8 piece u64 | 16 part f64
  *  SPILLED   the piece is durable and has the rows
  *      0 form u32 | 4 crc32 of the rows u32 | 8 piece u64 | 16 part f64 | 24 rows u64
- *  SWEPT  rows of the swept pieces that ended by the watermark are durable in the sink; the other
+ *  SWEPT  rows of the swept pieces that ended by the frontier are durable in the sink; the other
  *     rows are in the remaining pieces
- *      0 form u32 | 4 swept pieces u32 | 8 remaining pieces u32 | 12 zero u32 | 16 watermark f64
+ *      0 form u32 | 4 swept pieces u32 | 8 remaining pieces u32 | 12 zero u32 | 16 frontier f64
  *     24 greatest id that was reserved for them u64
  *     32 ids of the swept pieces u64, then for each remaining piece: id u64 | rows u64 | crc32 of
  *        the rows u32 | zero u32 */
@@ -59,7 +60,7 @@ const LEFT_BYTES = 24;
 const LATE_SENT_BYTES = 16;
 const IDLE_CELL = SAVED_CELLS[8][1];
 
-/** Positions of partitions and clock after a record, and its effect on the state. */
+/** Progress of partitions and clock after a record, and its effect on the state. */
 export interface Move {
   readonly kind: 'batch' | 'idle' | 'added';
   /** Number of known partitions. */
@@ -118,14 +119,14 @@ export function encodeMove(
   return body;
 }
 
-/** Arrivals of rows [from, to) of a batch: pairs of a partition and the number of its consecutive
- *  rows. */
+/** Encodes the arrivals of rows [from, to) of a batch: pairs of a partition and the number of its
+ *  consecutive rows. */
 export function arrivalsOf(partition: Int32Array, from: number, to: number): Uint32Array {
   const pairs: number[] = [];
   for (let row = from; row < to; row++) {
-    const one = partition[row] as number;
-    if (row > from && partition[row - 1] === one) pairs[pairs.length - 1] = (pairs.at(-1) as number) + 1;
-    else pairs.push(one, 1);
+    const current = partition[row] as number;
+    if (row > from && partition[row - 1] === current) pairs[pairs.length - 1] = (pairs.at(-1) as number) + 1;
+    else pairs.push(current, 1);
   }
   return Uint32Array.from(pairs);
 }
@@ -209,7 +210,7 @@ export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<Chan
   if (body.length >= 4 && view.getUint32(0, true) !== form)
     return { fault: `has form ${view.getUint32(0, true)}, this build reads ${form}` };
   const decoded = decodeKind(kindNumber, kind, body, view);
-  return 'fault' in decoded ? { fault: `is no ${kind.toUpperCase()}: ${decoded.fault}` } : decoded;
+  return 'fault' in decoded ? { fault: `is not a valid ${kind.toUpperCase()}: ${decoded.fault}` } : decoded;
 }
 
 function decodeKind(
@@ -239,7 +240,7 @@ function decodeDetached(view: DataView): Decoded<ChangelogRecord> {
   const id = Number(view.getBigUint64(8, true));
   const part = view.getFloat64(16, true);
   if (view.getUint32(4, true) !== 0 || !isPiece(id, part))
-    return { fault: `it names piece ${id} of ${part}` };
+    return { fault: `it names piece ${id} of part ${part}` };
   return { record: { kind: 'detached', id, part } };
 }
 
@@ -249,7 +250,7 @@ function decodeSpilled(view: DataView): Decoded<ChangelogRecord> {
   const part = view.getFloat64(16, true);
   const rows = Number(view.getBigUint64(24, true));
   if (!isPiece(id, part) || !Number.isSafeInteger(rows) || rows < 1)
-    return { fault: `it names piece ${id} of ${part}, ${rows} rows` };
+    return { fault: `it names piece ${id} of part ${part}, ${rows} rows` };
   return { record: { kind: 'spilled', piece: { id, part, rows, crc32: view.getUint32(4, true) } } };
 }
 
@@ -307,12 +308,12 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
   const arrivalCount = view.getUint32(12, true);
   const frontier = view.getFloat64(16, true);
   const maxSeen = view.getFloat64(24, true);
-  if (partitions < 1 || partitions > PARTITIONS_MAX) return { fault: `it knows ${partitions} partitions` };
+  if (partitions < 1 || partitions > PARTITIONS_MAX) return { fault: `it has ${partitions} partitions` };
   if (count > partitions) return { fault: `it lists ${count} of ${partitions} partitions` };
   const deltasFrom = HEAD_BYTES + count * PARTITION_BYTES + arrivalCount * ARRIVAL_BYTES;
   if (deltasFrom > body.length) return { fault: 'it is cut short' };
   if (!isTime(frontier) || !isTime(maxSeen))
-    return { fault: `its frontier is ${frontier}, its greatest time ${maxSeen}` };
+    return { fault: `its frontier is ${frontier}, its greatest time is ${maxSeen}` };
 
   const listed = new Uint32Array(count);
   const cells = createProgress(Math.max(1, count));
@@ -321,7 +322,7 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
     const partition = view.getUint32(at, true);
     const isNext = i === 0 || partition > (listed[i - 1] as number);
     if (!isNext || partition >= partitions || view.getUint32(at + 4, true) !== 0)
-      return { fault: `it lists partition ${partition} out of place` };
+      return { fault: `it lists partition ${partition} out of order` };
     listed[i] = partition;
     at += 8;
     for (const [, cell] of SAVED_CELLS) {
@@ -336,7 +337,7 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
     arrivals[i] = view.getUint32(at, true);
     arrivals[i + 1] = view.getUint32(at + 4, true);
     if ((arrivals[i] as number) >= partitions || arrivals[i + 1] === 0)
-      return { fault: `${arrivals[i + 1]} rows of partition ${arrivals[i]} arrived` };
+      return { fault: `it lists the arrival of ${arrivals[i + 1]} rows of partition ${arrivals[i]}` };
   }
   let deltas = body.subarray(deltasFrom);
   let late: { readonly late?: Uint8Array } = {};
@@ -351,8 +352,8 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
   return { record: { kind, partitions, frontier, maxSeen, listed, cells, arrivals, deltas, ...late } };
 }
 
-/** Checks that a decision moves no row: it lists the one idle partition, or the last partitions,
- *  which were added. */
+/** Returns a reason if a decision lists other partitions than it may, or has rows. IDLE lists the
+ *  one idle partition; ADDED lists the last partitions. */
 function kindFault(
   kind: Move['kind'],
   partitions: number,
@@ -362,11 +363,11 @@ function kindFault(
   deltas: Uint8Array,
 ): string | undefined {
   if (kind === 'batch') return undefined;
-  if (arrivals > 0 || deltas.length > 0) return 'it holds rows';
+  if (arrivals > 0 || deltas.length > 0) return 'it has rows';
   if (kind === 'idle')
     return listed.length === 1 && cells[IDLE_CELL] === 1
       ? undefined
-      : 'it lists no single partition that is idle';
+      : 'it does not list exactly one idle partition';
   const isTail = listed.length > 0 && listed[0] === partitions - listed.length;
   return isTail ? undefined : 'it does not list the last partitions';
 }

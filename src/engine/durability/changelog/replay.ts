@@ -2,19 +2,20 @@
  *  ends.
  *
  *  A crash tears at most the tail that was not durable. Every other unreadable part is damage: a
- *  record that a later record reports as durable, a short segment with a successor, a missing
- *  segment. Damage is reported, never skipped. */
+ *  record that a later record reports as durable, a truncated segment with a successor, or a
+ *  missing segment. Damage is reported, never skipped.
+ */
 import type { Disk } from '../../../io/disk/port.ts';
 import { FRAME_HEADER_BYTES, type Frame, readFrame } from './frame.ts';
 import { segmentName, segmentSeq } from './log.ts';
 
 /** Bytes of one read, unless a record is longer. */
-const PIECE_BYTES = 4 * 1024 * 1024;
+const READ_BYTES = 4 * 1024 * 1024;
 
 export interface ReplayEnd {
-  /** Last whole record; without records, the number before the first requested one. */
+  /** Last whole record; without any, the number before the first requested record. */
   readonly lastSeq: number;
-  /** Torn tail of the last segment: its name and the number of whole bytes. */
+  /** Torn tail of the last segment: `wholeBytes` of its `bytes` bytes are readable. */
   readonly torn: { readonly name: string; readonly wholeBytes: number; readonly bytes: number } | undefined;
   /** Reason why the log is damaged after lastSeq. */
   readonly damage: string | undefined;
@@ -37,9 +38,8 @@ export class Replay {
     this.durable = durableSeq;
   }
 
-  /** Passes every whole record to `take`, in order, one at a time; then reports the end of the log.
-   */
-  async run(take: (frame: Frame) => void | Promise<void>): Promise<ReplayEnd> {
+  /** Passes every whole record to `apply`, in order, one at a time. Returns how the log ends. */
+  async run(apply: (frame: Frame) => void | Promise<void>): Promise<ReplayEnd> {
     const firsts = (await this.disk.list()).flatMap((name) => segmentSeq(name) ?? []).sort((a, b) => a - b);
     // The segment that holds fromSeq is the last segment that starts at or before it.
     const start = Math.max(
@@ -49,15 +49,15 @@ export class Replay {
     for (let i = start; i < firsts.length && this.damage === undefined; i++) {
       const first = firsts[i] as number;
       if (first > this.last + 1) {
-        this.damage = `${segmentName(first)} begins at record ${first}, the log before it ends at ${this.last}`;
+        this.damage = `${segmentName(first)} begins at record ${first}, but the log before it ends at ${this.last}`;
         break;
       }
-      await this.segment(first, i === firsts.length - 1, take);
+      await this.segment(first, i === firsts.length - 1, apply);
     }
     if (this.damage === undefined && this.last < this.durable) {
       const newest = firsts.at(-1);
       const where = newest === undefined ? 'the changelog' : segmentName(newest);
-      this.damage = `${where} ends before record ${this.last + 1}, records up to ${this.durable} were durable`;
+      this.damage = `${where} ends before record ${this.last + 1}, but records up to ${this.durable} were durable`;
     }
     return { lastSeq: this.last, torn: this.torn, damage: this.damage };
   }
@@ -65,27 +65,26 @@ export class Replay {
   private async segment(
     first: number,
     isLast: boolean,
-    take: (frame: Frame) => void | Promise<void>,
+    apply: (frame: Frame) => void | Promise<void>,
   ): Promise<void> {
     const name = segmentName(first);
     let seq = first;
     let offset = 0;
-    let bytes = await this.disk.readPiece(name, 0, PIECE_BYTES);
+    let bytes = await this.disk.readPiece(name, 0, READ_BYTES);
     let at = 0;
     for (;;) {
       const read = readFrame(bytes, at);
       if ('frame' in read) {
         const { frame } = read;
         if (frame.seq !== seq) {
-          this.damage = `${name} has record ${frame.seq} where ${seq} belongs`;
+          this.damage = `${name} has record ${frame.seq} instead of ${seq}`;
           return;
         }
         if (frame.durable > this.durable) this.durable = frame.durable;
         if (seq === this.last + 1) {
-          const taken = take(frame);
-          // Awaits only if needed: one turn of the microtask queue a record would dominate a
-          // replay.
-          if (taken !== undefined) await taken;
+          const applied = apply(frame);
+          // An await for every record, of one turn of the microtask queue, would dominate a replay.
+          if (applied !== undefined) await applied;
           this.last = seq;
         }
         seq++;
@@ -93,7 +92,7 @@ export class Replay {
         continue;
       }
       if ('needs' in read) {
-        const more = await this.disk.readPiece(name, offset + at, Math.max(PIECE_BYTES, read.needs));
+        const more = await this.disk.readPiece(name, offset + at, Math.max(READ_BYTES, read.needs));
         if (more.length > bytes.length - at) {
           offset += at;
           bytes = more;
@@ -101,19 +100,20 @@ export class Replay {
           continue;
         }
         if (at === bytes.length) {
-          // A name without a record: the next segment may need this name.
+          // The file has no record yet, and the next segment may need its name.
           if (isLast && seq === first) this.torn = { name, wholeBytes: 0, bytes: 0 };
           return;
         }
       }
       const fault = 'fault' in read ? read.fault : 'is cut short';
-      await this.judgeTail(name, offset + at, seq, isLast, fault);
+      await this.classifyTail(name, offset + at, seq, isLast, fault);
       return;
     }
   }
 
-  /** Treats an unreadable record as a torn tail only if no later bytes show that it was durable. */
-  private async judgeTail(
+  /** Decides whether an unreadable record is a torn tail or damage. It is a torn tail only if it is
+   *  in the last segment and nothing shows that it was durable. */
+  private async classifyTail(
     name: string,
     at: number,
     seq: number,
@@ -124,7 +124,7 @@ export class Replay {
       this.damage = `${name} ${fault} at byte ${at}, though another segment follows`;
       return;
     }
-    if (seq <= this.durable || (await this.laterSaysDurable(name, at, seq))) {
+    if (seq <= this.durable || (await this.isReportedDurable(name, at, seq))) {
       this.damage = `${name} ${fault} at byte ${at}, record ${seq}, which had been durable`;
       return;
     }
@@ -135,18 +135,18 @@ export class Replay {
   private async restBytes(name: string, at: number): Promise<number> {
     let rest = 0;
     for (;;) {
-      const piece = await this.disk.readPiece(name, at + rest, PIECE_BYTES);
-      if (piece.length === 0) return rest;
-      rest += piece.length;
+      const bytes = await this.disk.readPiece(name, at + rest, READ_BYTES);
+      if (bytes.length === 0) return rest;
+      rest += bytes.length;
     }
   }
 
-  /** True when a later whole record reports that record `seq` was durable. Frames start at
-   *  multiples of 8. */
-  private async laterSaysDurable(name: string, from: number, seq: number): Promise<boolean> {
+  /** True if a later whole record reports that record `seq` was durable. Frames start at multiples
+   *  of 8. */
+  private async isReportedDurable(name: string, from: number, seq: number): Promise<boolean> {
     let offset = from + 8;
     for (;;) {
-      const bytes = await this.disk.readPiece(name, offset, PIECE_BYTES);
+      const bytes = await this.disk.readPiece(name, offset, READ_BYTES);
       if (bytes.length < FRAME_HEADER_BYTES) return false;
       let at = 0;
       for (; at + FRAME_HEADER_BYTES <= bytes.length; at += 8) {
@@ -162,11 +162,11 @@ export class Replay {
   }
 }
 
-/** Cuts off the torn tail, so that the log can continue after its last whole record. */
-export async function mendTail(disk: Disk, end: ReplayEnd): Promise<void> {
+/** Cuts off the torn tail, so that appends can continue after the last whole record. */
+export async function truncateTornTail(disk: Disk, end: ReplayEnd): Promise<void> {
   if (end.torn === undefined) return;
   const { name, wholeBytes } = end.torn;
-  // A file without a record would have the name of the next segment.
+  // The next segment will have the name of a file without records.
   if (wholeBytes === 0) await disk.remove(name);
   else await disk.truncate(name, wholeBytes);
 }

@@ -1,15 +1,19 @@
 /** Keeps the state of a run durable beside its loop: a write-ahead log (the changelog) of every
- *  mutation, and checkpoints that say where a restart resumes.
+ *  mutation, and checkpoints that name the position where a restart resumes.
  *
- *  The loop calls, on its thread: `afterBatch` after each part of a batch that admission accepted,
- *  `idle` and `added` after each decision, `sealed` or `tookOut` when a firing takes rows out of
- *  the state, `fired` when these rows are durable in the sink, and `advance` between batches.
- *  Results may leave once `durable()` has settled. A state on disk has no base: the rows that are
- *  not in its pieces are rebuilt from the changelog, as the ledger records. Invariants: (1) a
- *  checkpoint names only durable data; (2) a base is used only when all that it lacks is durable in
- *  the sink or in a file of its own; (3) a new base starts only when the changelog since the last
- *  one is longer than the state, so the bytes that a checkpoint writes follow the rate of change;
- *  (4) none of the calls waits for the disk. */
+ *  The loop calls these methods on its thread. `afterBatch` follows each part of a batch that
+ *  admission accepted, and `idle` and `added` follow each decision. `sealed` or `tookOut` runs when
+ *  a firing takes rows out of the state, and `fired` when these rows are durable in the sink.
+ *  `advance` runs between batches. Results may leave once `durable()` has settled. A state on disk
+ *  has no base: the changelog rebuilds the rows that are in no piece, as the ledger records.
+ *  Invariants: (1) a checkpoint names only durable data; (2) rows that a base lacks are durable in
+ *  the sink or in a file of their own before the base is used; (3) a new base starts only when the
+ *  changelog since the last base is longer than the state, so bytes written follow the rate of
+ *  change; (4) none of the calls waits for the disk.
+ *
+ *  The frontier is the least watermark of the partitions, less the lateness: windows that end at or
+ *  before it are final.
+ */
 
 import type { SortedRun } from '../../../addon/window-surface.ts';
 import type { Clock } from '../../../core/clock.ts';
@@ -35,7 +39,7 @@ import {
 import type { PieceStore, SpilledRun } from '../spill/pieces.ts';
 import type { SpillLog } from '../spill/port.ts';
 import { BaseInProgress, type SealedSlice } from './base.ts';
-import { keptOf, prune } from './kept.ts';
+import { checkpointsToKeep, prune } from './kept.ts';
 import { Ledger, type SweepEntry } from './ledger.ts';
 import type { LiveState } from './live.ts';
 import {
@@ -54,10 +58,10 @@ export interface CheckpointSizes {
   readonly segmentBytes: number;
   /** Approximate number of bytes that one call of `advance` copies. */
   readonly stepBytes: number;
-  /** A new base starts when the changelog since the last base is this many times as long as the
-   *  state … */
+  /** Least ratio of the changelog since the last base to the state, both in bytes, at which a new
+   *  base starts. */
   readonly baseFactor: number;
-  /** … and at least this long. */
+  /** Least bytes of the changelog since the last base at which a new base starts. */
   readonly baseBytesMin: number;
   /** Bytes of the changelog that may wait for the disk before `room` waits. */
   readonly waitingBytesMax: number;
@@ -86,17 +90,17 @@ export interface CheckpointerParts {
   readonly onStep?: StepHook;
 }
 
-/** Position of a run: after a restore, or before its first event. */
+/** Position of a run, after a restore or before its first event. */
 export interface RecoveryPoint {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
   readonly fired: number;
-  /** Copies of refused rows whose acknowledgement is unknown, in order. */
+  /** Copies of refused rows that the late topic may not have acknowledged, in order. */
   readonly late: readonly LateRows[];
   /** Number of the next record of the changelog. */
   readonly nextSeq: number;
-  /** Bytes of the records after the base. */
+  /** Bytes of the records after the base, or of all records without a base. */
   readonly changelogBytes: number;
   readonly base: BaseEntry | undefined;
   readonly replayFrom: number;
@@ -106,7 +110,7 @@ export interface RecoveryPoint {
   readonly kept: readonly StateManifest[];
 }
 
-export function freshStanding(progress: Float64Array): RecoveryPoint {
+export function initialRecoveryPoint(progress: Float64Array): RecoveryPoint {
   const never = Number.NEGATIVE_INFINITY;
   const clock = { frontier: never, maxSeen: never, fired: never };
   const nothing = { base: undefined, ledger: undefined, kept: [], late: [] };
@@ -118,7 +122,7 @@ export interface CheckpointReport {
   /** Bytes written since the previous checkpoint. */
   readonly changelogBytes: number;
   readonly manifestBytes: number;
-  /** Undefined: the checkpoint uses the base of the previous one. */
+  /** Undefined if the checkpoint names the base of the previous checkpoint. */
   readonly newBaseBytes: number | undefined;
   readonly seconds: number;
 }
@@ -137,22 +141,24 @@ export class Checkpointer implements SpillLog {
   private maxSeen: number;
   private firedTo: number;
   private tookOutTo = Number.NEGATIVE_INFINITY;
-  /** Value of `left` when the part that is aside was detached. */
-  private leftAside = Number.NEGATIVE_INFINITY;
+  /** Value of `tookOutTo` when the newest part was detached. */
+  private tookOutAtDetach = Number.NEGATIVE_INFINITY;
   private scratch = new Uint8Array(0);
-  /** Records with copies whose acknowledgement is unknown, ascending. */
+  /** Numbers of the records with copies that the late topic may not have acknowledged, ascending.
+   */
   private lateSeqs: number[];
   private readonly sealedSlices = new Set<SealedSlice>();
-  /** Files of slices that a restore loaded into the live tables. */
-  private readonly filed = new Map<number, RunEntry>();
+  /** Run files of slices that a restore loaded into the live tables. */
+  private readonly savedSlices = new Map<number, RunEntry>();
   private readonly ledger: Ledger | undefined;
-  /** Sweeps whose results may not be durable in the sink yet, in their order. */
+  /** Sweeps whose results may not be durable in the sink, in the order of their frontiers. */
   private readonly sweeps: SweepEntry[] = [];
   private base: { readonly entry: BaseEntry | undefined; readonly firstSeq: number };
-  /** Bytes of all records of this process and of the replayed ones, and of the records before the
-   *  base. */
+  /** Bytes of all records of this process and of the replayed records. */
   private appended: number;
+  /** Value of `appended` at the start of the current base. */
   private appendedAtBase = 0;
+  /** Value of `appended` at the newest checkpoint. */
   private appendedAtLast: number;
   private current: { readonly base: BaseInProgress; readonly appended: number } | undefined;
   private kept: readonly StateManifest[];
@@ -177,13 +183,13 @@ export class Checkpointer implements SpillLog {
     this.lastId = lastId;
     this.lateSeqs = from.late.map(({ seq }) => seq);
     for (const run of from.base?.runs ?? [])
-      if (parts.state.lastEndOf(run.slice) > from.fired) this.filed.set(run.slice, run);
+      if (parts.state.lastEndOf(run.slice) > from.fired) this.savedSlices.set(run.slice, run);
   }
 
-  /** Resumes from a recovery point. A run without a checkpoint gets its first one. @throws
+  /** Resumes from a recovery point. A run without a checkpoint gets its first checkpoint. @throws
    *  not_writable */
   static async start(parts: CheckpointerParts, from: RecoveryPoint): Promise<Checkpointer> {
-    // Skips the numbers of files that a crash left.
+    // Skips the numbers of all existing files, including those that a crash left.
     const ids = (await parts.disk.list()).flatMap((name) => ownFile(name)?.id ?? []);
     const checkpointer = new Checkpointer(parts, from, Math.max(0, ...ids));
     await parts.pieces?.dropOthers(checkpointer.pieceIds());
@@ -191,8 +197,8 @@ export class Checkpointer implements SpillLog {
     return checkpointer;
   }
 
-  /** Watermark up to which every window is durable in the sink, according to the changelog. */
-  get goneTo(): number {
+  /** Frontier up to which every window is durable in the sink, according to the changelog. */
+  get durableInSinkTo(): number {
     return this.firedTo;
   }
   /** True while a base is being written. */
@@ -202,7 +208,7 @@ export class Checkpointer implements SpillLog {
 
   /** Appends the effect of admission and accumulation: `admitted` rows have deltas in the state,
    *  `late` has copies of the refused rows. Returns the number of the record, or of the last record
-   *  when nothing advanced. @throws errors of an earlier write */
+   *  if nothing changed. @throws the error of an earlier write */
   afterBatch(
     progress: Float64Array,
     clock: Float64Array,
@@ -210,134 +216,138 @@ export class Checkpointer implements SpillLog {
     arrivals: Uint32Array = NO_ARRIVALS,
     late?: Uint8Array,
   ): number {
-    const listed = this.movedIn(progress);
+    const listed = this.changedPartitions(progress);
     const isFurther = (clock[WINDOW_CLOCK.FRONTIER / 8] as number) > this.frontier;
     if (listed.length === 0 && admitted === 0 && !isFurther) return this.changelog.lastSeq;
     const before = this.appended;
     const deltas = admitted > 0 ? this.deltas() : NO_DELTAS;
     const kind = late === undefined ? RECORD.BATCH : RECORD.LATE_BATCH;
-    const seq = this.append(kind, progress, clock, listed, arrivals, deltas, late);
-    if (admitted > 0) this.ledger?.grew(seq, before, this.parts.state.parts());
+    const seq = this.appendMove(kind, progress, clock, listed, arrivals, deltas, late);
+    if (admitted > 0) this.ledger?.applied(seq, before, this.parts.state.parts());
     if (late !== undefined) this.lateSeqs.push(seq);
     return seq;
   }
 
   /** Records that the late topic has acknowledged the copies in all records up to `seq`. */
   lateSent(seq: number): void {
-    this.put(RECORD.LATE_SENT, [encodeLateSent(seq)]);
-    this.lateSeqs = this.lateSeqs.filter((one) => one > seq);
+    this.appendRecord(RECORD.LATE_SENT, [encodeLateSent(seq)]);
+    this.lateSeqs = this.lateSeqs.filter((lateSeq) => lateSeq > seq);
   }
 
-  /** Appends the decision that a partition is idle; its cell has the value. */
+  /** Appends the decision that a partition is idle, which its cell in `progress` already shows.
+   *  Returns the number of the record. */
   idle(partition: number, progress: Float64Array, clock: Float64Array): number {
     const cell = progress[partition * PROGRESS_CELLS + PARTITION_PROGRESS.IDLE / 8];
-    invariant(cell === 1, 'a partition is idle when that is logged');
-    return this.append(RECORD.IDLE, progress, clock, [partition], NO_ARRIVALS, NO_DELTAS);
+    invariant(cell === 1, 'the cell of an idle partition is 1');
+    return this.appendMove(RECORD.IDLE, progress, clock, [partition], NO_ARRIVALS, NO_DELTAS);
   }
 
-  /** Appends the decision that the topic has more partitions. */
+  /** Appends the decision that the topic has more partitions. Returns the number of the record. */
   added(progress: Float64Array, clock: Float64Array): number {
     const before = this.saved.length / PROGRESS_CELLS;
     const count = progress.length / PROGRESS_CELLS;
-    invariant(count > before, 'partitions are added, never taken');
+    invariant(count > before, 'partitions are never removed');
     const listed = Array.from({ length: count - before }, (_, i) => before + i);
     this.saved = widened(this.saved, count);
-    return this.append(RECORD.ADDED, progress, clock, listed, NO_ARRIVALS, NO_DELTAS);
+    return this.appendMove(RECORD.ADDED, progress, clock, listed, NO_ARRIVALS, NO_DELTAS);
   }
 
   /** Notes that a slice leaves the live tables, because a window that contains it ended by the
-   *  watermark. Call it in the same turn in which the slice is taken out. */
+   *  frontier. Call it in the turn of the event loop in which the slice is taken out. */
   sealed(slice: number, frontier: number, run: Promise<SortedRun>): void {
     invariant(frontier <= this.frontier, 'a frontier is in the changelog before it fires');
-    // The ledger keeps the slice as it was until its results are durable in the sink.
+    // The ledger of a state on disk keeps the first record of the slice until its results are
+    // durable in the sink.
     if (this.ledger !== undefined) return;
     const { state } = this.parts;
-    const entry = this.filed.get(slice);
+    const entry = this.savedSlices.get(slice);
     const lastEnd = state.lastEndOf(slice);
     const seq = this.changelog.lastSeq;
-    const one: SealedSlice = { slice, lastEnd, seq, run: undefined, isGone: false, entry };
-    this.sealedSlices.add(one);
-    this.current?.base.sealed(one);
+    const sealedSlice: SealedSlice = { slice, lastEnd, seq, run: undefined, isGone: false, entry };
+    this.sealedSlices.add(sealedSlice);
+    this.current?.base.sealed(sealedSlice);
     run.then(
       (sorted) => {
-        one.run = sorted;
+        sealedSlice.run = sorted;
       },
       // The code that awaits the run reports the failure.
       () => {
-        one.isGone = true;
+        sealedSlice.isGone = true;
       },
     );
   }
 
-  /** Notes that the sessions that ended by the watermark leave the live tables. Call it in the same
-   *  turn in which they are taken out. */
+  /** Notes that the sessions that ended by the frontier leave the live tables. Call it in the turn
+   *  of the event loop in which they are taken out. */
   tookOut(frontier: number): void {
     invariant(frontier <= this.frontier, 'a frontier is in the changelog before it fires');
     this.tookOutTo = Math.max(this.tookOutTo, frontier);
     this.current?.base.tookOut(frontier);
   }
 
-  /** Starts a sweep over pieces. Returns the first id for the pieces with the remaining rows. */
+  /** Notes that a sweep starts. Reserves `pieces` consecutive ids for the remaining rows and
+   *  returns the first. */
   sweeping(pieces: number): number {
-    return this.onDisk.reserve(pieces);
+    return this.diskLedger.reserve(pieces);
   }
 
-  /** Records that the remaining rows of a sweep are durable. They replace the swept pieces as soon
-   *  as the windows that ended by its watermark are durable in the sink. */
+  /** Notes that the remaining rows of a sweep are durable. They replace the swept pieces as soon as
+   *  the sessions that ended by its frontier are durable in the sink. */
   swept(sweep: SweepEntry): void {
     this.sweeps.push(sweep);
   }
 
-  /** Records that every window that ends at or before the watermark is durable in the sink. */
+  /** Records that every window that ends at or before the frontier is durable in the sink. */
   fired(frontier: number): void {
     while (this.sweeps[0] !== undefined && this.sweeps[0].frontier <= frontier) {
       const sweep = this.sweeps.shift() as SweepEntry;
-      this.put(RECORD.SWEPT, [encodeSwept(sweep)]);
-      this.onDisk.swept(sweep);
+      this.appendRecord(RECORD.SWEPT, [encodeSwept(sweep)]);
+      this.diskLedger.swept(sweep);
     }
     if (frontier <= this.firedTo) return;
-    invariant(Number.isSafeInteger(frontier), 'what has fired for good ended at a time');
-    this.put(RECORD.FIRED, [encodeFired(frontier)]);
+    invariant(Number.isSafeInteger(frontier), 'a fired frontier is a whole number of ms');
+    this.appendRecord(RECORD.FIRED, [encodeFired(frontier)]);
     this.firedTo = frontier;
     this.frontier = Math.max(this.frontier, frontier);
     this.ledger?.fired(frontier, (part) => this.parts.state.lastEndOf(part));
-    for (const one of this.sealedSlices) if (one.lastEnd <= frontier) this.sealedSlices.delete(one);
-    for (const slice of this.filed.keys())
-      if (this.parts.state.lastEndOf(slice) <= frontier) this.filed.delete(slice);
+    for (const sealedSlice of this.sealedSlices)
+      if (sealedSlice.lastEnd <= frontier) this.sealedSlices.delete(sealedSlice);
+    for (const slice of this.savedSlices.keys())
+      if (this.parts.state.lastEndOf(slice) <= frontier) this.savedSlices.delete(slice);
   }
 
-  /** Records that a part leaves the live tables to become a piece. Call it in the same turn in
-   *  which it is taken out. */
+  /** Records that a part leaves the live tables to become a piece. Returns the id of the piece.
+   *  Call it in the turn of the event loop in which the part is taken out. */
   detached(part: number): number {
-    const ledger = this.onDisk;
+    const ledger = this.diskLedger;
     const id = ledger.lastId + 1;
     const before = this.appended;
-    ledger.detached(id, part, this.put(RECORD.DETACHED, [encodeDetached(id, part)]), before);
-    this.leftAside = this.tookOutTo;
+    ledger.detached(id, part, this.appendRecord(RECORD.DETACHED, [encodeDetached(id, part)]), before);
+    this.tookOutAtDetach = this.tookOutTo;
     return id;
   }
 
   spilled(piece: SpilledRun): boolean {
-    const ledger = this.onDisk;
-    // The results of the piece are durable in the sink.
-    if (ledger.asideId !== piece.id) return false;
+    const ledger = this.diskLedger;
+    // The results of the part are durable in the sink, so the piece is not needed.
+    if (ledger.detachedId !== piece.id) return false;
     const { id, part, rows, crc32 } = piece;
-    this.put(RECORD.SPILLED, [encodeSpilled(piece)]);
+    this.appendRecord(RECORD.SPILLED, [encodeSpilled(piece)]);
     ledger.spilled({ id, part, rows, crc32 });
     return true;
   }
 
-  /** False while rows that left the part before it was detached are on their way to the sink: only
-   *  the changelog has them. */
+  /** False while rows that left the part before it was detached are in flight to the sink: only the
+   *  changelog has them. */
   maySpill(): boolean {
-    return this.leftAside <= this.firedTo;
+    return this.tookOutAtDetach <= this.firedTo;
   }
 
   overdue(bytesMax: number): readonly number[] {
-    return this.onDisk.olderThan(this.appended - Math.max(this.sizes.baseBytesMin, bytesMax));
+    return this.diskLedger.olderThan(this.appended - Math.max(this.sizes.baseBytesMin, bytesMax));
   }
 
-  private get onDisk(): Ledger {
+  private get diskLedger(): Ledger {
     invariant(this.ledger !== undefined, 'a state on disk has a ledger');
     return this.ledger;
   }
@@ -348,9 +358,8 @@ export class Checkpointer implements SpillLog {
     return new Set([...ids, ...(this.ledger?.pieces.map(({ id }) => id) ?? [])]);
   }
 
-  /** Copies some bytes of the base in progress. Call it between two batches, and while there is no
-   *  batch.
-   *  @throws errors of a write */
+  /** Copies some bytes of the base in progress. Call it between two batches, and while no batch
+   *  arrives. @throws the error of an earlier write */
   advance(): void {
     this.current?.base.advance(this.changelog.lastSeq, this.frontier, this.firedTo, this.sizes.stepBytes);
   }
@@ -361,20 +370,21 @@ export class Checkpointer implements SpillLog {
     return stepped(this.hook, 'changelog sync', () => this.changelog.durable());
   }
 
-  /** Waits while the bytes that wait for the disk exceed their limit. @throws not_writable */
+  /** Waits for the disk if the pending bytes of the changelog exceed their limit. @throws
+   *  not_writable */
   async room(): Promise<void> {
     if (this.changelog.pendingBytes > this.sizes.waitingBytesMax) await this.changelog.durable();
   }
 
-  /** Makes a checkpoint of all records appended so far; it exists when this settles. One at a time.
-   *  @throws not_writable */
+  /** Makes a checkpoint of all records appended so far; the checkpoint exists when this settles.
+   *  Calls run one after the other. @throws not_writable */
   checkpoint(): Promise<CheckpointReport> {
     const next = this.working.then(() => this.makeCheckpoint());
     this.working = next.catch(() => {});
     return next;
   }
 
-  /** Makes all records durable and drops a base in progress. */
+  /** Makes all records durable and abandons a base in progress. */
   async close(): Promise<void> {
     await this.working;
     const { current } = this;
@@ -386,8 +396,8 @@ export class Checkpointer implements SpillLog {
     }
   }
 
-  private movedIn(progress: Float64Array): number[] {
-    invariant(progress.length === this.saved.length, 'partitions are added by a record of their own');
+  private changedPartitions(progress: Float64Array): number[] {
+    invariant(progress.length === this.saved.length, 'new partitions have an ADDED record');
     const listed: number[] = [];
     for (let partition = 0; partition * PROGRESS_CELLS < progress.length; partition++)
       if (!haveSameCells(progress, this.saved, partition)) listed.push(partition);
@@ -401,7 +411,7 @@ export class Checkpointer implements SpillLog {
     return this.scratch.subarray(0, state.encodeDeltas(this.scratch));
   }
 
-  private append(
+  private appendMove(
     kind: number,
     progress: Float64Array,
     clock: Float64Array,
@@ -410,14 +420,14 @@ export class Checkpointer implements SpillLog {
     deltas: Uint8Array,
     late: Uint8Array = NO_DELTAS,
   ): number {
-    const seq = this.put(kind, [encodeMove(progress, clock, listed, arrivals), late, deltas]);
+    const seq = this.appendRecord(kind, [encodeMove(progress, clock, listed, arrivals), late, deltas]);
     for (const partition of listed) copyCells(progress, partition, this.saved, partition);
     this.frontier = Math.max(this.frontier, clock[WINDOW_CLOCK.FRONTIER / 8] as number);
     this.maxSeen = Math.max(this.maxSeen, clock[WINDOW_CLOCK.MAX_SEEN / 8] as number);
     return seq;
   }
 
-  private put(kind: number, parts: readonly Uint8Array[]): number {
+  private appendRecord(kind: number, parts: readonly Uint8Array[]): number {
     const seq = this.changelog.append(kind, parts);
     this.appended += frameBytes(parts.reduce((sum, part) => sum + part.length, 0));
     return seq;
@@ -426,9 +436,9 @@ export class Checkpointer implements SpillLog {
   private async makeCheckpoint(): Promise<CheckpointReport> {
     const { disk, clock, job, clusterId, topicId, shards } = this.parts;
     const startedMs = clock.monotonicMs();
-    const isNewBase = this.takeBase();
+    const isNewBase = this.adoptBase();
     if (this.current === undefined && this.isBaseDue()) this.beginBase();
-    // Rows that a base held in memory are in pieces by the first checkpoint on disk.
+    // If this run moved a state from memory to disk, the rows of the old base are in pieces by now.
     const entry = this.ledger === undefined ? this.base.entry : undefined;
     const runs = (entry?.runs ?? []).filter(({ slice }) => this.parts.state.lastEndOf(slice) > this.firedTo);
     const { ledger } = this;
@@ -436,7 +446,7 @@ export class Checkpointer implements SpillLog {
     const changelogBytes = this.appended - this.appendedAtLast;
     this.appendedAtLast = this.appended;
     const manifest: StateManifest = {
-      id: this.takeId(),
+      id: this.nextFileId(),
       ts: clock.wallNowMs(),
       job,
       clusterId,
@@ -444,8 +454,8 @@ export class Checkpointer implements SpillLog {
       shards,
       base: entry === undefined ? undefined : { ...entry, runs },
       spill: ledger && { lastId: ledger.lastId, pieces: ledger.pieces },
-      // Records that will not be replayed must not be the only ones with copies; records that the
-      // base covers are not applied again.
+      // Copies that may not have been acknowledged must be in the replayed records. The restore
+      // skips records that the base covers.
       replayFrom: Math.min(ledger?.replayFrom(next) ?? this.base.firstSeq + 1, this.lateSeqs[0] ?? next),
       durable: this.changelog.lastSeq,
       frontier: this.frontier,
@@ -458,18 +468,18 @@ export class Checkpointer implements SpillLog {
     await file.write(encodeStateManifest(manifest));
     const written = await file.finish();
     const seconds = (clock.monotonicMs() - startedMs) / 1000;
-    this.kept = keptOf([...this.kept, manifest]);
+    this.kept = checkpointsToKeep([...this.kept, manifest]);
     await prune(disk, this.changelog, this.kept, (name) => this.current?.base.owns(name) === true, this.hook);
     const named = this.pieceIds();
     const isNeeded = (id: number): boolean => named.has(id) || ledger?.has(id) === true;
-    // A restart would treat pieces as state that only this process knows to be superfluous.
+    // The changelog must be durable first: otherwise a restart would look for a removed piece.
     await this.parts.pieces?.keepOnly(isNeeded, () => this.durable());
     const newBaseBytes = isNewBase ? entry?.bytes : undefined;
     return { id: manifest.id, changelogBytes, manifestBytes: written.bytes, newBaseBytes, seconds };
   }
 
-  /** Replaces the last base by the base in progress, when that one is complete. */
-  private takeBase(): boolean {
+  /** Makes the base in progress the current base if it is complete. Returns true if it did. */
+  private adoptBase(): boolean {
     const { current } = this;
     const entry = current?.base.ready(this.firedTo);
     if (current === undefined || entry === undefined) return false;
@@ -493,8 +503,8 @@ export class Checkpointer implements SpillLog {
       disk,
       state,
       hook: this.hook,
-      takeId: () => this.takeId(),
-      filed: new Map(this.filed),
+      nextId: () => this.nextFileId(),
+      savedSlices: new Map(this.savedSlices),
       sealed: this.sealedSlices,
       firstSeq: this.changelog.lastSeq,
       fired: this.firedTo,
@@ -503,7 +513,7 @@ export class Checkpointer implements SpillLog {
     this.current = { base, appended: this.appended };
   }
 
-  private takeId(): number {
+  private nextFileId(): number {
     return ++this.lastId;
   }
 }

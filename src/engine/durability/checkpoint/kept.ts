@@ -4,20 +4,21 @@ import type { Changelog } from '../changelog/log.ts';
 import { ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
 import { type StepHook, stepped } from './steps.ts';
 
-/** The newest two, and the newest with another base, so that the loss of a base loses nothing; if
- *  all have one base, the newest three. Takes and returns them oldest first. */
-export function keptOf(manifests: readonly StateManifest[]): readonly StateManifest[] {
+/** Returns the newest two checkpoints, and the newest that has another base, so that the loss of
+ *  one base loses nothing; the newest three if all have one base. Input and result are oldest
+ *  first. */
+export function checkpointsToKeep(manifests: readonly StateManifest[]): readonly StateManifest[] {
   const [newest, second, ...older] = [...manifests].reverse();
   if (newest === undefined) return [];
-  const isOther = (one: StateManifest): boolean => one.base?.name !== newest.base?.name;
+  const isOther = (manifest: StateManifest): boolean => manifest.base?.name !== newest.base?.name;
   const hasOther = second !== undefined && isOther(second);
   const third = hasOther ? older[0] : (older.find(isOther) ?? older[0]);
-  return [third, second, newest].filter((one) => one !== undefined);
+  return [third, second, newest].filter((manifest) => manifest !== undefined);
 }
 
-/** Removes files of ours that belong to no kept checkpoint and are not being written. Manifests go
- *  first, so that none is left without its files; then the segments that no kept checkpoint
- *  replays. */
+/** Removes the checkpoint files that belong to no kept checkpoint and are not being written, and
+ *  then the segments that no kept checkpoint replays. Manifests are removed first, so that no
+ *  manifest is left without its files. */
 export async function prune(
   disk: Disk,
   changelog: Changelog,
@@ -32,12 +33,12 @@ export async function prune(
     named.add(base.name);
     for (const run of base.runs) named.add(run.name);
   }
-  const goes = (await disk.list()).filter(
+  const unneeded = (await disk.list()).filter(
     (name) => ownFile(name) && !named.has(name) && !isBeingWritten(name),
   );
   const isManifest = (name: string): boolean => ownFile(name)?.role === 'manifest';
-  for (const name of [...goes.filter(isManifest), ...goes.filter((one) => !isManifest(one))])
+  for (const name of [...unneeded.filter(isManifest), ...unneeded.filter((name) => !isManifest(name))])
     await stepped(hook, 'removal', () => disk.remove(name));
-  const replayFrom = Math.min(...kept.map((one) => one.replayFrom));
+  const replayFrom = Math.min(...kept.map((manifest) => manifest.replayFrom));
   await stepped(hook, 'removal', () => changelog.truncateBefore(replayFrom));
 }

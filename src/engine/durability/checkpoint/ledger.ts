@@ -1,69 +1,72 @@
-/** Ledger of a state on disk: for each part, since which changelog record it is in memory, or which
- *  piece has it.
+/** Ledger of a state on disk. It records for each part the first changelog record whose rows are in
+ *  memory, and the pieces that have the other rows.
  *
- *  The running engine and a replay update it from the same records, so both know from which record
- *  on the changelog is needed. Invariants: (1) the folded rows of a part are in its table, in the
- *  one table that is aside, or in a piece; (2) the records from `replayFrom` on are enough to
- *  rebuild every table. */
+ *  The running engine and a replay update the ledger from the same records, so both compute the
+ *  same first record that a replay needs. Invariants: (1) the rows of a part are in its table, in
+ *  the one detached table, or in a piece; (2) the records from `replayFrom` on are enough to
+ *  rebuild every table.
+ */
 import { invariant } from '../../../core/errors.ts';
 import type { PieceEntry } from '../spill/pieces.ts';
 
-/** First record in a table, and the bytes of changelog before it. */
-interface Since {
+/** First record in a table, and the number of changelog bytes before it. */
+interface TableStart {
   readonly first: number;
   readonly at: number;
 }
 
-/** Sweep of pieces: the sessions that ended by a watermark are durable in the sink, the others are
- *  in other pieces. */
+/** Result of a sweep: the sessions of some pieces that ended by a frontier are durable in the sink,
+ *  the other sessions are in new pieces. */
 export interface SweepEntry {
   readonly frontier: number;
+  /** Ids of the swept pieces. */
   readonly gone: readonly number[];
   /** Greatest id that was reserved for the remaining rows. */
   readonly lastId: number;
+  /** Pieces with the remaining rows. */
   readonly left: readonly PieceEntry[];
 }
 
 type LastEndOf = (part: number) => number;
 
 export class Ledger {
-  /** Rows in memory by part, in live tables or sorted. */
-  private readonly tables = new Map<number, Since>();
-  /** Part that was detached and is not yet a piece. */
-  private aside: (Since & { readonly id: number; readonly part: number }) | undefined;
-  private readonly standing = new Map<number, PieceEntry>();
+  /** Start of the rows in memory by part, in a live table or in a sorted run. */
+  private readonly tables = new Map<number, TableStart>();
+  /** Table that was detached and is not yet a piece. */
+  private detachedTable: (TableStart & { readonly id: number; readonly part: number }) | undefined;
+  private readonly pieceById = new Map<number, PieceEntry>();
   /** Ids of pieces that the changelog does not name yet. */
   private readonly reserved = new Set<number>();
   private last: number;
 
   constructor(pieces: readonly PieceEntry[] = [], lastId = 0) {
     this.last = lastId;
-    for (const piece of pieces) this.standing.set(piece.id, piece);
+    for (const piece of pieces) this.pieceById.set(piece.id, piece);
   }
 
-  /** Greatest id that a piece was given. */
+  /** Greatest id assigned to a piece. */
   get lastId(): number {
     return this.last;
   }
-  /** Id of the piece that the table aside becomes. */
-  get asideId(): number | undefined {
-    return this.aside?.id;
+  /** Id of the piece that the detached table becomes. */
+  get detachedId(): number | undefined {
+    return this.detachedTable?.id;
   }
-  get asidePart(): number | undefined {
-    return this.aside?.part;
+  get detachedPart(): number | undefined {
+    return this.detachedTable?.part;
   }
   get pieces(): readonly PieceEntry[] {
-    return [...this.standing.values()];
+    return [...this.pieceById.values()];
   }
   hasPart(part: number): boolean {
     return this.pieces.some((piece) => piece.part === part);
   }
   has(id: number): boolean {
-    return this.standing.has(id) || this.aside?.id === id || this.reserved.has(id);
+    return this.pieceById.has(id) || this.detachedTable?.id === id || this.reserved.has(id);
   }
-  /** True when all rows are in live tables. */
-  get isWhole(): boolean {
-    return this.standing.size === 0 && this.aside === undefined;
+  /** True if all rows are in live tables. */
+  get isAllInTables(): boolean {
+    return this.pieceById.size === 0 && this.detachedTable === undefined;
   }
 
   /** Reserves consecutive ids for pieces. Returns the first. */
@@ -73,65 +76,67 @@ export class Ledger {
     return first;
   }
 
-  /** Replaces swept pieces by the pieces with the remaining rows. Sweeps end in the order of their
-   *  ids. */
+  /** Replaces swept pieces by the new pieces. Sweeps must be applied in the order of their ids. */
   swept({ gone, lastId, left }: SweepEntry): void {
-    for (const one of gone) this.standing.delete(one);
+    for (const id of gone) this.pieceById.delete(id);
     for (const id of this.reserved) if (id <= lastId) this.reserved.delete(id);
-    for (const piece of left) this.standing.set(piece.id, piece);
+    for (const piece of left) this.pieceById.set(piece.id, piece);
     this.last = Math.max(this.last, lastId);
   }
 
-  /** Notes that record `first` was folded in, after `at` bytes of changelog, into the live tables
-   *  of these parts. */
-  grew(first: number, at: number, parts: Iterable<number>): void {
+  /** Notes that record `first` was applied, after `at` bytes of changelog. `parts` have live
+   *  tables; a table with a known start keeps it. */
+  applied(first: number, at: number, parts: Iterable<number>): void {
     for (const part of parts) if (!this.tables.has(part)) this.tables.set(part, { first, at });
   }
 
-  /** Sets the table of a part aside, to become a piece; `seq` and `at` belong to the record that
-   *  reports it. */
+  /** Detaches the table of a part, which becomes piece `id`. `seq` and `at` belong to the DETACHED
+   *  record. */
   detached(id: number, part: number, seq: number, at: number): void {
-    invariant(this.aside === undefined, 'one table is aside at a time');
-    this.aside = { id, part, ...(this.tables.get(part) ?? { first: seq, at }) };
+    invariant(this.detachedTable === undefined, 'one table is detached at a time');
+    this.detachedTable = { id, part, ...(this.tables.get(part) ?? { first: seq, at }) };
     this.tables.delete(part);
     this.last = Math.max(this.last, id);
   }
 
-  /** Notes that the piece is durable and has the rows. */
+  /** Notes that the piece is durable, so its rows need no replay. */
   spilled(piece: PieceEntry): void {
-    if (this.aside?.id === piece.id) this.aside = undefined;
-    this.standing.set(piece.id, piece);
+    if (this.detachedTable?.id === piece.id) this.detachedTable = undefined;
+    this.pieceById.set(piece.id, piece);
     this.last = Math.max(this.last, piece.id);
   }
 
-  /** Returns the table aside to its part: the process that wrote its piece has ended. */
-  foldedBack(): void {
-    if (this.aside === undefined) return;
-    const { part, first, at } = this.aside;
+  /** Returns the detached table to its part: the process that wrote the piece ended before SPILLED.
+   */
+  reattached(): void {
+    if (this.detachedTable === undefined) return;
+    const { part, first, at } = this.detachedTable;
     const since = this.tables.get(part);
     this.tables.set(part, since === undefined || first < since.first ? { first, at } : since);
-    this.aside = undefined;
+    this.detachedTable = undefined;
   }
 
-  /** Notes that all windows that end at or before the watermark are durable in the sink. */
+  /** Removes the parts whose windows all end at or before the frontier: they are durable in the
+   *  sink. */
   fired(frontier: number, lastEndOf: LastEndOf): void {
     for (const part of this.tables.keys()) if (lastEndOf(part) <= frontier) this.tables.delete(part);
-    for (const { id, part } of this.standing.values())
-      if (lastEndOf(part) <= frontier) this.standing.delete(id);
-    if (this.aside !== undefined && lastEndOf(this.aside.part) <= frontier) this.aside = undefined;
+    for (const { id, part } of this.pieceById.values())
+      if (lastEndOf(part) <= frontier) this.pieceById.delete(id);
+    if (this.detachedTable !== undefined && lastEndOf(this.detachedTable.part) <= frontier)
+      this.detachedTable = undefined;
   }
 
-  /** First record that a replay needs; `next` when it needs none of the existing records. */
+  /** First record that a replay needs; `next` if it needs none of the existing records. */
   replayFrom(next: number): number {
-    let from = Math.min(next, this.aside?.first ?? next);
+    let from = Math.min(next, this.detachedTable?.first ?? next);
     for (const { first } of this.tables.values()) from = Math.min(from, first);
     return from;
   }
 
-  /** Parts whose tables need the changelog before byte `at`, oldest first; none while a table is
-   *  aside. */
+  /** Parts whose tables need the changelog before byte `at`, oldest first; empty while a table is
+   *  detached. */
   olderThan(at: number): readonly number[] {
-    if (this.aside !== undefined) return [];
+    if (this.detachedTable !== undefined) return [];
     return [...this.tables]
       .filter(([, since]) => since.at < at)
       .sort(([, a], [, b]) => a.first - b.first)

@@ -15,7 +15,7 @@ export interface LiveState {
   /** Copies rows of a range as the kernels do; 0 at the end. */
   copyRange(range: number, part: number, cursor: Float64Array, into: RowBytes): number;
 
-  /** Reserves room for so many rows, which arrive in the order of their ranges. */
+  /** Reserves room for `rows` rows, which are loaded in the order of their ranges. */
   reserve(part: number, rows: number): void;
   load(part: number, rows: RowBytes, count: number): void;
 
@@ -24,7 +24,7 @@ export interface LiveState {
   /** Applies deltas as the kernels do. Returns DELTA_STATUS.* */
   applyDeltas(bytes: Uint8Array, seq: number, covered: Float64Array): number;
 
-  /** Watermark after which the part is no longer needed. */
+  /** Frontier at which the part is no longer needed. */
   lastEndOf(part: number): number;
   /** Releases a part. */
   drop(part: number): void;
@@ -66,7 +66,7 @@ export function liveWindows(
     detach: (part) => state.seal(part),
     adopt,
     dropEnded: async (fired) => {
-      for (const part of parts().filter((one) => assigner.lastEndOf(one) <= fired)) state.drop(part);
+      for (const part of parts().filter((start) => assigner.lastEndOf(start) <= fired)) state.drop(part);
     },
     close: () => state.close(),
   };
@@ -93,7 +93,7 @@ export function liveSessions(
     drop: () => invariant(false, 'sessions are never sealed'),
     detach: () => state.detach(),
     adopt,
-    // Rows that seem to have ended may belong to a session that continues in a piece.
+    // A row that seems to have ended may belong to a session that continues in a piece.
     dropEnded: async (fired, isWhole) => {
       if (isWhole && state.leastEnd() <= fired) (await state.fire(fired)).close();
     },

@@ -1,4 +1,4 @@
-/** Applies the records of the changelog to a state and to the position of the run. */
+/** Applies the records of the changelog to a state, and restores the position of the run. */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
@@ -13,36 +13,41 @@ import { Ledger } from './ledger.ts';
 import type { LiveState } from './live.ts';
 import type { StateManifest } from './state-manifest.ts';
 
-/** Number of rows that go back into a table together. */
-const BACK_ROWS = 4096;
+/** Rows that `reattach` loads into a table with one call. */
+const REATTACH_ROWS = 4096;
 
-/** The manifest belongs to a state in memory, and a later move to disk was interrupted. */
-const onDisk = (seq: number): Error =>
-  engineError('job_changed', `record ${seq} of the changelog is of state on disk: -state was disk, is mem`, {
-    next: 'start with -state=disk, or give another -state-dir',
-  });
+/** Reports that the manifest is of a state in memory, and a later move to disk was interrupted. */
+const diskStateError = (seq: number): Error =>
+  engineError(
+    'job_changed',
+    `record ${seq} of the changelog belongs to a state on disk: -state was disk, is mem`,
+    {
+      next: 'start with -state=disk, or give another -state-dir',
+    },
+  );
 
 export class Replayer {
-  /** Values after the last record; at least those of the manifest. */
+  /** Values after the last applied record; at least those of the manifest. */
   progress: Float64Array;
   frontier: number;
   maxSeen: number;
   fired: number;
-  /** Copies of refused rows whose acknowledgement is unknown. */
+  /** Copies of refused rows that the late topic may not have acknowledged. */
   late: LateRows[] = [];
   records = 0;
   bytes = 0;
-  /** Reason why a record cannot be applied; later records are not read. */
+  /** Reason why a record cannot be applied; the replayer ignores all later records. */
   fault: string | undefined;
   /** Present for a state on disk. */
   readonly ledger: Ledger | undefined;
   private readonly state: LiveState;
-  /** Table that the ledger has aside, as far as it was replayed. */
-  private aside: Promise<RowRun> | undefined;
+  /** Rows of the detached table of the ledger, as far as they were replayed. */
+  private detachedTable: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
 
   /** @param covered last record in the loaded rows, by range
-   *  @param isOnDisk true: the run that resumes has a store of pieces */
+   *  @param isOnDisk true if the resumed run has a store of pieces
+   */
   constructor(state: LiveState, manifest: StateManifest, covered: Float64Array, isOnDisk: boolean) {
     this.state = state;
     this.covered = covered;
@@ -55,7 +60,7 @@ export class Replayer {
   }
 
   /** @throws job_changed */
-  take(frame: Frame): void | Promise<void> {
+  apply(frame: Frame): void | Promise<void> {
     if (this.fault !== undefined) return;
     const decoded = decodeRecord(frame.kind, frame.body);
     if ('fault' in decoded) {
@@ -71,35 +76,35 @@ export class Replayer {
         this.frontier = Math.max(this.frontier, record.frontier);
         this.fired = Math.max(this.fired, record.frontier);
         this.ledger?.fired(record.frontier, (part) => this.state.lastEndOf(part));
-        // Released rows bound the memory of a replay.
-        return Promise.all([this.forget(), this.dropEnded(record.frontier)]).then(() => {});
+        // Releasing the durable rows bounds the memory of a replay.
+        return Promise.all([this.releaseDetached(), this.dropEnded(record.frontier)]).then(() => {});
       case 'detached':
         return this.detach(frame.seq, before, record.id, record.part);
       case 'spilled':
-        if (this.ledger === undefined) throw onDisk(frame.seq);
+        if (this.ledger === undefined) throw diskStateError(frame.seq);
         this.ledger.spilled(record.piece);
-        return this.forget();
+        return this.releaseDetached();
       case 'swept':
-        if (this.ledger === undefined) throw onDisk(frame.seq);
+        if (this.ledger === undefined) throw diskStateError(frame.seq);
         this.ledger.swept(record);
         return;
       case 'late_sent':
         this.late = this.late.filter(({ seq }) => seq > record.seq);
         return;
       default:
-        this.move(frame.seq, before, record);
+        this.applyMove(frame.seq, before, record);
     }
   }
 
-  /** Returns the table aside to its part: it has no piece and gets none. */
-  async foldBack(): Promise<void> {
-    const { aside, ledger } = this;
-    const part = ledger?.asidePart;
-    this.aside = undefined;
-    ledger?.foldedBack();
-    if (aside === undefined || part === undefined) return;
-    const run = await aside;
-    const page = new Uint8Array(Math.min(BACK_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
+  /** Loads the detached table back into its part: the changelog names no piece for it. */
+  async reattach(): Promise<void> {
+    const { detachedTable, ledger } = this;
+    const part = ledger?.detachedPart;
+    this.detachedTable = undefined;
+    ledger?.reattached();
+    if (detachedTable === undefined || part === undefined) return;
+    const run = await detachedTable;
+    const page = new Uint8Array(Math.min(REATTACH_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
     for (let from = 0; from < run.rowCount; ) {
       const rows = run.read(from, page);
       this.state.load(part, page, rows);
@@ -110,34 +115,34 @@ export class Replayer {
 
   /** Releases rows that are durable in the sink. */
   dropEnded(fired = this.fired): Promise<void> {
-    return this.state.dropEnded(fired, this.ledger?.isWhole ?? true);
+    return this.state.dropEnded(fired, this.ledger?.isAllInTables ?? true);
   }
 
   private async detach(seq: number, before: number, id: number, part: number): Promise<void> {
-    if (this.ledger === undefined) throw onDisk(seq);
-    // One table is aside at a time: the process that detached the earlier one ended before it was a
-    // piece.
-    await this.foldBack();
+    if (this.ledger === undefined) throw diskStateError(seq);
+    // Only one table is detached at a time: an earlier process ended before it made a piece of the
+    // previous one.
+    await this.reattach();
     this.ledger.detached(id, part, seq, before);
-    this.aside = this.state.detach(part);
-    await this.aside;
+    this.detachedTable = this.state.detach(part);
+    await this.detachedTable;
   }
 
-  /** Releases the table aside when the ledger has none. */
-  private async forget(): Promise<void> {
-    if (this.aside === undefined || this.ledger?.asideId !== undefined) return;
-    const { aside } = this;
-    this.aside = undefined;
-    (await aside).close();
+  /** Releases the detached table after the ledger has removed it. */
+  private async releaseDetached(): Promise<void> {
+    if (this.detachedTable === undefined || this.ledger?.detachedId !== undefined) return;
+    const { detachedTable } = this;
+    this.detachedTable = undefined;
+    (await detachedTable).close();
   }
 
-  private move(seq: number, before: number, move: Move): void {
+  private applyMove(seq: number, before: number, move: Move): void {
     const known = this.progress.length / PROGRESS_CELLS;
-    // The manifest may know partitions that only a later record adds.
+    // A manifest may be newer than this record, so it may have more partitions.
     if (move.partitions > known) {
       const isGap = move.kind !== 'added' || move.partitions - move.listed.length > known;
       if (isGap) {
-        this.fault = `record ${seq} of the changelog knows ${move.partitions} partitions, the ones before it ${known}`;
+        this.fault = `record ${seq} of the changelog has ${move.partitions} partitions, but the records before it have ${known}`;
         return;
       }
       this.progress = widened(this.progress, move.partitions);
@@ -151,9 +156,9 @@ export class Replayer {
     if (move.deltas.length === 0) return;
     const status = this.state.applyDeltas(move.deltas, seq, this.covered);
     if (status === DELTA_STATUS.BAD_HEAD)
-      this.fault = `record ${seq} of the changelog has deltas of a form or a job that is not known here`;
+      this.fault = `record ${seq} of the changelog has deltas of an unknown form or of another job`;
     else if (status !== DELTA_STATUS.OK)
-      this.fault = `record ${seq} of the changelog has deltas that are none (${status})`;
-    else this.ledger?.grew(seq, before, this.state.parts());
+      this.fault = `record ${seq} of the changelog has invalid deltas (status ${status})`;
+    else this.ledger?.applied(seq, before, this.state.parts());
   }
 }

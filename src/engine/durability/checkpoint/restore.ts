@@ -1,10 +1,11 @@
-/** Restores the state of a run.
+/** Restores the state of a run from its newest valid checkpoint.
  *
- *  A checkpoint is valid when its manifest can be read, every file it names matches, and the
- *  changelog can be read from its first record to its end, which is not before a record that any
- *  manifest calls durable. The newest valid checkpoint is used, and each refused one is reported. A
- *  torn last record, which a crash leaves, is cut off. If files of ours exist but no checkpoint is
- *  valid, the restore refuses: an empty start would lose results silently. */
+ *  A checkpoint is valid if its manifest can be read, every file that it names matches, and the
+ *  changelog after it can be replayed. The changelog must not end before a record that any manifest
+ *  calls durable. Each refused checkpoint is logged. A torn last record, which a crash leaves, is
+ *  cut off. If the folder has state files but no valid checkpoint, the restore refuses: an empty
+ *  start would lose results silently.
+ */
 
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -12,13 +13,13 @@ import type { Logger } from '../../../core/log.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import { engineError } from '../../errors.ts';
 import { segmentSeq } from '../changelog/log.ts';
-import { mendTail, Replay, type ReplayEnd } from '../changelog/replay.ts';
+import { Replay, type ReplayEnd, truncateTornTail } from '../changelog/replay.ts';
 import type { PieceStore } from '../spill/pieces.ts';
 import type { RecoveryPoint } from './checkpointer.ts';
-import { keptOf } from './kept.ts';
+import { checkpointsToKeep } from './kept.ts';
 import type { LiveState } from './live.ts';
-import { ALL_RANGES, readPieces, sizeFault } from './pieces.ts';
 import { Replayer } from './replayer.ts';
+import { ALL_RANGES, readBlocks, sizeFault } from './rows-file.ts';
 import { decodeStateManifest, ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
 
 export interface RestoreParts {
@@ -48,8 +49,8 @@ type Attempt = Pick<Restored, 'state' | 'replayed' | 'cutBytes'> & {
   readonly end: ReplayEnd;
 };
 
-/** Returns the state of the newest valid checkpoint and the changelog after it; undefined in a
- *  folder without files of ours. The caller holds the folder's lock. @throws state_corrupt */
+/** Returns the state of the newest valid checkpoint and of the changelog after it; undefined for a
+ *  folder without state files. The caller holds the lock of the folder. @throws state_corrupt */
 export async function restoreState(parts: RestoreParts): Promise<Restored | undefined> {
   const { disk, log } = parts;
   const names = await disk.list();
@@ -68,20 +69,21 @@ export async function restoreState(parts: RestoreParts): Promise<Restored | unde
   }
   if (ids.length === 0) {
     const left = names.filter((name) => ownFile(name)?.isWhole || segmentSeq(name) !== undefined).sort();
-    if (left.length > 0) throw corrupt(disk, [`there is no manifest, but ${left.slice(0, 3).join(', ')}`]);
+    if (left.length > 0)
+      throw corrupt(disk, [`there is no manifest, but the folder has ${left.slice(0, 3).join(', ')}`]);
     return undefined;
   }
   const durable = Math.max(0, ...readable.map((manifest) => manifest.durable));
   for (const [i, manifest] of readable.entries()) {
-    const attempt = await take(parts, manifest, durable);
+    const attempt = await tryRestore(parts, manifest, durable);
     if ('fault' in attempt) {
       refuse(`${stateManifestName(manifest.id)}: ${attempt.fault}`);
       continue;
     }
     const { state, replayer, end, replayed, cutBytes } = attempt;
-    await mendTail(disk, end);
+    await truncateTornTail(disk, end);
     if (cutBytes > 0)
-      log.info({ record: end.lastSeq + 1, bytes: cutBytes }, 'cut a torn record off the changelog');
+      log.info({ record: end.lastSeq + 1, bytes: cutBytes }, 'torn record cut off the changelog');
     const { progress, frontier, maxSeen, fired, late, bytes, ledger } = replayer;
     const { base, replayFrom } = manifest;
     return {
@@ -89,7 +91,7 @@ export async function restoreState(parts: RestoreParts): Promise<Restored | unde
       ...{ progress, frontier, maxSeen, fired, late, base, replayFrom, ledger },
       nextSeq: end.lastSeq + 1,
       changelogBytes: bytes,
-      kept: keptOf(readable.slice(i).reverse()),
+      kept: checkpointsToKeep(readable.slice(i).reverse()),
     };
   }
   throw corrupt(disk, refused);
@@ -113,40 +115,40 @@ async function readManifest(
   return decoded;
 }
 
-async function take(
+async function tryRestore(
   parts: RestoreParts,
   manifest: StateManifest,
   durable: number,
 ): Promise<Attempt | { readonly fault: string }> {
   const { disk, pieces } = parts;
   const state = parts.open(manifest);
-  let isTaken = false;
+  let isRestored = false;
   try {
     const covered = new Float64Array(COVER_RANGES);
     const baseFault = await loadBase(disk, manifest, state, covered);
     if (baseFault !== undefined) return { fault: baseFault };
     const replayer = new Replayer(state, manifest, covered, pieces !== undefined);
-    const end = await new Replay(disk, manifest.replayFrom, durable).run((frame) => replayer.take(frame));
+    const end = await new Replay(disk, manifest.replayFrom, durable).run((frame) => replayer.apply(frame));
     const fault = end.damage ?? replayer.fault;
     if (fault !== undefined) return { fault };
-    await replayer.foldBack();
+    await replayer.reattach();
     await replayer.dropEnded();
     const pieceFault = await adoptPieces(pieces, state, replayer);
     if (pieceFault !== undefined) return { fault: pieceFault };
     const runFault = await loadRuns(disk, manifest, state, replayer);
     if (runFault !== undefined) return { fault: runFault };
-    isTaken = true;
+    isRestored = true;
     const cutBytes = end.torn === undefined ? 0 : end.torn.bytes - end.torn.wholeBytes;
     return { state, replayer, end, replayed: replayer.records, cutBytes };
   } catch (thrown) {
     if (findMillraceError(thrown)?.code !== 'out_of_range') throw thrown;
-    return { fault: `names what cannot be: ${(thrown as Error).message}` };
+    return { fault: `refers to an impossible state: ${(thrown as Error).message}` };
   } finally {
-    if (!isTaken) state.close();
+    if (!isRestored) state.close();
   }
 }
 
-/** Adopts the pieces of the state, after each was read completely. */
+/** Adopts the pieces of the state after reading each of them completely. */
 async function adoptPieces(
   pieces: PieceStore | undefined,
   state: LiveState,
@@ -161,7 +163,8 @@ async function adoptPieces(
   return undefined;
 }
 
-/** Loads the live tables of the base, and returns the record that each of their ranges covers. */
+/** Loads the live tables of the base, and fills `covered` with the last record of each range.
+ *  Returns the reason if the base is invalid. */
 async function loadBase(
   disk: Disk,
   manifest: StateManifest,
@@ -178,16 +181,16 @@ async function loadBase(
   const found = new Map<number, number>();
   let isOutOfPlace = false;
   covered.fill(Number.NaN);
-  const fault = await readPieces(disk, base, (piece) => {
-    const { range, part, rows, rowCount } = piece;
+  const fault = await readBlocks(disk, base, (block) => {
+    const { range, part, rows, rowCount } = block;
     const before = covered[range];
     isOutOfPlace ||=
       range === ALL_RANGES ||
-      (before !== piece.covered && !Number.isNaN(before)) ||
-      piece.covered < manifest.replayFrom - 1 ||
-      piece.covered > base.covered;
+      (before !== block.covered && !Number.isNaN(before)) ||
+      block.covered < manifest.replayFrom - 1 ||
+      block.covered > base.covered;
     if (isOutOfPlace) return;
-    covered[range] = piece.covered;
+    covered[range] = block.covered;
     if (rowCount === 0) return;
     found.set(part, (found.get(part) ?? 0) + rowCount);
     if (isOfUse(part)) state.load(part, rows, rowCount);
@@ -196,11 +199,13 @@ async function loadBase(
   const isWhole = covered.every((seq) => !Number.isNaN(seq));
   const isCounted =
     found.size === base.parts.length && base.parts.every(({ part, rows }) => found.get(part) === rows);
-  if (isOutOfPlace || !isWhole || !isCounted) return `${base.name} does not hold the rows it should`;
+  if (isOutOfPlace || !isWhole || !isCounted)
+    return `${base.name} does not have the rows that the manifest lists`;
   return undefined;
 }
 
-/** Replaces sealed slices from pieces and changelog by their runs. */
+/** Replaces the rows of sealed slices by those of their run files. Returns the reason if a file is
+ *  invalid. */
 async function loadRuns(
   disk: Disk,
   manifest: StateManifest,
@@ -208,7 +213,7 @@ async function loadRuns(
   { fired, ledger }: Replayer,
 ): Promise<string | undefined> {
   for (const run of manifest.base?.runs ?? []) {
-    // A slice that went to disk since then is a piece.
+    // A slice that was spilled after the checkpoint is in a piece.
     if (state.lastEndOf(run.slice) <= fired || ledger?.hasPart(run.slice) === true) continue;
     const size = await sizeFault(disk, run);
     if (size !== undefined) return `${run.name} ${size}`;
@@ -216,14 +221,15 @@ async function loadRuns(
     state.reserve(run.slice, run.rows);
     let found = 0;
     let isOutOfPlace = false;
-    const fault = await readPieces(disk, run, ({ range, part, rows, rowCount }) => {
+    const fault = await readBlocks(disk, run, ({ range, part, rows, rowCount }) => {
       isOutOfPlace ||= range !== ALL_RANGES || part !== run.slice;
       if (isOutOfPlace) return;
       found += rowCount;
       if (rowCount > 0) state.load(part, rows, rowCount);
     });
     if (fault !== undefined) return `${run.name} ${fault}`;
-    if (isOutOfPlace || found !== run.rows) return `${run.name} does not hold the rows it should`;
+    if (isOutOfPlace || found !== run.rows)
+      return `${run.name} does not have the rows that the manifest lists`;
   }
   return undefined;
 }

@@ -1,48 +1,48 @@
 /** Snapshot of the live tables while they change: one range of keys after the other, each between
  *  two batches.
  *
- *  Invariants: (1) all slices of a range are copied at one moment, and the file names the last
- *  record of the changelog that was folded in before; (2) every range has a part in the file, even
- *  without rows; (3) a slice that is sealed in between is in some ranges only: a restore takes it
- *  from its run, or no longer needs it. */
+ *  Invariants: (1) all parts of a range are copied at one moment, and their blocks name the last
+ *  record of the changelog that was applied before; (2) every range has a block, even without rows;
+ *  (3) a slice that is sealed in between is in some ranges only: a restore loads it from its run,
+ *  or no longer needs it. */
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { LiveState } from './live.ts';
-import type { PieceFile } from './pieces.ts';
+import type { RowsFile } from './rows-file.ts';
 
 /** Bytes that may wait for the disk; while there are more, nothing is copied. */
 export const PENDING_BYTES_MAX = 8 * 1024 * 1024;
 
 export class Snapshot {
   private readonly state: LiveState;
-  private readonly file: PieceFile;
-  /** Slices that a file has already. */
-  private readonly without: ReadonlySet<number>;
+  private readonly file: RowsFile;
+  /** Slices that a file has already, which are not copied. */
+  private readonly excluded: ReadonlySet<number>;
   private readonly rows = new Map<number, number>();
   private readonly cursor = new Float64Array(1);
-  private next = 0;
+  private nextRange = 0;
   private coveredTo = 0;
 
-  constructor(state: LiveState, file: PieceFile, without: ReadonlySet<number>) {
+  constructor(state: LiveState, file: RowsFile, excluded: ReadonlySet<number>) {
     this.state = state;
     this.file = file;
-    this.without = without;
+    this.excluded = excluded;
   }
 
   get isCopied(): boolean {
-    return this.next === COVER_RANGES;
+    return this.nextRange === COVER_RANGES;
   }
   /** Last record that is in any row. */
   get covered(): number {
     return this.coveredTo;
   }
-  /** Number of copied rows, by slice. */
+  /** Number of copied rows, by part. */
   get parts(): ReadonlyArray<{ readonly part: number; readonly rows: number }> {
     return [...this.rows].map(([part, rows]) => ({ part, rows })).sort((a, b) => a.part - b.part);
   }
 
-  /** Copies ranges of about `bytesMax` together, at least one. All records up to `seq` are in the
-   *  state. */
+  /** Copies at least one range, and more up to about `bytesMax`. All records up to `seq` have been
+   *  applied to the state. */
   advance(seq: number, bytesMax: number): void {
     // Empty slots are scanned too.
     const scanned = this.state.bytes() / COVER_RANGES;
@@ -52,10 +52,10 @@ export class Snapshot {
 
   private copyRange(seq: number): number {
     const { state, file, cursor } = this;
-    const range = this.next++;
+    const range = this.nextRange++;
     let bytes = 0;
     for (const part of state.parts()) {
-      if (this.without.has(part)) continue;
+      if (this.excluded.has(part)) continue;
       cursor[0] = 0;
       for (;;) {
         const rows = state.copyRange(range, part, cursor, file.room());

@@ -1,11 +1,11 @@
 /** Manifest of a checkpoint: one JSON document and its checksum, in a text file that a person can
  *  read.
  *
- *  `{…}\ncrc32 xxxxxxxx\n`. Its fields have the names of the requirements: checkpoint_id, ts,
- *  watermark, source_offsets (by partition) and state_snapshot_ptr, which names the base files with
- *  size and CRC-32, or the pieces of a state on disk, and the first record of the changelog to
- *  replay after them. A checkpoint is complete exactly when its manifest is, every file it names
- *  matches, and the changelog reaches from that record to `durable`. */
+ *  The file is `{…}\ncrc32 xxxxxxxx\n`. Its fields are checkpoint_id, ts, watermark, source_offsets
+ *  (by partition) and state_snapshot_ptr, among others. The pointer names the base files with size
+ *  and CRC-32, or the pieces of a state on disk. It also names the first record of the changelog to
+ *  replay after them. A checkpoint is complete if its manifest is, every file it names matches, and
+ *  the changelog reaches from that record to `durable`. */
 import { crc32 } from 'node:zlib';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { Job } from '../../job.ts';
@@ -16,19 +16,20 @@ import type { FileEntry } from './whole-file.ts';
 
 const STATE_FORMAT = 'millrace-engine-checkpoint';
 const STATE_VERSION = 6;
-/** First version that can be read. Versions before 6 have no topic_id. */
-const STATE_VERSION_LEAST = 5;
+/** Oldest version that this build reads. Versions before 6 have no topic_id. */
+const STATE_VERSION_MIN = 5;
 
-/** Cells of a partition beside its offset. */
+/** Saved cells of a partition except its offset. */
 const COUNTED_CELLS = SAVED_CELLS.filter(([, cell]) => cell !== OFFSET_CELL);
 
-/** Run of a sealed slice. */
+/** Run file: all rows of a sealed slice. */
 export interface RunEntry extends FileEntry {
   readonly slice: number;
   readonly rows: number;
 }
 
-/** File of the live tables, copied while they changed, and the runs of the sealed slices. */
+/** Base: the file of the live tables, copied while they changed, and the runs of the sealed slices.
+ */
 export interface BaseEntry extends FileEntry {
   /** Last record of the changelog that is in any row. */
   readonly covered: number;
@@ -62,10 +63,10 @@ export interface StateManifest {
   readonly replayFrom: number;
   /** Last durable record; clock and progress are the values after it. */
   readonly durable: number;
-  /** -Infinity: nothing has happened yet. */
+  /** Least watermark of the partitions, less the lateness; -Infinity: nothing has happened yet. */
   readonly frontier: number;
   readonly maxSeen: number;
-  /** Watermark up to which every window is durable in the sink. */
+  /** Frontier up to which every window is durable in the sink. */
   readonly fired: number;
   readonly progress: Float64Array;
 }
@@ -74,7 +75,7 @@ export const stateManifestName = (id: number): string => `checkpoint-${String(id
 export const rowsName = (role: 'base' | 'run', id: number): string =>
   `${role}-${String(id).padStart(8, '0')}.rows`;
 
-/** Meaning of the name of a file of ours; undefined for any other name. */
+/** Parses the name of a checkpoint file; undefined for any other name. */
 export function ownFile(
   name: string,
 ):
@@ -153,10 +154,10 @@ export function decodeStateManifest(bytes: Uint8Array): Decoded {
   }
   if (!isObject(read)) return { fault: 'is not a manifest' };
   const { format, version } = read;
-  const isKnown = isCount(version) && version >= STATE_VERSION_LEAST && version <= STATE_VERSION;
+  const isKnown = isCount(version) && version >= STATE_VERSION_MIN && version <= STATE_VERSION;
   if (format !== STATE_FORMAT || !isKnown) {
     return {
-      fault: `has form ${shown(format)} ${shown(version)}, this build reads ${STATE_FORMAT} ${STATE_VERSION_LEAST} to ${STATE_VERSION}`,
+      fault: `has form ${formatted(format)} ${formatted(version)}, this build reads ${STATE_FORMAT} ${STATE_VERSION_MIN} to ${STATE_VERSION}`,
     };
   }
   return manifestOf(version < 6 ? { ...read, topic_id: null } : read);
@@ -170,7 +171,7 @@ const isCount = (value: unknown): value is number => Number.isSafeInteger(value)
 const timeOf = (value: unknown): number =>
   value === null ? Number.NEGATIVE_INFINITY : typeof value === 'number' ? value : Number.NaN;
 /** Formats a value for a message; not every value has a text. */
-const shown = (value: unknown): string => (typeof value === 'object' ? 'an object' : String(value));
+const formatted = (value: unknown): string => (typeof value === 'object' ? 'an object' : String(value));
 
 function manifestOf(read: Fields): Decoded {
   const { checkpoint_id: id, ts, job, shards } = read;
@@ -178,23 +179,27 @@ function manifestOf(read: Fields): Decoded {
   const pointer = read['state_snapshot_ptr'];
   const isNamed = typeof clusterId === 'string' && (typeof topicId === 'string' || topicId === null);
   if (!isCount(id) || !isCount(ts) || !isCount(shards) || !isObject(job) || !isNamed)
-    return { fault: 'does not say what it is a checkpoint of' };
-  if (!isObject(pointer)) return { fault: 'does not say where the state is' };
+    return { fault: 'does not name its id, time, job, shards, cluster and topic' };
+  if (!isObject(pointer)) return { fault: 'has no state_snapshot_ptr' };
   const { replay_from: replayFrom, durable } = pointer;
   if (!isCount(replayFrom) || !isCount(durable) || replayFrom < 1 || replayFrom > durable + 1)
-    return { fault: `replays from record ${shown(replayFrom)}, durable up to ${shown(durable)}` };
+    return {
+      fault: `has replay_from ${formatted(replayFrom)}, which is impossible with durable ${formatted(durable)}`,
+    };
   const [frontier, maxSeen, fired] = [read['frontier_ms'], read['max_seen_ts'], read['fired_ms']].map(timeOf);
   if (frontier === undefined || maxSeen === undefined || fired === undefined)
     return { fault: 'has no clock' };
   if (!isTime(frontier) || !isTime(maxSeen) || !isTime(fired) || fired > frontier)
-    return { fault: `has a clock of ${frontier}, ${maxSeen} and ${fired}` };
+    return {
+      fault: `has an impossible clock: frontier_ms ${frontier}, max_seen_ts ${maxSeen}, fired_ms ${fired}`,
+    };
   const base = pointer['base'] === null ? undefined : baseOf(pointer['base']);
   if (base !== undefined && 'fault' in base) return base;
   if (base !== undefined && (base.covered > durable || base.covered < replayFrom - 1))
     return { fault: `has a base that covers record ${base.covered}` };
   const spill = pointer['spill'] === null ? undefined : spillOf(pointer['spill']);
   if (spill !== undefined && 'fault' in spill) return spill;
-  if (spill !== undefined && base !== undefined) return { fault: 'has a base and pieces' };
+  if (spill !== undefined && base !== undefined) return { fault: 'has both a base and pieces' };
   const progress = progressOf(read['partitions'], read['source_offsets']);
   if ('fault' in progress) return progress;
   const manifest = {
@@ -213,13 +218,13 @@ function manifestOf(read: Fields): Decoded {
 }
 
 function spillOf(read: unknown): SpillEntry | { readonly fault: string } {
-  const fault = { fault: 'has pieces that are none' };
+  const fault = { fault: 'has invalid pieces' };
   if (!isObject(read) || !Array.isArray(read['pieces']) || !isCount(read['last_id'])) return fault;
   const lastId = read['last_id'];
   const pieces: PieceEntry[] = [];
-  for (const one of read['pieces'] as readonly unknown[]) {
-    if (!isObject(one)) return fault;
-    const { id, part, rows, crc32: crc } = one;
+  for (const item of read['pieces'] as readonly unknown[]) {
+    if (!isObject(item)) return fault;
+    const { id, part, rows, crc32: crc } = item;
     const isSound = isCount(id) && id >= 1 && id <= lastId && Number.isSafeInteger(part);
     if (!isSound || !isCount(rows) || rows < 1 || !isCount(crc) || crc > 0xffff_ffff) return fault;
     pieces.push({ id, part: part as number, rows, crc32: crc });
@@ -234,14 +239,14 @@ function progressOf(
   if (!Array.isArray(read) || read.length < 1 || read.length > PARTITIONS_MAX)
     return { fault: 'lists no partitions' };
   if (!Array.isArray(offsets) || offsets.length !== read.length)
-    return { fault: 'has no offset of each partition' };
+    return { fault: 'does not have one offset for each partition' };
   const cells = createProgress(read.length);
-  for (const [partition, one] of read.entries()) {
-    if (!isObject(one)) return { fault: `has no partition ${partition}` };
+  for (const [partition, item] of read.entries()) {
+    if (!isObject(item)) return { fault: `has no partition ${partition}` };
     const offset: unknown = offsets[partition];
     cells[partition * PROGRESS_CELLS + OFFSET_CELL] = typeof offset === 'number' ? offset : Number.NaN;
     for (const [name, cell] of COUNTED_CELLS) {
-      const value = one[name];
+      const value = item[name];
       if (value !== null && typeof value !== 'number')
         return { fault: `has no ${name} of partition ${partition}` };
       cells[partition * PROGRESS_CELLS + cell] = timeOf(value);
@@ -261,22 +266,22 @@ function fileOf(read: Fields, role: 'base' | 'run'): FileEntry | undefined {
 }
 
 function baseOf(read: unknown): BaseEntry | { readonly fault: string } {
-  const fault = { fault: 'has a base that is none' };
+  const fault = { fault: 'has an invalid base' };
   if (!isObject(read)) return fault;
   const { covered, parts, runs } = read;
   const file = fileOf(read, 'base');
   if (file === undefined || !isCount(covered) || !Array.isArray(parts) || !Array.isArray(runs)) return fault;
-  const isPart = (one: unknown): one is { part: number; rows: number } =>
-    isObject(one) && Number.isSafeInteger(one['part']) && isCount(one['rows']);
+  const isPart = (item: unknown): item is { part: number; rows: number } =>
+    isObject(item) && Number.isSafeInteger(item['part']) && isCount(item['rows']);
   if (!parts.every(isPart)) return fault;
   const rowCount = parts.reduce((sum, part) => sum + part.rows, 0);
   if (rowCount * ROW_BYTES > file.bytes)
     return { fault: `has a base of ${rowCount} rows in ${file.bytes} bytes` };
   const entries: RunEntry[] = [];
-  for (const one of runs as readonly unknown[]) {
-    const run = isObject(one) ? fileOf(one, 'run') : undefined;
-    if (run === undefined || !isObject(one)) return fault;
-    const { slice, rows } = one;
+  for (const item of runs as readonly unknown[]) {
+    const run = isObject(item) ? fileOf(item, 'run') : undefined;
+    if (run === undefined || !isObject(item)) return fault;
+    const { slice, rows } = item;
     if (!Number.isSafeInteger(slice) || !isCount(rows) || rows * ROW_BYTES > run.bytes) return fault;
     entries.push({ ...run, slice: slice as number, rows });
   }

@@ -7,7 +7,8 @@ import { type FileRole, type StepHook, stepped } from './steps.ts';
 /** Suffix of unfinished files; they are never read, and the next checkpoint removes them. */
 export const UNFINISHED = '.tmp';
 
-/** Identity of a file in a manifest; a reader checks the file against it. */
+/** Name, length and checksum of a file, as a manifest lists it; a reader checks the file against
+ *  them. */
 export interface FileEntry {
   readonly name: string;
   readonly bytes: number;
@@ -38,21 +39,21 @@ export class WholeFile {
   /** Writes a chunk, which is borrowed until this settles. */
   async write(chunk: Uint8Array): Promise<void> {
     this.crc = crc32(chunk, this.crc);
-    await this.orClosed(stepped(this.hook, `${this.role} write`, () => this.file.write([chunk])));
+    await this.closingOnFailure(stepped(this.hook, `${this.role} write`, () => this.file.write([chunk])));
   }
 
   /** Makes the file durable and gives it its name. */
   async finish(): Promise<FileEntry> {
     const { disk, role, name, hook, file } = this;
-    await this.orClosed(stepped(hook, `${role} sync`, () => file.sync()));
+    await this.closingOnFailure(stepped(hook, `${role} sync`, () => file.sync()));
     const bytes = file.size;
     await file.close();
     await stepped(hook, `${role} rename`, () => disk.rename(name + UNFINISHED, name));
     return { name, bytes, crc32: this.crc };
   }
 
-  /** Closes the file on a failure, so that the caller need not abandon it. */
-  private async orClosed(work: Promise<void>): Promise<void> {
+  /** Waits for a write, and closes the file if it fails, so that the caller need not abandon it. */
+  private async closingOnFailure(work: Promise<void>): Promise<void> {
     try {
       await work;
     } catch (thrown) {

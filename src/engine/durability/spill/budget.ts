@@ -1,8 +1,9 @@
-/** Division of -mem-budget. Every part that grows with load has a limit of its own; the state gets
- *  the remainder.
+/** Division of -mem-budget. Every consumer of memory that grows with load has a limit of its own;
+ *  the state gets the remainder.
  *
- *  The budget excludes the runtime itself (code, and the heap of objects that do not grow with
- *  state), which exists without a state too. */
+ *  The budget excludes the memory that a run without state needs too: code, and the heap of objects
+ *  that do not grow with state.
+ */
 import { formatSize } from '../../../core/quantity.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
@@ -17,20 +18,21 @@ export interface BatchSizes {
 }
 
 export interface MemoryShares {
-  /** Live tables and sorted runs. */
+  /** Limit of live tables and sorted runs. */
   readonly stateBytes: number;
-  /** Cache and memtables of the store of pieces, and of the store of fired windows. */
+  /** Limits of the cache and memtables of the store of pieces, and of the store of fired windows.
+   */
   readonly spillStoreBytes: number;
   readonly firedStoreBytes: number;
-  /** Changelog that waits for the disk. */
+  /** Limit of changelog bytes that wait for the disk. */
   readonly changelogBytes: number;
-  /** Records that were read ahead. */
+  /** Limit of records that are read ahead. */
   readonly fetchBytes: number;
-  /** Copies of refused events that wait for the late topic; 0 without a late topic. */
+  /** Limit of copies of refused events that wait for the late topic; 0 without a late topic. */
   readonly lateBytes: number;
 }
 
-/** Share of the budget of each part but the state. */
+/** Share of the budget for each consumer except the state. */
 const SHARE = 1 / 16;
 const STORE_BYTES_MAX = 64 * MIB;
 const CHANGELOG_BYTES_MIN = 2 * MIB;
@@ -40,12 +42,11 @@ const FETCH_BYTES_MAX = 128 * MIB;
 const LATE_BYTES_MIN = 4 * MIB;
 /** Copies in flight, as records and in the broker client. */
 const LATE_SEND_BYTES = 8 * MIB;
-/** Rows of one write to a sink, as rows and in the form of the sink. */
+/** Rows of one write to a sink, with their copy in the sink's format. */
 const SINK_WRITE_BYTES = 32 * MIB;
-/** Below this size a state is spilled as fast as it grows. */
+/** Least bytes of the state: with fewer, a state is spilled as fast as it grows. */
 const STATE_BYTES_MIN = 16 * MIB;
-/** Columns, admission and deltas of a row of a batch; deltas count twice, encoded and not encoded.
- */
+/** Columns, admission and deltas of a row of a batch. Deltas count twice: as rows and encoded. */
 const BATCH_ROW_BYTES = 512;
 
 const between = (least: number, value: number, most: number): number =>
@@ -77,7 +78,7 @@ function sharesAt(budgetBytes: number, batch: BatchSizes, hasLate: boolean): Mem
   const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
   const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
   const lateBytes = hasLate ? between(LATE_BYTES_MIN, share, LATE_BYTES_MAX) : 0;
-  // The copies of one batch may be added to those that wait.
+  // The copies of one more batch may exceed the limit of waiting copies.
   const lateMemory = hasLate ? lateBytes + batch.bytes + LATE_SEND_BYTES : 0;
   const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + lateMemory;
   return {

@@ -1,10 +1,11 @@
-/** Spilled state: pieces, which are sorted runs of rows in an embedded key-value store.
+/** Spilled state in pieces. A piece is a sorted run of rows in an embedded key-value store.
  *
- *  A piece has the rows of one table, is written once under an id that is used once, and never
- *  changes. Its rows are stored in chunks, keyed by the piece and by their first key, or by their
- *  number where a key may have several rows. A list of the first keys in memory finds a row with
- *  one look-up. The changelog decides which pieces are state: a piece that it does not name was
- *  left by a crash and is removed. */
+ *  A piece has the rows of one table. It is written once, under an id that is used once, and never
+ *  changes. Its rows are stored in chunks. The key of a chunk is the piece and the first key of the
+ *  rows, or the chunk's number if a key may have several rows. A list of the first keys in memory
+ *  finds a row with one look-up. The changelog names the pieces that are state; a crash left every
+ *  other piece, and it is removed.
+ */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { coreError, findMillraceError } from '../../../core/errors.ts';
@@ -22,24 +23,24 @@ import type { HeldRows } from '../../state/run.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { StepHook } from '../checkpoint/steps.ts';
 import {
-  Appended,
+  BufferedChunkWriter,
   CHUNK_BYTES,
   CHUNK_ROWS,
+  ChunkWriter,
   chunkKey,
   ID_BYTES,
   type PieceEntry,
   type PieceOrder,
+  PieceSummary,
   prefixOf,
   type SpilledRun,
-  Tally,
   WRITE_ROWS,
-  Writing,
 } from './writing.ts';
 
 export type { PieceEntry, PieceOrder, SpilledRun } from './writing.ts';
 
 const FAMILY = 'pieces';
-/** Rows on their way to the sink that belong to no state. */
+/** Family of ended rows that are in flight to the sink and belong to no state. */
 const ENDED_FAMILY = 'ended';
 export const PIECE_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   [FAMILY]: 'runs',
@@ -52,14 +53,14 @@ const pieceName = ({ id, part }: Pick<PieceEntry, 'id' | 'part'>): string => `pi
 
 const rangeOf = (id: number): KvRange => ({ from: prefixOf(id), to: prefixOf(id + 1) });
 
-/** Writer of a piece whose rows do not come from a run. */
-export type PieceWriter = Pick<Appended<SpilledRun>, 'append' | 'finish' | 'close'>;
+/** Writer of a piece from rows that are appended. */
+export type PieceWriter = Pick<BufferedChunkWriter<SpilledRun>, 'append' | 'finish' | 'close'>;
 
 /** Stream of the rows of a piece. */
 class PieceRows implements RowStream {
   private readonly scan: KvScan;
   private readonly piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>;
-  /** Rows that were read and did not fit. */
+  /** Rows that were read and did not fit into the caller's buffer. */
   private page = new Uint8Array(0);
   private at = 0;
   private end = 0;
@@ -75,10 +76,10 @@ class PieceRows implements RowStream {
     let rows = 0;
     while (rows < room && (this.at < this.end || this.read < this.piece.rows)) {
       if (this.at < this.end) {
-        const some = Math.min(room - rows, this.end - this.at);
-        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + some) * ROW_BYTES), rows * ROW_BYTES);
-        this.at += some;
-        rows += some;
+        const count = Math.min(room - rows, this.end - this.at);
+        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + count) * ROW_BYTES), rows * ROW_BYTES);
+        this.at += count;
+        rows += count;
         continue;
       }
       // Reads whole chunks directly into the destination.
@@ -102,7 +103,7 @@ class PieceRows implements RowStream {
   private async fill(bytes: Uint8Array): Promise<number> {
     const rows = await this.scan.next({ bytes });
     this.read += rows;
-    // Fewer rows would give a wrong result.
+    // A missing row would make a result wrong without an error.
     if (rows === 0 || this.read > this.piece.rows)
       throw kvError('kv_corrupt', `${pieceName(this.piece)} holds ${this.read} rows, not ${this.piece.rows}`);
     return rows;
@@ -113,7 +114,7 @@ class PieceRows implements RowStream {
 export class PieceStore {
   private readonly store: KvStore;
   private readonly order: PieceOrder;
-  /** Ids of pieces that exist or may exist. */
+  /** Ids of the pieces that exist or may exist in the store. */
   private readonly ids = new Set<number>();
   /** Number of look-ups in progress by piece. */
   private readonly lookups = new Map<number, number>();
@@ -127,14 +128,14 @@ export class PieceStore {
     this.order = order;
   }
 
-  /** Opens the store. @throws state_corrupt where the store exists and cannot be opened */
+  /** Opens the store. @throws state_corrupt if the store exists and cannot be opened */
   static async open(open: () => Promise<KvStore>, order: PieceOrder = 'key'): Promise<PieceStore> {
     try {
       return new PieceStore(await open(), order);
     } catch (thrown) {
       const known = findMillraceError(thrown);
       if (known?.code !== 'kv_corrupt') throw thrown;
-      throw engineError('state_corrupt', `the spilled state does not open: ${known.message}`, {
+      throw engineError('state_corrupt', `the spilled state cannot be opened: ${known.message}`, {
         next: 'put the files back from a copy, or give an empty -state-dir to compute everything again',
         cause: thrown,
       });
@@ -148,8 +149,9 @@ export class PieceStore {
     this.onWritten = onWritten;
   }
 
-  /** Writes the rows of a run, which are in the order of the store. The piece exists and is durable
-   *  when this settles. Returns undefined when the run was stopped. @throws kv_full, kv_io */
+  /** Writes the rows of a run, which are in the order of the store, as a piece. The piece exists
+   *  and is durable when this settles. Returns undefined if `isStopped` ended the write. @throws
+   *  kv_full, kv_io */
   async write(
     id: number,
     part: number,
@@ -159,49 +161,51 @@ export class PieceStore {
   ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
     const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
-    const tally = new Tally(this.order);
-    const writing = new Writing(this.store, FAMILY, this.order, id, hook);
+    const summary = new PieceSummary(this.order);
+    const writer = new ChunkWriter(this.store, FAMILY, this.order, id, hook);
     try {
-      while (tally.rows < run.rowCount) {
+      while (summary.rows < run.rowCount) {
         if (isStopped()) return undefined;
-        const count = run.read(tally.rows, page);
-        tally.add(page, count);
-        await writing.put(page, count);
+        const count = run.read(summary.rows, page);
+        summary.add(page, count);
+        await writer.put(page, count);
       }
-      await writing.ingest();
+      await writer.ingest();
     } finally {
-      writing.close();
+      writer.close();
     }
-    return tally.piece(id, part);
+    return summary.piece(id, part);
   }
 
-  /** Opens a piece for rows in the order of the store; it is durable when `finish` has settled. */
+  /** Opens a writer of a piece, for rows in the order of the store. The piece is durable when
+   *  `finish` settles. */
   writer(id: number, part: number): PieceWriter {
     this.ids.add(id);
-    const writing = new Writing(this.store, FAMILY, this.order, id, this.hook);
-    return new Appended(writing, new Tally(this.order), (rows, tally) => {
+    const writer = new ChunkWriter(this.store, FAMILY, this.order, id, this.hook);
+    return new BufferedChunkWriter(writer, new PieceSummary(this.order), (rows, summary) => {
       this.onWritten(rows * ROW_BYTES);
-      return (tally as Tally).piece(id, part);
+      return (summary as PieceSummary).piece(id, part);
     });
   }
 
-  /** Opens temporary rows in any order; they are deleted by `drop`, or at the next start. */
+  /** Opens a writer of temporary rows in any order. `drop` deletes them, and so does the next
+   *  start. */
   endedWriter(): RowsWriter {
     const id = ++this.lastEnded;
-    const writing = new Writing(this.store, ENDED_FAMILY, 'start', id, () => {});
-    return new Appended(writing, undefined, (rows) => ({
+    const writer = new ChunkWriter(this.store, ENDED_FAMILY, 'start', id, () => {});
+    return new BufferedChunkWriter(writer, undefined, (rows) => ({
       rowCount: rows,
       rows: async () =>
         new PieceRows(await this.store.scan(ENDED_FAMILY, rangeOf(id), SHAPE), { id, part: 0, rows }),
-      // Rows that remain after a failure are deleted at the next start.
+      // The next start deletes rows that remain after a failure.
       drop: () => void this.store.deleteRange(ENDED_FAMILY, rangeOf(id), 'off').catch(() => {}),
     }));
   }
 
-  /** Reads a whole piece and returns it, or the reason why it is not the named one. */
+  /** Reads a whole piece. Returns the piece, or the reason why it is not the piece of the entry. */
   async verify(entry: PieceEntry): Promise<{ readonly piece: SpilledRun } | { readonly fault: string }> {
     this.ids.add(entry.id);
-    const tally = new Tally(this.order);
+    const summary = new PieceSummary(this.order);
     try {
       const scan = await this.store.scan(FAMILY, rangeOf(entry.id), SHAPE);
       try {
@@ -211,27 +215,27 @@ export class PieceStore {
           count > 0;
           count = await scan.next({ bytes: page })
         )
-          tally.add(page, count);
+          summary.add(page, count);
       } finally {
         scan.close();
       }
     } catch (thrown) {
       const known = findMillraceError(thrown);
       if (known?.code !== 'kv_corrupt' && known?.code !== 'kv_row_too_large') throw thrown;
-      return { fault: `${pieceName(entry)} does not read: ${known.message}` };
+      return { fault: `${pieceName(entry)} cannot be read: ${known.message}` };
     }
-    if (tally.rows === 0) return { fault: `${pieceName(entry)} is missing` };
-    if (tally.rows !== entry.rows)
-      return { fault: `${pieceName(entry)} holds ${tally.rows} rows, not ${entry.rows}` };
-    if (tally.crc !== entry.crc32) return { fault: `${pieceName(entry)} has changed since it was written` };
-    return { piece: tally.piece(entry.id, entry.part) };
+    if (summary.rows === 0) return { fault: `${pieceName(entry)} is missing` };
+    if (summary.rows !== entry.rows)
+      return { fault: `${pieceName(entry)} holds ${summary.rows} rows, not ${entry.rows}` };
+    if (summary.crc !== entry.crc32) return { fault: `${pieceName(entry)} has changed since it was written` };
+    return { piece: summary.piece(entry.id, entry.part) };
   }
 
   async rows(piece: SpilledRun): Promise<RowStream> {
     return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), SHAPE), piece);
   }
 
-  /** Copies the row of a key; true when it exists. */
+  /** Copies the row of a key. Returns true if the piece has the key. */
   async find(piece: SpilledRun, accountId: bigint, into: Uint8Array): Promise<boolean> {
     const { firsts } = piece;
     const low = chunksTo(firsts, (first) => first <= accountId);
@@ -252,7 +256,7 @@ export class PieceStore {
     return false;
   }
 
-  /** Returns all rows of a key, in their order. The piece is kept until they are read. */
+  /** Returns all rows of a key, in their order. The piece is not removed during the look-up. */
   async ofKey(piece: SpilledRun, accountId: bigint): Promise<Uint8Array> {
     const { id, firsts } = piece;
     const from = Math.max(0, chunksTo(firsts, (first) => first < accountId) - 1);
@@ -274,7 +278,7 @@ export class PieceStore {
           if (view.getBigUint64(at, true) === accountId)
             rows.push(found.bytes.subarray(start + at, start + at + ROW_BYTES));
       }
-      // Copies, because views of words need an aligned start.
+      // A copy, because typed views of the rows need an aligned start.
       return new Uint8Array(Buffer.concat(rows));
     } finally {
       const left = (this.lookups.get(id) as number) - 1;
@@ -283,23 +287,23 @@ export class PieceStore {
     }
   }
 
-  /** Removes the known pieces that need not be kept. It calls `forGood` first if there are any,
-   *  which settles when it is durable that they are not needed. A piece with a look-up in progress
-   *  is removed by a later call. */
+  /** Removes the known pieces that need not be kept. If there are any, it first awaits `forGood`,
+   *  which makes durable that they are not needed. A later call removes a piece that is being
+   *  looked up. */
   async keepOnly(isKept: (id: number) => boolean, forGood: () => Promise<void>): Promise<void> {
-    const goes = [...this.ids].filter((id) => !isKept(id));
-    if (goes.length === 0) return;
+    const unneeded = [...this.ids].filter((id) => !isKept(id));
+    if (unneeded.length === 0) return;
     await forGood();
-    for (const id of goes) if (!this.lookups.has(id)) await this.drop(id);
+    for (const id of unneeded) if (!this.lookups.has(id)) await this.drop(id);
   }
 
-  /** Removes a piece durably: its id may be used again. */
+  /** Removes a piece. The removal is durable when this settles, so the id may be used again. */
   async drop(id: number): Promise<void> {
     this.ids.delete(id);
     await this.store.deleteRange(FAMILY, rangeOf(id), 'sync');
   }
 
-  /** Removes all other pieces in the store, which a crash may have left. */
+  /** Removes every piece except those with these ids: a crash may have left others. */
   async dropOthers(ids: Iterable<number>): Promise<void> {
     let from: Uint8Array | null = null;
     this.ids.clear();
@@ -325,8 +329,9 @@ function chunksTo(firsts: BigUint64Array, holds: (first: bigint) => boolean): nu
   return low;
 }
 
-/** Piece as part of a state. It is kept until no checkpoint needs it, so holds are not counted. */
-export abstract class StandingPiece {
+/** Piece as part of a state. `hold` and `release` do nothing: checkpoints decide when it is
+ *  removed. */
+export abstract class StoredPiece {
   readonly piece: SpilledRun;
   protected readonly store: PieceStore;
 
@@ -338,7 +343,7 @@ export abstract class StandingPiece {
   get rowCount(): number {
     return this.piece.rows;
   }
-  /** Bytes in memory: the rows are on disk. */
+  /** Bytes in memory: only the list of first keys, because the rows are on disk. */
   get bytes(): number {
     return this.piece.firsts.byteLength;
   }
@@ -354,13 +359,16 @@ export abstract class StandingPiece {
 }
 
 /** Piece of a slice. */
-export class HeldPiece extends StandingPiece implements HeldRows {
+export class SlicePiece extends StoredPiece implements HeldRows {
   find(accountId: bigint, into: Uint8Array): Promise<boolean> {
     return this.store.find(this.piece, accountId, into);
   }
 }
 
-/** Refuses a piece for a state without a store of pieces. */
+/** Refuses a piece: the state has no store of pieces. @throws out_of_range */
 export function refusePiece(entry: PieceEntry): never {
-  throw coreError('out_of_range', `${pieceName(entry)} is of a state on disk`);
+  throw coreError(
+    'out_of_range',
+    `${pieceName(entry)} belongs to a state on disk, but this state is in memory`,
+  );
 }

@@ -1,11 +1,12 @@
-/** Moves state from memory to disk beside the loop, one table at a time, before the memory budget
- *  is exhausted.
+/** Spiller: moves state from memory to disk beside the loop, one table at a time, before the memory
+ *  budget is exhausted.
  *
- *  The loop calls `advance` between two batches, which sets a table aside when one is due, and
- *  waits for `room` before the next read. A table is due when memory runs short, or when it is the
- *  oldest part that needs a changelog which is longer than the state in memory. Rows are copied in
- *  pages; sorting and writing run off the main thread. Invariants: (1) one table is aside at a
- *  time; (2) its rows count as memory until their piece is durable. */
+ *  The loop calls `advance` between two batches, which detaches a table that is due, and waits for
+ *  `room` before the next read. A table is due when memory is short. The oldest table is also due
+ *  when it needs a changelog that is longer than the state in memory. Rows are copied in pages;
+ *  sorting and writing run off the main thread. Invariants: (1) one table is detached at a time;
+ *  (2) its rows count as memory until their piece is durable.
+ */
 import type { RowRun } from '../../../addon/window-surface.ts';
 import type { Stages } from '../../stages.ts';
 import type { HeldRun } from '../../state/run.ts';
@@ -14,15 +15,15 @@ import type { StepHook } from '../checkpoint/steps.ts';
 import type { PieceStore } from './pieces.ts';
 import type { Spillable, SpillLog } from './port.ts';
 
-/** Share of the state's memory that live tables may use before the next one is moved … */
+/** Share of the state's memory for live tables; above it, the next table is moved to disk. */
 const TABLES_SHARE = 1 / 4;
-/** … and share that all rows may use. */
+/** Share of the state's memory for all rows; above it, the next table is moved to disk. */
 const SPILL_SHARE = 1 / 2;
 /** Free bytes for each byte of a table: a growing table exists twice for a while, the second copy
  *  doubled. */
 const GROWTH = 1;
-/** Poll interval of `room`: a firing releases its rows without a signal. */
-const LOOK_MS = 5;
+/** Poll interval of `room`: a firing that releases its rows sends no signal. */
+const POLL_MS = 5;
 
 export interface SpillerParts {
   readonly state: Spillable;
@@ -33,7 +34,7 @@ export interface SpillerParts {
   readonly hook: StepHook;
   readonly sleep: (ms: number) => Promise<void>;
   readonly stages: Pick<Stages, 'during'>;
-  /** Called when a piece is durable, with the bytes of its rows. */
+  /** Called when a piece is durable, with the length of its rows in bytes. */
   readonly onSpilled: (bytes: number) => void;
 }
 
@@ -47,12 +48,13 @@ export class Spiller {
     this.parts = parts;
   }
 
-  /** True while a table is aside. */
+  /** True while a table is detached. */
   get isBusy(): boolean {
     return this.working !== undefined;
   }
 
-  /** Sets a due table aside. Call it between two batches. @throws errors of the store or the log */
+  /** Detaches a table that is due. Call it between two batches. @throws the error of the store or
+   *  the log */
   advance(): void {
     this.rethrow();
     if (this.working !== undefined || this.isStopped) return;
@@ -60,39 +62,40 @@ export class Spiller {
     if (this.isShort()) state.trim();
     const isShort = this.isShort();
     const overdue = (): readonly number[] => log.overdue(state.memory().rows * ROW_BYTES);
-    this.begin(isShort ? state.spillOrder() : [...state.wanted, ...overdue()]);
+    this.detachFirst(isShort ? state.spillOrder() : [...state.mustSpill, ...overdue()]);
   }
 
   /** Moves all tables to disk. No batch may arrive meanwhile. @throws as advance */
   async moveAll(): Promise<void> {
     const { state } = this.parts;
     do await this.settled();
-    while (this.begin(state.spillOrder()));
+    while (this.detachFirst(state.spillOrder()));
   }
 
-  /** Settles when there is memory for another batch, or no way to free some, and rows that ended on
-   *  disk do not lag too far; or when the signal is given.
+  /** Settles when there is memory for another batch, or nothing that could free some, and no sweep
+   *  lags too far; or when the signal aborts.
    *  @param isHeld true while firings hold rows that they will release; an error from it ends the
    *  wait
-   *  @throws as advance */
+   *  @throws as advance
+   */
   async room(signal: AbortSignal, isHeld: () => boolean): Promise<void> {
     while ((this.isFull() || this.parts.state.isBehind) && !signal.aborted) {
       this.advance();
       if (!isHeld() && this.working === undefined) return;
       await (this.working === undefined
-        ? this.parts.sleep(LOOK_MS)
-        : Promise.race([this.working, this.parts.sleep(LOOK_MS)]));
+        ? this.parts.sleep(POLL_MS)
+        : Promise.race([this.working, this.parts.sleep(POLL_MS)]));
     }
     this.rethrow();
   }
 
-  /** Settles when no table is aside. @throws as advance */
+  /** Settles when no table is detached. @throws as advance */
   async settled(): Promise<void> {
     await this.working;
     this.rethrow();
   }
 
-  /** Abandons the table aside: the changelog has its rows. */
+  /** Abandons the detached table: the changelog has its rows. */
   async stop(): Promise<void> {
     this.isStopped = true;
     await this.working;
@@ -102,13 +105,13 @@ export class Spiller {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Sets aside the first part with rows in memory; false without one. */
-  private begin(due: readonly number[]): boolean {
+  /** Detaches the first part that has rows in memory. Returns false if none has any. */
+  private detachFirst(due: readonly number[]): boolean {
     const { state, log, stages } = this.parts;
     for (const part of due) {
       const run = state.detach(part);
       if (run === undefined) continue;
-      // Runs in the same turn: later records belong to the next table.
+      // In the same turn, because the next records belong to the table that follows.
       const id = log.detached(part);
       this.working = stages
         .during('spill', () => this.spill(id, part, run))
@@ -136,7 +139,7 @@ export class Spiller {
     const { state, log, pieces, hook, onSpilled, sleep } = this.parts;
     try {
       const piece = await pieces.write(id, part, await held.run, hook, () => this.isStopped);
-      while (!log.maySpill() && !this.isStopped) await sleep(LOOK_MS);
+      while (!log.maySpill() && !this.isStopped) await sleep(POLL_MS);
       if (piece === undefined || this.isStopped) return;
       if (log.spilled(piece)) state.replace(part, held, piece);
       else await pieces.drop(id);

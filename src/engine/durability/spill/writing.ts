@@ -1,11 +1,11 @@
-/** Writes rows into the store in chunks, in runs that drivers can hold, and collects the
- *  description of the piece. */
+/** Writers of rows into the store: in chunks, in runs that every driver can hold, with a summary
+ *  that identifies the piece. */
 import { crc32 } from 'node:zlib';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import type { SpanRows } from '../../../core/rows.ts';
 import { fromWords } from '../../../core/time.ts';
 import type { KvRun, KvStore } from '../../../io/rocksdb/port.ts';
-import type { RowsTaker } from '../../state/sweep.ts';
+import type { RowSink } from '../../state/sweep.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { type StepHook, stepped } from '../checkpoint/steps.ts';
 
@@ -16,8 +16,8 @@ export const CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES;
 export const WRITE_ROWS = 16_384;
 /** Rows of one write of a sweep, which writes several pieces at the same time. */
 const APPEND_ROWS = 4096;
-/** Greatest number of rows of a store's run: drivers without files of their own hold a run in
- *  memory. */
+/** Greatest number of rows of a run of the store: drivers that have no files hold a run in memory.
+ */
 const RUN_ROWS_MAX = 16 * WRITE_ROWS;
 export const ID_BYTES = 8;
 
@@ -25,7 +25,8 @@ export const ID_BYTES = 8;
  */
 export type PieceOrder = 'key' | 'start';
 
-/** Identity of a piece in manifests and changelog; a reader checks the piece against it. */
+/** Id, part, row count and checksum of a piece, as manifests and changelog list it; a reader checks
+ *  the piece against them. */
 export interface PieceEntry {
   readonly id: number;
   /** Start of the slice, 0 for sessions. */
@@ -52,8 +53,8 @@ export function prefixOf(id: number): Uint8Array {
   return prefix;
 }
 
-/** Collects the description of a piece while its rows are written. */
-export class Tally {
+/** Collects the summary of a piece while its rows are written. */
+export class PieceSummary {
   rows = 0;
   crc = 0;
   private readonly order: PieceOrder;
@@ -65,7 +66,7 @@ export class Tally {
     this.order = order;
   }
 
-  /** Adds rows: whole chunks, except for the last. */
+  /** Adds rows: whole chunks, except in the last call. */
   add(rows: Uint8Array, count: number): void {
     this.crc = crc32(rows.subarray(0, count * ROW_BYTES), this.crc);
     const view = new DataView(rows.buffer, rows.byteOffset, count * ROW_BYTES);
@@ -85,8 +86,8 @@ export class Tally {
   }
 }
 
-/** Writer of rows into the store, in runs of its own. */
-export class Writing {
+/** Writer of chunks into the store, in as many runs as needed. */
+export class ChunkWriter {
   rows = 0;
   private readonly store: KvStore;
   private readonly family: string;
@@ -105,16 +106,16 @@ export class Writing {
     this.hook = hook;
   }
 
-  /** Writes rows: whole chunks, except for the last. */
+  /** Writes rows: whole chunks, except in the last call. */
   async put(rows: Uint8Array, count: number): Promise<void> {
     this.run ??= this.store.openRun(this.family);
     const { run, prefix } = this;
     const records = { shape: 'records', recordBytes: ROW_BYTES, wordAt: 0, perValue: CHUNK_ROWS } as const;
-    const some =
-      this.order === 'key' ? { ...records, prefix, bytes: rows, count } : this.numbered(rows, count);
+    const portion =
+      this.order === 'key' ? { ...records, prefix, bytes: rows, count } : this.keyedByNumber(rows, count);
     this.rows += count;
     this.inRun += count;
-    await stepped(this.hook, 'spill write', () => run.append(some));
+    await stepped(this.hook, 'spill write', () => run.append(portion));
     if (this.inRun >= RUN_ROWS_MAX) await this.ingest();
   }
 
@@ -133,7 +134,7 @@ export class Writing {
   }
 
   /** Keys each chunk by its number in the piece. */
-  private numbered(rows: Uint8Array, count: number): SpanRows {
+  private keyedByNumber(rows: Uint8Array, count: number): SpanRows {
     const chunks = Math.ceil(count / CHUNK_ROWS);
     const bytes = chunks * 2 * ID_BYTES + count * ROW_BYTES;
     if (this.keyed.length < bytes) this.keyed = new Uint8Array(bytes);
@@ -141,11 +142,11 @@ export class Writing {
     let to = 0;
     for (let chunk = 0; chunk < chunks; chunk++) {
       const from = chunk * CHUNK_BYTES;
-      const some = rows.subarray(from, Math.min(from + CHUNK_BYTES, count * ROW_BYTES));
+      const portion = rows.subarray(from, Math.min(from + CHUNK_BYTES, count * ROW_BYTES));
       this.keyed.set(chunkKey(this.prefix, this.rows / CHUNK_ROWS + chunk), to);
-      this.keyed.set(some, to + 2 * ID_BYTES);
+      this.keyed.set(portion, to + 2 * ID_BYTES);
       ends[2 * chunk] = to + 2 * ID_BYTES;
-      to += 2 * ID_BYTES + some.length;
+      to += 2 * ID_BYTES + portion.length;
       ends[2 * chunk + 1] = to;
     }
     return { shape: 'spans', count: chunks, bytes: this.keyed.subarray(0, to), ends };
@@ -159,49 +160,49 @@ export function chunkKey(prefix: Uint8Array, number: number | bigint): Uint8Arra
   return key;
 }
 
-/** Rows that a sweep writes: a piece, or rows for the sink. */
-export class Appended<K> implements RowsTaker {
-  private readonly writing: Writing;
-  private readonly tally: Tally | undefined;
-  private readonly end: (rows: number, tally: Tally | undefined) => K;
+/** Gathers rows into whole chunks and writes them: as a piece, or as temporary rows. */
+export class BufferedChunkWriter<K> implements RowSink {
+  private readonly writer: ChunkWriter;
+  private readonly summary: PieceSummary | undefined;
+  private readonly end: (rows: number, summary: PieceSummary | undefined) => K;
   private page = new Uint8Array(0);
   private used = 0;
 
   constructor(
-    writing: Writing,
-    tally: Tally | undefined,
-    end: (rows: number, tally: Tally | undefined) => K,
+    writer: ChunkWriter,
+    summary: PieceSummary | undefined,
+    end: (rows: number, summary: PieceSummary | undefined) => K,
   ) {
-    this.writing = writing;
-    this.tally = tally;
+    this.writer = writer;
+    this.summary = summary;
     this.end = end;
   }
 
   async append(rows: Uint8Array): Promise<void> {
     if (this.page.length === 0) this.page = new Uint8Array(APPEND_ROWS * ROW_BYTES);
     for (let from = 0; from < rows.length; ) {
-      const some = rows.subarray(from, from + this.page.length - this.used);
-      this.page.set(some, this.used);
-      this.used += some.length;
-      from += some.length;
+      const portion = rows.subarray(from, from + this.page.length - this.used);
+      this.page.set(portion, this.used);
+      this.used += portion.length;
+      from += portion.length;
       if (this.used === this.page.length) await this.flush();
     }
   }
 
   async finish(): Promise<K> {
     if (this.used > 0) await this.flush();
-    await this.writing.ingest();
-    return this.end(this.writing.rows, this.tally);
+    await this.writer.ingest();
+    return this.end(this.writer.rows, this.summary);
   }
 
   close(): void {
-    this.writing.close();
+    this.writer.close();
   }
 
   private async flush(): Promise<void> {
     const count = this.used / ROW_BYTES;
     this.used = 0;
-    this.tally?.add(this.page, count);
-    await this.writing.put(this.page, count);
+    this.summary?.add(this.page, count);
+    await this.writer.put(this.page, count);
   }
 }

@@ -1,15 +1,14 @@
-/** Encoding of fired rows in a store: values are the 64-byte accumulators, keys are numbers in byte
- *  order.
+/** Layout of fired rows in a store. Values are the 64-byte accumulators; keys sort by bytes.
  *
- *  `windows`   window_start | window_end | account_id. The keys of a window are contiguous and
- *              ascend like its rows, so a large window is ingested as one run; a key of a known
- *              window is found by one look-up.
- *  `sessions`  bucket | account_id | window_start | window_end. A bucket is an interval of event
- *              time that contains the ends of its sessions. The sessions of an account are
- *              contiguous in it, and a bucket is deleted as one range.
+ *      windows   window_start | window_end | account_id
+ *      sessions  bucket | account_id | window_start | window_end
  *
- *  Times are 64 bits big-endian with the sign flipped; account_id is 64 bits big-endian, unsigned.
- */
+ *  Times are 64 bits big-endian with the sign bit flipped; account_id is an unsigned 64-bit
+ *  big-endian number. A window is one contiguous key range that ascends like its rows, so a large
+ *  window is ingested as a sorted run after the earlier windows. A single key of a known window is
+ *  looked up directly.
+ *  A bucket is an interval of event time that contains the ends of its sessions. The sessions of an
+ *  account are adjacent within a bucket, and a bucket is deleted as a whole. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import type { FixedRows } from '../../../core/rows.ts';
@@ -23,18 +22,17 @@ export const VALUE_BYTES = ACCUMULATOR.BYTES;
 const VALUE_WORDS = VALUE_BYTES / 4;
 export const WINDOW_KEY_BYTES = 24;
 export const SESSION_KEY_BYTES = 32;
-/** Bytes of a window's key before the account. */
+/** Bytes of a window key before the account. */
 const WINDOW_PREFIX_BYTES = 16;
 
-/** Key of only the first 8 bytes: lower bound of all keys with this number or a greater one. */
-export function placeKey(place: number): Uint8Array {
+/** Encodes the leading time of a key: a lower bound of all keys with this time or a later one. */
+export function timeKey(time: number): Uint8Array {
   const key = new Uint8Array(8);
-  putOrdered(new DataView(key.buffer), 0, place);
+  putOrdered(new DataView(key.buffer), 0, time);
   return key;
 }
 
-export const placeOf = (key: Uint8Array): number =>
-  getOrdered(new DataView(key.buffer, key.byteOffset, 8), 0);
+export const timeOf = (key: Uint8Array): number => getOrdered(new DataView(key.buffer, key.byteOffset, 8), 0);
 
 export function windowPrefix(start: number, end: number): Uint8Array {
   const prefix = new Uint8Array(WINDOW_PREFIX_BYTES);
@@ -56,7 +54,7 @@ export function putWindowKey(
   view.setBigUint64(at + 16, accountId);
 }
 
-/** First key of an account in a bucket with a session that starts at `start` or later. */
+/** Lower bound of the keys of the account's sessions in a bucket that start at `start` or later. */
 export function sessionKey(bucket: number, accountId: bigint, start: number, end?: number): Uint8Array {
   const key = new Uint8Array(end === undefined ? 24 : SESSION_KEY_BYTES);
   const view = new DataView(key.buffer);
@@ -69,7 +67,7 @@ export function sessionKey(bucket: number, accountId: bigint, start: number, end
 
 type PutKey = (view: DataView, at: number, rows: ResultRows, row: number) => void;
 
-/** Rows with their keys, in the order of `orderOf`, or in their own order. */
+/** Encodes rows, each after its key, in the order of `orderOf`; absent: in page order. */
 function keyed(
   pages: readonly FiredPage[],
   keyBytes: number,
@@ -97,7 +95,7 @@ function keyed(
   return { shape: 'fixed', count, bytes, keyBytes, valueBytes: VALUE_BYTES };
 }
 
-/** Copies the account_id of a row without making a number of it. */
+/** Writes the account_id of a row without creating a bigint. */
 function putAccount(view: DataView, at: number, rows: ResultRows, row: number): void {
   view.setInt32(at, rows.words[row * VALUE_WORDS + 1] as number);
   view.setInt32(at + 4, rows.words[row * VALUE_WORDS] as number);
@@ -123,11 +121,11 @@ const sessionKeys =
 export const keyedSessions = (pages: readonly FiredPage[], bucketMs: number): FixedRows =>
   keyed(pages, SESSION_KEY_BYTES, sessionKeys(bucketMs));
 
-/** Sessions for a run, whose keys must ascend. */
+/** Like `keyedSessions`, for a sorted run, whose keys ascend. */
 export const sortedSessions = (page: FiredPage, bucketMs: number): FixedRows =>
   keyed([page], SESSION_KEY_BYTES, sessionKeys(bucketMs), (rows) => sessionOrder(rows, bucketMs));
 
-/** Result of a value and the bounds of its key. */
+/** Decodes a value, with the bounds from its key. */
 export function resultAt(view: DataView, at: number, start: number, end: number): WindowResult {
   const sum = view.getBigInt64(at + ACCUMULATOR.SUM_LOW, true);
   return {
@@ -143,7 +141,7 @@ export function resultAt(view: DataView, at: number, start: number, end: number)
   };
 }
 
-/** Rows of a page of a scan over a family. */
+/** Decodes the rows of a scan page of a family. */
 export function resultsOf(page: Uint8Array, count: number, keyBytes: number): WindowResult[] {
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
   const bounds = keyBytes === WINDOW_KEY_BYTES ? 0 : 16;

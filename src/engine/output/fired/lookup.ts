@@ -1,8 +1,8 @@
-/** Look-up of the fired windows of one account, page by page, without reading any other account.
+/** Lookup of the fired windows of one account, page by page, without reading other accounts.
  *
- *  Windows lie on a grid, so their keys are known and are read with multi-gets. Sessions are read
- *  as one short range of keys for each bucket. The work of a page is bounded: a page may end before
- *  it is full, and `next` continues. */
+ *  Aligned windows have computable keys, which are looked up together. Sessions are read as one
+ *  short key range for each bucket. A page does a bounded amount of work: if it ends before it is
+ *  full, `next` continues. */
 import { floorTo } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
@@ -16,7 +16,7 @@ import {
   VALUE_BYTES,
   WINDOW_KEY_BYTES,
 } from './keys.ts';
-import type { Places } from './places.ts';
+import type { TimeRange } from './time-range.ts';
 
 export interface WindowBounds {
   readonly windowStart: number;
@@ -25,27 +25,27 @@ export interface WindowBounds {
 
 export interface WindowQuery {
   readonly accountId: bigint;
-  /** Range of window_start: [from, to). */
+  /** Bounds of window_start: [from, to). */
   readonly from: number;
   readonly to: number;
   readonly limit: number;
-  /** Returns only windows after this one. */
+  /** Only windows after this one. */
   readonly after?: WindowBounds;
 }
 
 /** Ascending by window_start, window_end. */
 export interface WindowPage {
   readonly rows: readonly WindowResult[];
-  /** Start of the next page; undefined at the end. */
+  /** Position at which the next page continues; undefined at the end. */
   readonly next: WindowBounds | undefined;
 }
 
-/** Keys of one multi-get. */
-const PROBES_A_CALL = 512;
-/** Greatest number of windows that a page looks up. */
+/** Keys of one lookup call. */
+const PROBES_PER_CALL = 512;
+/** Most keys that a page looks up. */
 const PROBES_MAX = 20_000;
-/** Buckets that are read in parallel, and greatest number of buckets of a page. */
-const BUCKETS_IN_PARALLEL = 16;
+/** Buckets that are read in parallel, and the most buckets that a page reads. */
+const PARALLEL_BUCKETS = 16;
 const BUCKETS_MAX = 1_024;
 const SCAN_ROWS = 64;
 
@@ -54,13 +54,13 @@ interface Grid {
   readonly slideMs: number;
 }
 
-/** @param held starts of the stored windows; windows that end at or before `forgotten` are not
- *  returned */
+/** @param held range of the window starts in the store. Windows that end at or before `expiredTo`
+ *  are not returned */
 export async function findWindows(
   store: KvStore,
   grid: Grid,
-  held: Places,
-  forgotten: number,
+  held: TimeRange,
+  expiredTo: number,
   query: WindowQuery,
 ): Promise<WindowPage> {
   const { sizeMs, slideMs } = grid;
@@ -68,7 +68,7 @@ export async function findWindows(
   const least = Math.max(
     query.from,
     held.oldest,
-    forgotten - sizeMs + 1,
+    expiredTo - sizeMs + 1,
     after === undefined ? Number.NEGATIVE_INFINITY : after.windowStart + 1,
   );
   const last = Math.min(query.to - 1, held.newest);
@@ -78,7 +78,7 @@ export async function findWindows(
   if (start < least) start += slideMs;
   for (let probes = 0; start <= last && probes < PROBES_MAX; ) {
     const left = Math.floor((last - start) / slideMs) + 1;
-    const count = Math.min(left, PROBES_A_CALL, Math.max(limit - rows.length, SCAN_ROWS));
+    const count = Math.min(left, PROBES_PER_CALL, Math.max(limit - rows.length, SCAN_ROWS));
     const bytes = new Uint8Array(count * WINDOW_KEY_BYTES);
     const keys = new DataView(bytes.buffer);
     for (let i = 0; i < count; i++) {
@@ -92,7 +92,7 @@ export async function findWindows(
       if (length < 0) continue;
       const windowStart = start + i * slideMs;
       const windowEnd = windowStart + sizeMs;
-      if (length !== VALUE_BYTES) throw damaged(`a window's row of ${length} bytes`);
+      if (length !== VALUE_BYTES) throw corrupt(`a window's row of ${length} bytes`);
       rows.push(resultAt(values, found.start[i] as number, windowStart, windowEnd));
       if (rows.length === limit) return { rows, next: { windowStart, windowEnd } };
     }
@@ -103,33 +103,34 @@ export async function findWindows(
   return { rows, next: start <= last ? { windowStart: done, windowEnd: done + sizeMs } : undefined };
 }
 
-/** @param held stored buckets; sessions that end at or before `forgotten` are not returned */
+/** @param held range of the buckets in the store. Sessions that end at or before `expiredTo` are
+ *  not returned */
 export async function findSessions(
   store: KvStore,
   bucketMs: number,
-  held: Places,
-  forgotten: number,
+  held: TimeRange,
+  expiredTo: number,
   query: WindowQuery,
 ): Promise<WindowPage> {
   const { accountId, from, to, limit, after } = query;
-  // A session ends after its start.
-  const least = Math.max(from, held.oldest, forgotten, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
+  // A session ends after its start, so `from` also bounds its end.
+  const least = Math.max(from, held.oldest, expiredTo, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const rows: WindowResult[] = [];
   if (!(floorTo(least, bucketMs) <= held.newest) || from >= to) return { rows, next: undefined };
   let bucket = floorTo(least, bucketMs);
-  for (let looked = 0; bucket <= held.newest && looked < BUCKETS_MAX; ) {
+  for (let visited = 0; bucket <= held.newest && visited < BUCKETS_MAX; ) {
     const left = Math.floor((held.newest - bucket) / bucketMs) + 1;
-    const count = Math.min(left, BUCKETS_IN_PARALLEL);
+    const count = Math.min(left, PARALLEL_BUCKETS);
     const accept = ({ windowStart, windowEnd }: WindowResult): boolean =>
-      windowStart >= from && windowEnd > forgotten;
+      windowStart >= from && windowEnd > expiredTo;
     const reads = Array.from({ length: count }, (_, i) => {
-      const one = bucket + i * bucketMs;
-      const isBegun = after !== undefined && one === floorTo(after.windowEnd, bucketMs);
-      if (isBegun && after.windowStart >= to) return [];
-      const first = isBegun
-        ? behind(sessionKey(one, accountId, after.windowStart, after.windowEnd))
-        : sessionKey(one, accountId, from);
-      return readBucket(store, first, sessionKey(one, accountId, to), limit - rows.length, accept);
+      const start = bucket + i * bucketMs;
+      const isResumed = after !== undefined && start === floorTo(after.windowEnd, bucketMs);
+      if (isResumed && after.windowStart >= to) return [];
+      const first = isResumed
+        ? keyAfter(sessionKey(start, accountId, after.windowStart, after.windowEnd))
+        : sessionKey(start, accountId, from);
+      return readBucket(store, first, sessionKey(start, accountId, to), limit - rows.length, accept);
     });
     for (const found of await Promise.all(reads)) {
       for (const row of found) {
@@ -138,21 +139,22 @@ export async function findSessions(
       }
     }
     bucket += count * bucketMs;
-    looked += count;
+    visited += count;
   }
-  // Greater than every session of the buckets that were read.
+  // A position after every session of the buckets that were read.
   const next = { windowStart: to, windowEnd: bucket - 1 };
   return { rows, next: bucket <= held.newest ? next : undefined };
 }
 
-/** Returns the next key in byte order. */
-function behind(key: Uint8Array): Uint8Array {
+/** The next key in byte order. */
+function keyAfter(key: Uint8Array): Uint8Array {
   const next = new Uint8Array(key.length + 1);
   next.set(key);
   return next;
 }
 
-/** Reads the first matching rows between two keys; up to a page more than requested. */
+/** Returns the first accepted rows from key `from` to key `to`; at most one scan page more than
+ *  `rowsMax`. */
 async function readBucket(
   store: KvStore,
   from: Uint8Array,
@@ -176,7 +178,7 @@ async function readBucket(
   }
 }
 
-const damaged = (what: string): Error =>
+const corrupt = (what: string): Error =>
   engineError('state_corrupt', `the store of fired windows holds ${what}`, {
-    next: 'move its folder away; it fills again as windows fire',
+    next: 'move its folder away; a new store fills as windows fire',
   });

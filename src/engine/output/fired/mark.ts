@@ -1,10 +1,10 @@
-/** Description that a store of fired windows has of itself, so that it is never opened for another
- *  purpose. */
+/** Self-description of a store of fired windows; protects it from being opened with other windows.
+ */
 import { DURATION_MS_MAX } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 
-/** Windows of a job, as far as the keys depend on them. */
+/** The properties of a job's windows on which their keys depend. */
 export type FiredShape =
   | { readonly kind: 'windows'; readonly sizeMs: number; readonly slideMs: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
@@ -14,7 +14,7 @@ export interface Mark {
   /** Event time of a bucket of sessions; never changes. */
   readonly bucketMs: number;
   readonly role: 'sink' | 'beside';
-  /** True: rows have expired. */
+  /** Rows have expired. */
   readonly trimmed: boolean;
 }
 
@@ -38,7 +38,7 @@ export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
   await store.put('mark', row, 'sync');
 }
 
-/** Reads the mark; undefined in a new store. @throws state_corrupt */
+/** Undefined in a new store. @throws state_corrupt */
 export async function readMark(store: KvStore): Promise<Mark | undefined> {
   const found = await store.get('mark', { count: 1, bytes: KEY, keyBytes: KEY.length });
   const length = found.length[0] as number;
@@ -46,8 +46,8 @@ export async function readMark(store: KvStore): Promise<Mark | undefined> {
   const text = new TextDecoder().decode(found.bytes.subarray(0, length));
   const mark = parsed(text);
   if (mark === undefined) {
-    throw engineError('state_corrupt', `${store.folder} does not say what windows it holds`, {
-      next: 'open it with the version that made it, or move it away',
+    throw engineError('state_corrupt', `${store.folder} has no valid description of its windows`, {
+      next: 'open it with the version that created it, or move the folder away',
     });
   }
   return mark;

@@ -1,5 +1,6 @@
-/** Sorts sessions by their keys, reading only their words. They arrive ascending by end, so the
- *  rows of a bucket are contiguous, and only the accounts within a bucket must be sorted. */
+/** Sorts sessions by their keys, reading only the 32-bit words of the rows. Rows arrive ascending
+ *  by end, so the rows of a bucket are adjacent, and only the accounts within a bucket are out of
+ *  order. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { ResultRows } from '../sink/rows.ts';
@@ -8,10 +9,10 @@ const ROW_WORDS = ACCUMULATOR.BYTES / 4;
 const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
 const DIGIT_BITS = 16;
 const DIGITS = 2 ** DIGIT_BITS;
-/** Buckets with fewer rows are sorted by comparison: counting digits would cost more. */
-const COUNTED_ROWS_MIN = 4096;
+/** Below this number of rows a comparison sort is cheaper than a radix sort. */
+const RADIX_ROWS_MIN = 4096;
 
-/** Row numbers by bucket, account_id (unsigned) and then end. */
+/** Row numbers by bucket, then unsigned account_id, then end, which is the order of the rows. */
 export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
   const { rowCount, words } = rows;
   const order = Uint32Array.from({ length: rowCount }, (_, row) => row);
@@ -20,15 +21,15 @@ export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
     const next = floorTo(rows.windowEnd(from), bucketMs) + bucketMs;
     let to = from + 1;
     while (to < rowCount && rows.windowEnd(to) < next) to++;
-    const some = order.subarray(from, to);
-    if (to - from < COUNTED_ROWS_MIN) some.sort((a, b) => byAccount(words, a, b));
-    else countingSort(words, some, spare.subarray(from, to));
+    const bucket = order.subarray(from, to);
+    if (to - from < RADIX_ROWS_MIN) bucket.sort((a, b) => byAccount(words, a, b));
+    else radixSort(words, bucket, spare.subarray(from, to));
     from = to;
   }
   return order;
 }
 
-/** Compares accounts; rows of one account keep their order. */
+/** Stable comparison: rows of one account keep their order. */
 function byAccount(words: Int32Array, a: number, b: number): number {
   for (const word of [KEY + 1, KEY]) {
     const difference =
@@ -38,8 +39,8 @@ function byAccount(words: Int32Array, a: number, b: number): number {
   return a - b;
 }
 
-/** Radix sort by the account, from the lowest digit; each pass is stable. */
-function countingSort(words: Int32Array, order: Uint32Array, spare: Uint32Array): void {
+/** LSD radix sort by the 16-bit digits of the account; each pass is stable. */
+function radixSort(words: Int32Array, order: Uint32Array, spare: Uint32Array): void {
   let from = order;
   let into = spare;
   const next = new Uint32Array(DIGITS);
@@ -53,7 +54,7 @@ function countingSort(words: Int32Array, order: Uint32Array, spare: Uint32Array)
       const digit = digitOf(row);
       next[digit] = (next[digit] as number) + 1;
     }
-    // All rows share this digit, so it needs no pass.
+    // All rows have the same digit, so the pass would change nothing.
     if (next[digitOf(from[0] as number)] === from.length) continue;
     let at = 0;
     for (let digit = 0; digit < DIGITS; digit++) {

@@ -1,10 +1,10 @@
-/** The engine's own store of fired windows: GET /windows reads it, and it is the sink where no
- *  other is configured.
+/** The engine's own store of fired windows. GET /windows reads from it, and it is the default sink.
  *
- *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing that
- *  a reader sees; (2) windows expire when they end `retainMs` of event time before the newest one,
- *  and never without that setting; (3) a store that expired rows beside another sink never becomes
- *  a sink, and a former sink expires no rows beside another sink. */
+ *  Invariants: (1) a write is durable when it settles, and writing the same rows again changes
+ *  nothing that a reader sees; (2) with `retainMs`, windows that end more than `retainMs` of event
+ *  time before the newest end expire; without it none do; (3) a store that expired rows as a
+ *  secondary store never becomes a sink, and a store that has been a sink expires nothing as a
+ *  secondary store. */
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
@@ -15,43 +15,45 @@ import { ResultRows } from '../sink/rows.ts';
 import {
   keyedSessions,
   keyedWindows,
-  placeKey,
   resultsOf,
   SESSION_KEY_BYTES,
   sortedSessions,
+  timeKey,
   VALUE_BYTES,
   WINDOW_KEY_BYTES,
   windowPrefix,
 } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
 import { type FiredShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
-import { findPlaces, type Places, widened } from './places.ts';
+import { findTimeRange, type TimeRange, union } from './time-range.ts';
 
 export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   windows: 'rows',
   sessions: 'rows',
   mark: 'rows',
 };
-/** Rows from which a firing is ingested as a run: below, a file would cost more than its rows. */
+/** Rows of one firing from which on they are ingested as a sorted run. Fewer rows cost less than a
+ *  file of their own. */
 export const RUN_ROWS_MIN = 32_768;
 /** 8 MiB. */
 const WRITE_ROWS_MAX = 131_072;
-/** Rows of one put. */
+/** Most rows of one put. */
 const PUT_ROWS_MAX = 16_384;
 const READ_ROWS = 8_192;
-/** Number of session buckets of a retention, and the shortest bucket. */
-const BUCKETS = 32;
+/** Session buckets for each retention; `BUCKET_MS_MIN` is the least length of a bucket. */
+const BUCKETS_PER_RETENTION = 32;
 const BUCKET_MS_MIN = 60_000;
-/** Bucket of a store that keeps every row. */
-const BUCKET_MS_KEPT = 120_000;
+/** Bucket length in a store that keeps every row. */
+const BUCKET_MS_UNLIMITED = 120_000;
 /** Rows expire in steps of this fraction of the retention. */
-const FORGET_STEPS = 64;
+const EXPIRY_STEPS = 64;
 
 interface FiredOptions {
   readonly shape: FiredShape;
-  /** `sink`: no other sink has the results. `beside`: another sink has them. */
+  /** `sink`: the only place of the results. `beside`: a secondary store; another sink has them too.
+   */
   readonly role: 'sink' | 'beside';
-  /** Greatest distance of a window's end before the newest one; absent: every row is kept. */
+  /** Largest distance of a window's end from the newest end; absent: rows never expire. */
   readonly retainMs?: number | undefined;
 }
 
@@ -65,25 +67,27 @@ export class FiredStore implements WindowSink {
   private readonly retainMs: number;
   private readonly family: 'windows' | 'sessions';
   private mark: Mark;
-  private held: Places;
+  private held: TimeRange;
   private newestEnd: number;
 
-  private constructor(store: KvStore, retainMs: number, mark: Mark, held: Places) {
+  private constructor(store: KvStore, retainMs: number, mark: Mark, held: TimeRange) {
     this.store = store;
     this.mark = mark;
     this.retainMs = retainMs;
     this.family = mark.shape.kind;
     this.held = held;
-    // The greatest end in the newest bucket is unknown until the next write.
+    // A lower bound: the greatest end in the newest bucket is unknown until the next write.
     this.newestEnd = held.newest + (mark.shape.kind === 'windows' ? mark.shape.sizeMs : 0);
   }
 
-  /** Opens the store, which has FIRED_FAMILIES, and owns it. @throws job_changed, bad_setting,
-   *  state_corrupt */
+  /** Takes ownership of the store, which has FIRED_FAMILIES.
+   *  @throws job_changed, bad_setting, state_corrupt */
   static async open(store: KvStore, { shape, role, retainMs }: FiredOptions): Promise<FiredStore> {
     const found = await readMark(store);
     const bucketMs =
-      retainMs === undefined ? BUCKET_MS_KEPT : Math.max(BUCKET_MS_MIN, Math.ceil(retainMs / BUCKETS));
+      retainMs === undefined
+        ? BUCKET_MS_UNLIMITED
+        : Math.max(BUCKET_MS_MIN, Math.ceil(retainMs / BUCKETS_PER_RETENTION));
     let mark = found ?? { shape, bucketMs, role, trimmed: false };
     if (shapeText(mark.shape) !== shapeText(shape)) {
       throw engineError(
@@ -95,15 +99,15 @@ export class FiredStore implements WindowSink {
     if (role === 'sink' && mark.role === 'beside' && mark.trimmed) {
       throw engineError(
         'bad_setting',
-        `${store.folder} cannot be the sink: it stood beside another one and has forgotten windows older than its -retain`,
+        `${store.folder} cannot be the sink: it was a secondary store and has expired windows older than its -retain`,
         { next: 'give -sink=rocksdb:FOLDER with another folder, or an empty -state-dir' },
       );
     }
     if (role === 'sink') mark = { ...mark, role };
     if (found === undefined || found.role !== mark.role) await writeMark(store, mark);
-    const isKept = retainMs === undefined || mark.role !== role;
-    const keptMs = isKept ? Number.POSITIVE_INFINITY : retainMs;
-    return new FiredStore(store, keptMs, mark, await findPlaces(store, mark.shape.kind));
+    const keepsAll = retainMs === undefined || mark.role !== role;
+    const retentionMs = keepsAll ? Number.POSITIVE_INFINITY : retainMs;
+    return new FiredStore(store, retentionMs, mark, await findTimeRange(store, mark.shape.kind));
   }
 
   async migrate(): Promise<void> {}
@@ -114,24 +118,24 @@ export class FiredStore implements WindowSink {
     const sessions: FiredPage[] = [];
     for (const page of pages) {
       if (page.rowCount >= RUN_ROWS_MIN) await this.writeRun(page);
-      else (page.bounds.kind === 'window' ? windows : sessions).push(...piecesOf(page));
+      else (page.bounds.kind === 'window' ? windows : sessions).push(...partsOf(page));
     }
     await this.put('windows', windows, keyedWindows);
-    await this.put('sessions', sessions, (some) => keyedSessions(some, this.mark.bucketMs));
-    for (const page of pages) this.note(page);
-    await this.forget();
+    await this.put('sessions', sessions, (batch) => keyedSessions(batch, this.mark.bucketMs));
+    for (const page of pages) this.extendRange(page);
+    await this.expire();
   }
 
   /** Finds fired windows of one account. */
   find(query: WindowQuery): Promise<WindowPage> {
     const { store, held, mark } = this;
-    const forgotten = this.newestEnd - this.retainMs;
+    const expiredTo = this.newestEnd - this.retainMs;
     return mark.shape.kind === 'windows'
-      ? findWindows(store, mark.shape, held, forgotten, query)
-      : findSessions(store, mark.bucketMs, held, forgotten, query);
+      ? findWindows(store, mark.shape, held, expiredTo, query)
+      : findSessions(store, mark.bucketMs, held, expiredTo, query);
   }
 
-  /** Bytes on disk, including expired rows until their files are removed. */
+  /** Bytes on disk; includes expired rows until compaction removes their files. */
   async bytes(): Promise<number> {
     return (await this.store.stats()).diskBytes;
   }
@@ -144,7 +148,7 @@ export class FiredStore implements WindowSink {
     const { bounds } = page;
     const run = this.store.openRun(bounds.kind === 'window' ? 'windows' : 'sessions');
     try {
-      // The rows of a window ascend by account_id, and so do their keys.
+      // Rows of a window ascend by account_id, and so do their keys.
       await run.append(
         bounds.kind === 'window'
           ? {
@@ -163,70 +167,67 @@ export class FiredStore implements WindowSink {
     }
   }
 
-  /** Writes puts of bounded size; the last one makes all of them durable. */
+  /** Writes puts of bounded size; the last put syncs the log, which makes all of them durable. */
   private async put(
     family: string,
     pages: readonly FiredPage[],
     keyed: (pages: readonly FiredPage[]) => ReturnType<typeof keyedWindows>,
   ): Promise<void> {
-    let some: FiredPage[] = [];
+    let batch: FiredPage[] = [];
     let rows = 0;
     for (const page of pages) {
       if (rows + page.rowCount > PUT_ROWS_MAX) {
-        await this.store.put(family, keyed(some), 'on');
-        some = [];
+        await this.store.put(family, keyed(batch), 'on');
+        batch = [];
         rows = 0;
       }
-      some.push(page);
+      batch.push(page);
       rows += page.rowCount;
     }
-    if (rows > 0) await this.store.put(family, keyed(some), 'sync');
+    if (rows > 0) await this.store.put(family, keyed(batch), 'sync');
   }
 
-  /** Notes the interval of a page, whose rows ascend by end. */
-  private note(page: FiredPage): void {
+  /** Extends the held range by a page, whose rows ascend by end. */
+  private extendRange(page: FiredPage): void {
     if (page.rowCount === 0) return;
     const rows = new ResultRows(page);
     const first = rows.windowEnd(0);
     const last = rows.windowEnd(page.rowCount - 1);
-    const place = (end: number): number =>
+    const timeOf = (end: number): number =>
       page.bounds.kind === 'window' ? page.bounds.start : floorTo(end, this.mark.bucketMs);
-    this.held = widened(this.held, { oldest: place(first), newest: place(last) });
+    this.held = union(this.held, { oldest: timeOf(first), newest: timeOf(last) });
     this.newestEnd = Math.max(this.newestEnd, last);
   }
 
-  private async forget(): Promise<void> {
+  private async expire(): Promise<void> {
     const { shape, bucketMs } = this.mark;
-    const forgotten = this.newestEnd - this.retainMs;
-    if (!Number.isFinite(forgotten)) return;
-    // First number of a key that is kept.
-    const kept = shape.kind === 'windows' ? forgotten - shape.sizeMs + 1 : floorTo(forgotten, bucketMs);
+    const expiredTo = this.newestEnd - this.retainMs;
+    if (!Number.isFinite(expiredTo)) return;
+    // The first leading time of rows that are kept.
+    const keptFrom = shape.kind === 'windows' ? expiredTo - shape.sizeMs + 1 : floorTo(expiredTo, bucketMs);
     const { oldest, newest } = this.held;
-    if (!(kept - oldest >= Math.max(1, this.retainMs / FORGET_STEPS))) return;
+    if (!(keptFrom - oldest >= Math.max(1, this.retainMs / EXPIRY_STEPS))) return;
     if (!this.mark.trimmed) {
       this.mark = { ...this.mark, trimmed: true };
       await writeMark(this.store, this.mark);
     }
-    await this.store.deleteRange(this.family, { from: null, to: placeKey(kept) }, 'on');
-    this.held = { oldest: kept, newest: Math.max(newest, kept) };
+    await this.store.deleteRange(this.family, { from: null, to: timeKey(keptFrom) }, 'on');
+    this.held = { oldest: keptFrom, newest: Math.max(newest, keptFrom) };
   }
 }
 
-/** Divides a page into puts; none for a page without rows. */
-function piecesOf(page: FiredPage): readonly FiredPage[] {
+/** Splits a page into parts of at most PUT_ROWS_MAX rows; no part if there are no rows. */
+function partsOf(page: FiredPage): readonly FiredPage[] {
   if (page.rowCount <= PUT_ROWS_MAX) return page.rowCount === 0 ? [] : [page];
-  const pieces: FiredPage[] = [];
+  const parts: FiredPage[] = [];
   for (let from = 0; from < page.rowCount; from += PUT_ROWS_MAX) {
     const rowCount = Math.min(PUT_ROWS_MAX, page.rowCount - from);
-    pieces.push({ bounds: page.bounds, rowCount, rows: page.rows.subarray(from * VALUE_BYTES) });
+    parts.push({ bounds: page.bounds, rowCount, rows: page.rows.subarray(from * VALUE_BYTES) });
   }
-  return pieces;
+  return parts;
 }
 
-/** Reads every row of a store of fired windows, whatever its windows are.
- *  @example
- *  for await (const rows of readFired(store)) console.log(rows.length);
- */
+/** Reads every row of a store, for any kind of windows. */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   for (const [family, keyBytes] of [
     ['windows', WINDOW_KEY_BYTES],

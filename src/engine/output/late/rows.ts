@@ -1,19 +1,18 @@
-/** Copies of refused events as bytes: they are part of a changelog record until the late topic has
- *  acknowledged them.
+/** Encoding of the copies of refused events in a changelog record, which keeps them until the late
+ *  topic has acknowledged them.
  *
- *      0 bytes u32, including these 8 | 4 copies u32
- *      8 copies, each padded to 8: partition u32 | reason u32 (REFUSAL.*) | offset i64 |
- *        timestamp i64 (-1: none) | bound i64 | bytes of the key i32 (-1: null) |
- *        bytes of the value i32 (-1: null) | original bytes of the value u32 | zero u32 |
- *        key | value
+ *      0 bytes u32, these 8 included | 4 copies u32
+ *      8 copies, padded to 8 each: partition u32 | reason u32 (REFUSAL.*) | offset i64 |
+ *        timestamp i64 (-1: none) | bound i64 |
+ *        bytes of the key i32 (-1: null) | of the value i32 (-1: null) |
+ *        original value bytes u32 | zero u32 | key | value
  *
- *  All numbers are little-endian. A valid event has 256 bytes; of a longer one the first
- *  PAYLOAD_BYTES_MAX are kept. */
+ *  All little-endian. A valid event is 256 bytes; longer payloads are cut to PAYLOAD_BYTES_MAX. */
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { NO_BOUND, type RefusedBatch } from '../../../core/layout/refused-batch.ts';
 
-/** Greatest number of bytes of a key, and of a value, in a copy. */
+/** Most bytes of a key, and of a value, that a copy keeps. */
 export const PAYLOAD_BYTES_MAX = 65_536;
 const HEAD_BYTES = 8;
 const COPY_BYTES = 48;
@@ -24,25 +23,25 @@ export interface LateCopy {
   readonly offset: bigint;
   /** REFUSAL.* */
   readonly reason: number;
-  /** Timestamp of the record; undefined where it has none. */
+  /** Timestamp of the record; undefined: none. */
   readonly timestampMs: bigint | undefined;
   /** Least event_ts that would have been in time; undefined: any. */
   readonly boundMs: bigint | undefined;
   /** Borrowed. */
   readonly key: Uint8Array | null;
   readonly value: Uint8Array | null;
-  /** Original bytes of the value. */
+  /** Length of the original value, in bytes. */
   readonly valueBytes: number;
 }
 
-/** Copies of one record of the changelog. */
+/** Copies that one changelog record holds. */
 export interface LateRows {
   readonly seq: number;
   readonly bytes: Uint8Array;
 }
 
 const padded = (bytes: number): number => Math.ceil(bytes / 8) * 8;
-const kept = (bytes: Uint8Array | null): Uint8Array | null =>
+const truncated = (bytes: Uint8Array | null): Uint8Array | null =>
   bytes === null || bytes.length <= PAYLOAD_BYTES_MAX ? bytes : bytes.subarray(0, PAYLOAD_BYTES_MAX);
 
 export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Array {
@@ -64,8 +63,8 @@ export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Ar
   for (let i = 0; i < count; i++) {
     const row = rows[i] as number;
     const { partition, offset, timestamp, timestampType } = records.columns;
-    const key = kept(records.key(row));
-    const value = kept(records.value(row));
+    const key = truncated(records.key(row));
+    const value = truncated(records.value(row));
     const hasTime = timestampType[row] !== TIMESTAMP_TYPE.NONE;
     view.setUint32(at, partition[row] as number, true);
     view.setUint32(at + 4, reason[i] as number, true);
@@ -82,17 +81,17 @@ export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Ar
   return into;
 }
 
-/** Number of copies. */
+/** Number of copies in the encoding. */
 export const lateCount = (bytes: Uint8Array): number =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(4, true);
 
-/** Decodes the copies at the start of `bytes`, which they borrow, with their length; or returns the
- *  reason why they are invalid. Accepts any bytes. */
+/** Decodes the copies at the start of `bytes`, which they borrow, with their length in bytes; or
+ *  tells the fault. Never throws. */
 export function decodeLate(
   bytes: Uint8Array,
 ): { readonly copies: readonly LateCopy[]; readonly bytes: number } | { readonly fault: string } {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (bytes.length < HEAD_BYTES) return { fault: 'its late copies are cut short' };
+  if (bytes.length < HEAD_BYTES) return { fault: 'its late copies are truncated' };
   const end = view.getUint32(0, true);
   const count = view.getUint32(4, true);
   if (end > bytes.length || end % 8 !== 0 || count < 1 || count * COPY_BYTES > end - HEAD_BYTES)
@@ -100,7 +99,7 @@ export function decodeLate(
   const copies: LateCopy[] = [];
   let at = HEAD_BYTES;
   for (let i = 0; i < count; i++) {
-    if (end - at < COPY_BYTES) return { fault: 'its late copies are cut short' };
+    if (end - at < COPY_BYTES) return { fault: 'its late copies are truncated' };
     const reason = view.getUint32(at + 4, true);
     const offset = view.getBigInt64(at + 8, true);
     const timestamp = view.getBigInt64(at + 16, true);
@@ -114,7 +113,7 @@ export function decodeLate(
       [keyLength, valueLength].every((length) => length >= -1 && length <= PAYLOAD_BYTES_MAX);
     const keyEnd = at + COPY_BYTES + Math.max(0, keyLength);
     const valueEnd = keyEnd + Math.max(0, valueLength);
-    if (!isSound || valueEnd > end) return { fault: `late copy ${i} is none` };
+    if (!isSound || valueEnd > end) return { fault: `late copy ${i} is invalid` };
     copies.push({
       partition: view.getUint32(at, true),
       offset,

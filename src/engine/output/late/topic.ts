@@ -1,20 +1,20 @@
-/** Late topic: a copy of each refused event, with the reason in its headers.
+/** The late topic: a copy of each refused event, with the reason in its headers.
  *
- *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; the timestamp is that of the
- *  copy. A copy may be repeated after a crash or a failed write; its partition and offset identify
- *  it. */
+ *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; the record timestamp is that
+ *  of the copy. A copy may occur more than once after a crash or a failed write; source partition
+ *  and offset identify duplicates. */
 import { REFUSAL } from '../../../core/layout/layouts.gen.ts';
 import { RecordBatch, type RecordHeader } from '../../../core/layout/record-batch.ts';
 import type { BatchProducer, BrokerDriver, BrokerEvent } from '../../../io/kafka/port.ts';
 import { engineError } from '../../errors.ts';
-import { FINAL_ANSWERS } from '../sink/kafka.ts';
+import { PERMANENT_ERRORS } from '../sink/kafka.ts';
 import { type LateCopy, PAYLOAD_BYTES_MAX } from './rows.ts';
 import type { LateTopic } from './side-output.ts';
 
 const BATCH_ROWS = 4096;
-/** Room for the largest copy, and for a few thousand usual ones. */
+/** Space for the largest copy, or for a few thousand usual copies. */
 const BATCH_BYTES = 4 * 1024 * 1024;
-/** Time without the broker's acknowledgement after which a copy counts as not written. */
+/** Delivery timeout: a copy without acknowledgement after this time counts as not written. */
 const DELIVERY_MS = 15_000;
 
 const LATE_HEADER = {
@@ -22,11 +22,11 @@ const LATE_HEADER = {
   sourceTopic: 'millrace.source_topic',
   sourcePartition: 'millrace.source_partition',
   sourceOffset: 'millrace.source_offset',
-  /** Watermark in ms at which the event was refused; absent before the first watermark. */
+  /** Watermark in ms that the event was compared with; absent before there was one. */
   watermark: 'millrace.watermark_ms',
-  /** Timestamp of the record; absent where it has none. */
+  /** Timestamp of the source record; absent if it has none. */
   timestamp: 'millrace.timestamp_ms',
-  /** Original bytes of the value, where the copy has fewer. */
+  /** Length of the original value, if the copy is truncated. */
   valueBytes: 'millrace.value_bytes',
 } as const;
 
@@ -41,7 +41,7 @@ export interface KafkaLateTopicParts {
   readonly brokers: string;
   readonly topic: string;
   readonly sourceTopic: string;
-  /** Distance between the watermark and the least accepted time. */
+  /** Distance from the watermark to the least timestamp that is in time. */
   readonly latenessMs: number;
 }
 
@@ -78,7 +78,7 @@ export class KafkaLateTopic implements LateTopic {
   private headers(copy: LateCopy): RecordHeader[] {
     const { sourceTopic, latenessMs } = this.parts;
     const watermark = copy.boundMs === undefined ? undefined : copy.boundMs + BigInt(latenessMs);
-    const isCut = copy.valueBytes > PAYLOAD_BYTES_MAX;
+    const isTruncated = copy.valueBytes > PAYLOAD_BYTES_MAX;
     const values: ReadonlyArray<readonly [string, string | number | bigint | undefined]> = [
       [LATE_HEADER.reason, LATE_REASONS.get(copy.reason)],
       [LATE_HEADER.sourceTopic, sourceTopic],
@@ -86,7 +86,7 @@ export class KafkaLateTopic implements LateTopic {
       [LATE_HEADER.sourceOffset, copy.offset],
       [LATE_HEADER.watermark, watermark],
       [LATE_HEADER.timestamp, copy.timestampMs],
-      [LATE_HEADER.valueBytes, isCut ? copy.valueBytes : undefined],
+      [LATE_HEADER.valueBytes, isTruncated ? copy.valueBytes : undefined],
     ];
     return values.flatMap(([name, value]): RecordHeader[] =>
       value === undefined ? [] : [[name, Buffer.from(String(value), 'utf8')]],
@@ -115,14 +115,15 @@ export class KafkaLateTopic implements LateTopic {
     }
     this.batch.clear();
     if (failed === 0) return;
-    // A client that has dropped records may refuse all later ones; a new client starts clean.
+    // A producer that has dropped records may refuse all later ones, so the next write opens a new
+    // one.
     await this.close();
-    const final = events.find((event) => FINAL_ANSWERS.has(event.name));
-    const event = final ?? (events[0] as BrokerEvent);
+    const permanent = events.find((event) => PERMANENT_ERRORS.has(event.name));
+    const event = permanent ?? (events[0] as BrokerEvent);
     const line = `${failed} late events were not written to topic ${topic}: ${event.message}`;
-    if (final === undefined) throw engineError('late_failed', line, { details: { event } });
+    if (permanent === undefined) throw engineError('late_failed', line, { details: { event } });
     throw engineError('late_refused', line, {
-      next: 'mend what the broker names and start again: they are sent then',
+      next: 'fix the cause that the broker reports and restart; the copies are sent then',
       details: { event },
     });
   }

@@ -1,9 +1,9 @@
 /** Kafka sink: a compacted topic with the newest value of each key.
  *
- *  Numbers in a record are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end
- *  i64. Value, 42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max
- *  i64, last_update_ts i64. The partition of a key is that of the Java client's default
- *  partitioner. Writing a result again appends an equal record, which compaction removes. */
+ *  Numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end i64. Value,
+ *  42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max i64,
+ *  last_update_ts i64. The partitioner is that of the Java client. Writing a result again appends
+ *  an equal record, which compaction removes. */
 
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
@@ -33,15 +33,15 @@ const KEY_BYTES = 24;
 const VALUE_BYTES = 42;
 const RECORD_BYTES = KEY_BYTES + VALUE_BYTES;
 const WRITE_ROWS_MAX = 65_536;
-/** Time without the broker's acknowledgement after which a row counts as not written. */
+/** Delivery timeout: a row without acknowledgement after this time counts as not written. */
 const DELIVERY_MS = 15_000;
 const OFFSETS_MS = 10_000;
 const READ_WAIT_MS = 1_000;
-/** Time without a record after which the broker counts as unreachable while records are left. */
+/** A read fails when no record arrives for this time although some are left. */
 const READ_SILENCE_MS = 30_000;
 const READ_ARENA_BYTES = 8 * 1024 * 1024;
-/** Broker errors that a retry cannot change. */
-export const FINAL_ANSWERS = new Set([
+/** Errors that a retry cannot resolve. */
+export const PERMANENT_ERRORS = new Set([
   'MSG_SIZE_TOO_LARGE',
   '_MSG_SIZE_TOO_LARGE',
   'TOPIC_AUTHORIZATION_FAILED',
@@ -52,16 +52,16 @@ export const FINAL_ANSWERS = new Set([
   '_UNKNOWN_PARTITION',
 ]);
 
-/** Families of a read's temporary store: the newest value of each key. */
+/** Scratch store of a read: the newest value of each key, on disk. */
 export const SCRATCH_FAMILIES = { newest: 'rows' } as const;
 
 export interface KafkaSinkParts {
   readonly driver: BrokerDriver;
   readonly brokers: string;
   readonly topic: string;
-  /** Partitions of a topic that migrate creates. */
+  /** Partitions of a topic that `migrate` creates. */
   readonly partitions: number;
-  /** 0: three, or the number of brokers where there are fewer. */
+  /** 0: three, or the number of brokers if there are fewer. */
   readonly replicationFactor: number;
   /** Receives the warning about a topic that can lose acknowledged results. */
   readonly log?: Logger;
@@ -82,7 +82,7 @@ export class KafkaSink implements WindowSink {
   constructor(parts: KafkaSinkParts) {
     this.parts = parts;
     const { columns } = this.batch;
-    // Columns with the same value in every record.
+    // Fields that are the same in every record.
     columns.partition.fill(-1);
     columns.keyLength.fill(KEY_BYTES);
     columns.valueLength.fill(VALUE_BYTES);
@@ -95,24 +95,24 @@ export class KafkaSink implements WindowSink {
 
   async migrate(): Promise<void> {
     const { topic, partitions, replicationFactor } = this.parts;
-    await this.asAdmin((admin) =>
+    await this.withAdmin((admin) =>
       admin.createTopics([{ topic, partitions, replicationFactor, config: { 'cleanup.policy': 'compact' } }]),
     );
   }
 
   async check(): Promise<void> {
     const { topic } = this.parts;
-    const found = await this.asAdmin((admin) => admin.describeTopic(topic));
+    const found = await this.withAdmin((admin) => admin.describeTopic(topic));
     if (found === undefined) {
       throw engineError('sink_missing', `the sink has no topic ${topic}`, {
         next: 'run the engine with -migrate once',
       });
     }
     if (this.parts.log !== undefined) warnOfThinTopic(this.parts.log, topic, found);
-    // A driver without access to the setting reports nothing.
+    // A driver that cannot read the configuration returns none; the check then passes.
     const policy = found.config?.get('cleanup.policy') ?? 'compact';
     if (policy !== 'compact') {
-      throw engineError('sink_missing', `topic ${topic} is no sink: its cleanup.policy is ${policy}`, {
+      throw engineError('sink_missing', `topic ${topic} is not a sink: its cleanup.policy is ${policy}`, {
         next: 'set cleanup.policy=compact on it, so that results are not deleted by age, or name another topic',
       });
     }
@@ -132,14 +132,14 @@ export class KafkaSink implements WindowSink {
     await this.send();
   }
 
-  /** Reads the topic to its present end; the newest value of each key wins. Ascending by
-   *  (account_id unsigned, window_start, window_end). @throws sink_foreign for a record that is no
-   *  result */
+  /** Reads the topic up to its current end; the newest value of each key wins. Ascending by
+   *  (unsigned account_id, window_start, window_end). @throws sink_foreign for a record that is not
+   *  a result */
   async *read(): AsyncIterable<readonly WindowResult[]> {
     const { store, done } = await this.parts.scratch();
     try {
-      await this.gather(store);
-      yield* inOrder(store);
+      await this.readNewest(store);
+      yield* scanInOrder(store);
     } finally {
       await done();
     }
@@ -193,24 +193,25 @@ export class KafkaSink implements WindowSink {
     }
     this.batch.clear();
     if (report.failed === 0) return;
-    // A client that has dropped rows may refuse all later ones; a new client starts clean.
+    // A producer that has dropped rows may refuse all later ones, so the next write opens a new
+    // one.
     await this.close();
-    throw this.refused(report);
+    throw this.deliveryError(report);
   }
 
-  private refused({ failed, events }: DeliveryReport): Error {
+  private deliveryError({ failed, events }: DeliveryReport): Error {
     const { topic } = this.parts;
-    const final = events.find((event) => FINAL_ANSWERS.has(event.name));
-    const event = final ?? (events[0] as BrokerEvent);
+    const permanent = events.find((event) => PERMANENT_ERRORS.has(event.name));
+    const event = permanent ?? (events[0] as BrokerEvent);
     const line = `${failed} results were not written to topic ${topic}: ${event.message}`;
-    if (final === undefined) return engineError('sink_failed', line, { details: { event } });
+    if (permanent === undefined) return engineError('sink_failed', line, { details: { event } });
     return engineError('sink_missing', line, {
-      next: 'mend what the broker names; -migrate creates a topic that is missing',
+      next: 'fix the cause that the broker reports; -migrate creates a missing topic',
       details: { event },
     });
   }
 
-  private async asAdmin<T>(work: (admin: BrokerAdmin) => Promise<T>): Promise<T> {
+  private async withAdmin<T>(work: (admin: BrokerAdmin) => Promise<T>): Promise<T> {
     const { driver, brokers } = this.parts;
     const admin = await driver.admin({ brokers, clientId: 'millrace-engine-sink' });
     try {
@@ -220,9 +221,9 @@ export class KafkaSink implements WindowSink {
     }
   }
 
-  private async gather(into: KvStore): Promise<void> {
+  private async readNewest(into: KvStore): Promise<void> {
     const { driver, brokers, topic } = this.parts;
-    const partitions = await this.asAdmin(
+    const partitions = await this.withAdmin(
       async (admin) => (await admin.describeTopic(topic))?.partitions ?? 0,
     );
     const consumer = await driver.consumer({
@@ -245,8 +246,8 @@ export class KafkaSink implements WindowSink {
     }
   }
 
-  /** Reads to the end. Compaction may have removed the last records of a partition, so an end
-   *  reported by the broker counts too. */
+  /** Reads every partition to its end. Compaction may have removed the last records before the end,
+   *  so an end reported by the broker counts too. */
   private async drain(consumer: BatchConsumer, open: Map<number, bigint>, into: KvStore): Promise<void> {
     const batch = RecordBatch.create(WRITE_ROWS_MAX, READ_ARENA_BYTES);
     let silentMs = 0;
@@ -255,10 +256,10 @@ export class KafkaSink implements WindowSink {
       silentMs = rowCount > 0 || ends.length > 0 ? 0 : silentMs + READ_WAIT_MS;
       const fatal = events.find((event) => event.fatal || event.name === 'MILLRACE_OVERSIZE');
       if (fatal !== undefined || silentMs >= READ_SILENCE_MS) {
-        const why = fatal?.message ?? events[0]?.message ?? `no record came for ${READ_SILENCE_MS} ms`;
+        const why = fatal?.message ?? events[0]?.message ?? `no record arrived for ${READ_SILENCE_MS} ms`;
         throw engineError('sink_failed', `topic ${this.parts.topic} cannot be read to its end: ${why}`);
       }
-      await this.keep(batch, into);
+      await this.store(batch, into);
       const { partition, offset } = batch.columns;
       for (let row = 0; row < rowCount; row++) {
         const end = open.get(partition[row] as number);
@@ -268,8 +269,8 @@ export class KafkaSink implements WindowSink {
     }
   }
 
-  /** Stores the records of a batch; a key without a value is deleted. */
-  private async keep(batch: RecordBatch, into: KvStore): Promise<void> {
+  /** Stores the records of a batch; a null value deletes its key. */
+  private async store(batch: RecordBatch, into: KvStore): Promise<void> {
     const bytes = new Uint8Array(batch.rowCount * RECORD_BYTES);
     let count = 0;
     const put = async (): Promise<void> => {
@@ -281,17 +282,17 @@ export class KafkaSink implements WindowSink {
       const key = batch.key(row);
       const value = batch.value(row);
       const whole = value === null || (value.length === VALUE_BYTES && value[0] === FORM);
-      if (key?.length !== KEY_BYTES || !whole) throw this.foreign(batch, row);
+      if (key?.length !== KEY_BYTES || !whole) throw this.foreignRecord(batch, row);
       const at = count * RECORD_BYTES;
       bytes.set(key, at);
-      // With the sign flipped, signed numbers sort like their bytes.
+      // Signed numbers sort like their bytes once the sign bit is flipped.
       for (const cell of [8, 16]) bytes[at + cell] = (bytes[at + cell] as number) ^ 0x80;
       if (value === null) {
-        const gone = bytes.slice(at, at + KEY_BYTES);
+        const deletedKey = bytes.slice(at, at + KEY_BYTES);
         await put();
         const to = new Uint8Array(KEY_BYTES + 1);
-        to.set(gone);
-        await into.deleteRange('newest', { from: gone, to }, 'off');
+        to.set(deletedKey);
+        await into.deleteRange('newest', { from: deletedKey, to }, 'off');
         continue;
       }
       bytes.set(value, at + KEY_BYTES);
@@ -300,18 +301,18 @@ export class KafkaSink implements WindowSink {
     await put();
   }
 
-  private foreign(batch: RecordBatch, row: number): Error {
+  private foreignRecord(batch: RecordBatch, row: number): Error {
     const { partition, offset } = batch.columns;
     const { topic } = this.parts;
     return engineError(
       'sink_foreign',
-      `topic ${topic} holds a record that is no window result, at offset ${offset[row]} of partition ${partition[row]}`,
+      `topic ${topic} holds a record that is not a window result, at offset ${offset[row]} of partition ${partition[row]}`,
       { next: 'give the sink a topic of its own' },
     );
   }
 }
 
-async function* inOrder(store: KvStore): AsyncIterable<readonly WindowResult[]> {
+async function* scanInOrder(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   const shape = { shape: 'fixed', keyBytes: KEY_BYTES, valueBytes: VALUE_BYTES } as const;
   const scan = await store.scan('newest', { from: null, to: null }, shape);
   try {

@@ -1,19 +1,19 @@
-/** Sink of results. A write is an upsert of absolute values keyed (account_id, window_start,
- *  window_end), so a result that is written again after a crash changes nothing. */
+/** Port of the sinks for results. A write is an upsert of absolute values keyed by (account_id,
+ *  window_start, window_end), so writing a result again after a crash changes nothing. */
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 
 export interface WindowSink {
   readonly name: string;
-  /** Greatest number of rows of one write. */
+  /** Most rows of one write. */
   readonly writeRowsMax: number;
-  /** Creates the sink's tables or topics. */
+  /** Creates the tables or topics that the sink owns. */
   migrate(): Promise<void>;
   /** @throws sink_missing, unreachable */
   check(): Promise<void>;
-  /** Settles when the rows are durable. Pages are borrowed until then; a key occurs once in a call.
-   *  A row that exists with the same values stays as it is. */
+  /** Settles when the rows are durable. Borrows the pages until then; no key occurs twice in one
+   *  call. An existing row with the same values is not changed. */
   write(pages: readonly FiredPage[]): Promise<void>;
-  /** Reads every key once, in an order of the sink's own that is always the same. */
+  /** Reads every key once, in a deterministic order that the sink defines. */
   read(): AsyncIterable<readonly WindowResult[]>;
 }

@@ -1,8 +1,8 @@
-/** PostgreSQL sink: COPY into a staging table of the connection, then one INSERT … ON CONFLICT.
+/** The PostgreSQL sink: COPY into a temporary staging table, then one INSERT ... ON CONFLICT.
  *
- *  A row that exists with the same values is not touched, so a replay writes no dead tuple and no
- *  WAL. account_id is unsigned and stored bit for bit in an int8; a view beside the table shows it
- *  as a number. */
+ *  An existing row with the same values is not updated, so a replay writes no dead tuple and no
+ *  WAL. account_id is unsigned and stored bit for bit in an int8; a view converts it to a number.
+ */
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
@@ -34,8 +34,8 @@ interface ResultRow extends SqlRow {
   readonly overflow: boolean;
 }
 
-/** Yields one row after the other in one array, because a COPY turns a row into text before it
- *  requests the next. */
+/** Yields the cells of each row in one reused array: COPY converts a row to text before it requests
+ *  the next. */
 function* cells(pages: readonly FiredPage[]): Iterable<readonly SqlValue[]> {
   const row: SqlValue[] = new Array(COLUMNS.length).fill(null);
   for (const page of pages) {
@@ -93,7 +93,8 @@ export class PostgresSink implements WindowSink {
 
   async migrate(): Promise<void> {
     await this.pool.transaction(async (session) => {
-      // Two processes that create the same table concurrently would fail on the catalog.
+      // Serializes concurrent migrations: two concurrent CREATE TABLE statements would conflict in
+      // the catalog.
       await session.query('SELECT pg_advisory_xact_lock(hashtext($1))', [`millrace:${this.table}`]);
       await session.query(`CREATE TABLE IF NOT EXISTS ${this.table} (
         account_id int8 NOT NULL, window_start int8 NOT NULL, window_end int8 NOT NULL,
@@ -134,7 +135,7 @@ export class PostgresSink implements WindowSink {
   }
 
   async *read(): AsyncIterable<readonly WindowResult[]> {
-    // Unsigned order: first the keys that are not negative as int8, then the others.
+    // Unsigned order: keys that are not negative as int8 come first.
     for (const [first, bound] of [
       [0n, 'account_id >= 0'],
       [INT8_MIN, 'account_id < 0'],

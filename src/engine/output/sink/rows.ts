@@ -1,5 +1,5 @@
-/** Rows of a fired page as results: the bounds come from the page, all other values from the row.
- *  One object a page; no object a row unless a result is requested. */
+/** View of the rows of a fired page as results: the bounds come from the page, everything else from
+ *  the row. Built once per page; allocates an object per row only for `result`. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../../core/time.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
@@ -17,7 +17,7 @@ const START = ACCUMULATOR.SPARE / 8;
 
 export class ResultRows {
   readonly rowCount: number;
-  /** Rows as 32-bit words, 16 a row. */
+  /** The rows as 32-bit words, 16 words per row. */
   readonly words: Int32Array;
   private readonly bounds: FiredBounds;
   private readonly signed: BigInt64Array;
@@ -35,7 +35,7 @@ export class ResultRows {
   accountId(row: number): bigint {
     return this.unsigned[row * CELLS + KEY] as bigint;
   }
-  /** 64 bits of the key read as a signed number: the form of PostgreSQL's int8. */
+  /** The 64 bits of the key as a signed number, as PostgreSQL's int8 stores them. */
   accountIdBits(row: number): bigint {
     return this.signed[row * CELLS + KEY] as bigint;
   }
@@ -54,8 +54,8 @@ export class ResultRows {
   sum(row: number): bigint {
     return this.signed[row * CELLS + SUM_LOW] as bigint;
   }
-  /** True when the exact sum does not fit into 64 bits: its high half is not the sign extension of
-   *  the low half. */
+  /** True if the exact sum does not fit 64 bits: its high half is not the sign extension of its low
+   *  half. */
   overflow(row: number): boolean {
     const at = (row * CELLS + SUM_LOW) * 2;
     const sign = (this.words[at + 1] as number) >> 31;

@@ -1,12 +1,12 @@
-/** Writes firings to the sinks while reading continues: one write at a time, in the order of the
- *  firings.
+/** Writes firings to the sinks, concurrently with the reading: one write at a time, in the order in
+ *  which they fired.
  *
- *  Invariants: (1) rows leave the state through two buffers of at most the rows of one write: the
- *  next rows are read while those before are written, because each waits for a disk; (2) a firing
- *  is closed when all of its rows are durable in every sink, or when the writer stops; (3)
- *  `flushed` settles when all firings offered before it are durable, so that a checkpoint may
- *  record them; (4) a write to an unreachable sink is retried without limit, any other failure ends
- *  the run. */
+ *  Invariants: (1) rows leave the state through two buffers of at most one write each. The next
+ *  rows are read while the previous ones are written, because both may wait for a disk; (2) a
+ *  firing is closed when all of its rows are durable in every sink, or when the writer stops; (3)
+ *  `flushed` settles when everything offered before it is durable, so a checkpoint may record these
+ *  results as fired; (4) an unreachable sink is retried without limit; any other failure ends the
+ *  run. */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
@@ -18,19 +18,19 @@ import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
 const ROW_BYTES = ACCUMULATOR.BYTES;
-/** Rows of fired windows that may wait beside the firing in progress; above it reading pauses. They
- *  occupy memory of the state, with 64 bytes each. */
+/** Rows of pending firings at which reading pauses, besides the firing being written. They are part
+ *  of the state's memory, 64 bytes each. */
 export const SINK_ROWS_WAITING_MAX = 4 * 1024 * 1024;
-/** Number of firings that may wait, however few rows they have. */
+/** Number of pending firings at which reading pauses, however few rows they have. */
 export const SINK_FIRINGS_WAITING_MAX = 10_000;
 const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
-/** Interval at which a waiting retry checks whether the run has ended. */
-const RETRY_LOOK_MS = 250;
+/** Longest sleep before a retry checks again if the run has ended. */
+const RETRY_CHECK_MS = 250;
 
-interface Waiting {
+interface PendingFiring {
   readonly firing: Firing;
-  /** Rows that remain to be read, at most. */
+  /** Upper bound of the rows that are not written yet. */
   left: number;
 }
 
@@ -38,25 +38,25 @@ interface Waiting {
 interface Batch {
   readonly pages: readonly FiredPage[];
   readonly parts: ReadonlyArray<{
-    readonly waiting: Waiting;
+    readonly pending: PendingFiring;
     readonly rows: number;
-    /** Absent without rows. */
+    /** Absent if there are no rows. */
     readonly page: FiredPage | undefined;
-    /** True: these are the last rows of the firing. */
+    /** True if these are the last rows of the firing. */
     readonly ended: boolean;
   }>;
 }
 
 export interface SinkWriterParts {
-  /** Rows are durable when they are durable in all sinks. */
+  /** Rows count as durable once they are durable in every sink. */
   readonly sinks: readonly WindowSink[];
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** Called after each write for rows that were due together: their number, and the seconds since
-   *  the watermark made them due. */
+  /** Called after each write for each group of rows that became due together: the number of rows,
+   *  and the seconds since the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
-  /** Measures the time of the sinks; absent: not measured. */
+  /** Receives the times in which the writer works; absent: not timed. */
   readonly stages?: Pick<Stages, 'during'>;
 }
 
@@ -64,13 +64,13 @@ export class SinkWriter {
   private readonly parts: SinkWriterParts;
   private readonly rowsMax: number;
   private readonly reachable: boolean[];
-  private readonly queue: Waiting[] = [];
-  /** Firings of the queue with rows to copy. */
-  private readonly unread: Waiting[] = [];
+  private readonly queue: PendingFiring[] = [];
+  /** Firings of the queue that still have rows to copy. */
+  private readonly unread: PendingFiring[] = [];
   private rowsWaiting = 0;
   private offered = 0;
-  private done = 0;
-  /** The next rows go into the first buffer. */
+  private written = 0;
+  /** Two buffers; the next rows go into the first. */
   private copies: readonly [Uint8Array, Uint8Array] = [new Uint8Array(0), new Uint8Array(0)];
   private running = false;
   private failure: unknown;
@@ -85,39 +85,40 @@ export class SinkWriter {
 
   /** False while a sink is unreachable. */
   get ready(): boolean {
-    return this.reachable.every((one) => one);
+    return this.reachable.every((isReachable) => isReachable);
   }
   /** Upper bound of the rows that have fired and are not durable in every sink. */
   get waitingRows(): number {
     return this.rowsWaiting;
   }
-  /** Bytes of the two buffers; waiting rows are memory of the state. */
+  /** Bytes of the write buffers; rows that are not copied yet count as memory of the state. */
   get bytes(): number {
     return this.copies.reduce((sum, copy) => sum + copy.length, 0);
   }
 
-  /** Accepts firings, which it closes. They come after those of earlier calls. */
+  /** Takes ownership of the firings, including their `close`. They fired after those offered
+   *  before. */
   offer(firings: readonly Firing[]): void {
     for (const firing of firings) {
-      const waiting = { firing, left: firing.rowsMax };
-      this.queue.push(waiting);
-      this.unread.push(waiting);
+      const pending = { firing, left: firing.rowsMax };
+      this.queue.push(pending);
+      this.unread.push(pending);
       this.rowsWaiting += firing.rowsMax;
     }
     this.offered += firings.length;
     if (this.running) return;
-    if (this.over) this.closeAll();
+    if (this.isOver) this.closeAll();
     else if (this.unread.length > 0) void this.work();
   }
 
-  /** Settles when reading may continue: waiting rows are within the limits, or the signal is given.
-   *  @throws errors of a sink */
+  /** Settles when reading may continue: the backlog is within its limits, or the signal is aborted.
+   *  @throws the error of a sink */
   async room(signal: AbortSignal): Promise<void> {
     if (this.isFull && !signal.aborted) {
       const wake = (): void => this.wake();
       signal.addEventListener('abort', wake);
       try {
-        while (this.isFull && !this.over && !signal.aborted) await this.change();
+        while (this.isFull && !this.isOver && !signal.aborted) await this.nextChange();
       } finally {
         signal.removeEventListener('abort', wake);
       }
@@ -125,44 +126,44 @@ export class SinkWriter {
     this.rethrow();
   }
 
-  /** Settles when all firings offered so far are durable. @throws errors of a sink; sink_failed
-   *  when stopped */
+  /** Settles when everything offered so far is durable. @throws the error of a sink; sink_failed
+   *  when the writer was stopped */
   async flushed(): Promise<void> {
     const last = this.offered;
-    while (this.done < last && !this.over) await this.change();
+    while (this.written < last && !this.isOver) await this.nextChange();
     this.rethrow();
-    if (this.done < last)
-      throw engineError('sink_failed', 'results still waited for the sink when the run ended');
+    if (this.written < last)
+      throw engineError('sink_failed', 'the run ended before all results were durable in the sink');
   }
 
-  /** Throws the failure that ended the writing, if there is one. */
+  /** Throws the error that ended the writing, if any. */
   rethrow(): void {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Drops waiting firings. */
+  /** Stops writing and closes the firings that are not written yet. */
   stop(): void {
     this.stopped = true;
     if (!this.running) this.closeAll();
     this.wake();
   }
 
-  private get over(): boolean {
+  private get isOver(): boolean {
     return this.stopped || this.failure !== undefined;
   }
-  /** True when more rows or firings wait than allowed. */
+  /** True if the backlog exceeds its limits. */
   get isFull(): boolean {
     const { length } = this.queue;
     return length > SINK_FIRINGS_WAITING_MAX || (length > 1 && this.rowsWaiting > SINK_ROWS_WAITING_MAX);
   }
 
-  private change(): Promise<void> {
+  private nextChange(): Promise<void> {
     return new Promise((resolve) => this.waiters.push(resolve));
   }
   private wake(): void {
     const woken = this.waiters;
     this.waiters = [];
-    for (const one of woken) one();
+    for (const resolve of woken) resolve();
   }
 
   private work(): Promise<void> {
@@ -174,10 +175,11 @@ export class SinkWriter {
   private async run(): Promise<void> {
     let next: Promise<Batch> | undefined;
     try {
-      while ((next !== undefined || this.unread.length > 0) && !this.over) {
+      while ((next !== undefined || this.unread.length > 0) && !this.isOver) {
         const batch = await (next ?? this.fill());
         next = this.unread.length > 0 ? this.fill() : undefined;
-        // Awaited below; this prevents an unhandled rejection meanwhile.
+        // The next iteration or `finally` awaits this promise; prevents an unhandled rejection
+        // until then.
         next?.catch(() => {});
         if (batch.pages.length > 0 && !(await this.write(batch.pages))) break;
         this.settle(batch);
@@ -186,15 +188,15 @@ export class SinkWriter {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      // A firing that is being read must not be closed before.
+      // A firing must not be closed while its rows are being read.
       if (next !== undefined) await next.catch(() => {});
       this.running = false;
-      if (this.over) this.closeAll();
+      if (this.isOver) this.closeAll();
       this.wake();
     }
   }
 
-  /** Closes the firings that will not be written. */
+  /** Closes firings that will not be written. */
   private closeAll(): void {
     for (const { firing } of this.queue.splice(0)) firing.close();
     this.unread.length = 0;
@@ -208,8 +210,8 @@ export class SinkWriter {
     const parts: Array<Batch['parts'][number]> = [];
     let used = 0;
     let read = 0;
-    for (const waiting of this.unread) {
-      const { firing } = waiting;
+    for (const pending of this.unread) {
+      const { firing } = pending;
       const from = used;
       let ended = false;
       while (used < copy.length && !ended) {
@@ -221,7 +223,7 @@ export class SinkWriter {
       const page =
         rows > 0 ? { bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows } : undefined;
       if (page !== undefined) pages.push(page);
-      parts.push({ waiting, rows, page, ended });
+      parts.push({ pending, rows, page, ended });
       if (!ended) break;
       read++;
     }
@@ -229,7 +231,8 @@ export class SinkWriter {
     return { pages, parts };
   }
 
-  /** Returns the buffer that was not filled last, with room for the waiting rows of one write. */
+  /** Returns a buffer for the pending rows, up to the size of one write; never the buffer that was
+   *  filled last. */
   private copyFor(): Uint8Array {
     let rows = 0;
     for (const { left } of this.unread) {
@@ -245,21 +248,23 @@ export class SinkWriter {
     return copy;
   }
 
-  /** Writes pages to all sinks; false when the writer stopped first. */
+  /** Returns false if the run ended before every sink had the rows. */
   private async write(pages: readonly FiredPage[]): Promise<boolean> {
-    const done = await Promise.all(this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)));
-    return done.every((one) => one);
+    const outcomes = await Promise.all(
+      this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)),
+    );
+    return outcomes.every((isWritten) => isWritten);
   }
 
   private async writeTo(sink: WindowSink, index: number, pages: readonly FiredPage[]): Promise<boolean> {
     let waitMs = RETRY_MS_FIRST;
-    while (!this.over) {
+    while (!this.isOver) {
       try {
         await sink.write(pages);
         this.reachable[index] = true;
         return true;
       } catch (thrown) {
-        // Values are absolute, so a write with unknown outcome may be repeated.
+        // Values are absolute, so a write whose outcome is unknown can be repeated.
         const known = findMillraceError(thrown);
         if (known?.kind !== 'unavailable') {
           this.failure ??= thrown;
@@ -267,8 +272,8 @@ export class SinkWriter {
         }
         this.reachable[index] = false;
         this.parts.log.warn({ sink: sink.name, error: known.toLine(), retryMs: waitMs }, 'sink unavailable');
-        for (let left = waitMs; left > 0 && !this.over; left -= RETRY_LOOK_MS)
-          await this.parts.sleep(Math.min(left, RETRY_LOOK_MS));
+        for (let left = waitMs; left > 0 && !this.isOver; left -= RETRY_CHECK_MS)
+          await this.parts.sleep(Math.min(left, RETRY_CHECK_MS));
         waitMs = Math.min(waitMs * 2, RETRY_MS_MAX);
       }
     }
@@ -291,18 +296,18 @@ export class SinkWriter {
 
   private settle({ parts }: Batch): void {
     const now = this.parts.clock.monotonicMs();
-    let gone = 0;
-    for (const { waiting, rows, page, ended } of parts) {
-      const { firing } = waiting;
-      const less = ended ? waiting.left : Math.min(rows, waiting.left);
-      waiting.left -= less;
-      this.rowsWaiting -= less;
+    let finished = 0;
+    for (const { pending, rows, page, ended } of parts) {
+      const { firing } = pending;
+      const settled = ended ? pending.left : Math.min(rows, pending.left);
+      pending.left -= settled;
+      this.rowsWaiting -= settled;
       if (page !== undefined) this.report(firing, page, now);
       if (!ended) continue;
       firing.close();
-      gone++;
+      finished++;
     }
-    this.queue.splice(0, gone);
-    this.done += gone;
+    this.queue.splice(0, finished);
+    this.written += finished;
   }
 }

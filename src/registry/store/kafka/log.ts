@@ -28,7 +28,7 @@ import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './topi
 const SCHEMAS_TOPIC = '_schemas';
 /** Lease: a leader that is silent for this long is replaced. */
 const LEASE_MS = 4000;
-const BEATS_A_LEASE = 4;
+const HEARTBEATS_A_LEASE = 4;
 const TICK_MS = 50;
 /** Maximum wait of a candidate that failed before it tries again. */
 const RETRY_MS = 1000;
@@ -283,13 +283,13 @@ export class KafkaLog implements RegistryLog {
       if (this.closing) return;
       const now = this.clock.monotonicMs();
       const late = now - before - TICK_MS;
-      if (late > this.leaseMs / BEATS_A_LEASE) this.lease.stalled(late);
+      if (late > this.leaseMs / HEARTBEATS_A_LEASE) this.lease.stalled(late);
       const { term } = this;
       if (term === undefined) {
         if (this.lease.vacant(now) && !(await this.attempt()))
           await this.wait(this.options.random.fraction() * RETRY_MS);
       } else if (term.ended !== undefined) this.stepDown(term);
-      else if (now - this.beaten >= this.leaseMs / BEATS_A_LEASE) {
+      else if (now - this.beaten >= this.leaseMs / HEARTBEATS_A_LEASE) {
         this.beaten = now;
         await this.announce(term, false);
       }

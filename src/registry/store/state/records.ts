@@ -1,7 +1,7 @@
 /** Records of the `_schemas` topic as the existing registries write them: JSON keys with an exact
  *  order of bytes, and JSON values.
  *
- *    SCHEMA          {"keytype":"SCHEMA","subject":s,"version":n,"magic":1}    null: deleted for good
+ *    SCHEMA          {"keytype":"SCHEMA","subject":s,"version":n,"magic":1}    null: hard-deleted
  *    CONFIG, MODE    {"keytype":"CONFIG","subject":s|null,"magic":0}           subject null: global
  *    DELETE_SUBJECT  {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}        soft-deletes up to n
  *    CLEAR_SUBJECT   {"keytype":"CLEAR_SUBJECT","subject":s|null,"magic":0}    removes soft-deleted

@@ -53,7 +53,7 @@ describe('records without effect', () => {
     const good = encodeRecord({ kind: 'context', context: '.c', value: true }, 1);
     const bad = Array.from({ length: 30 }, (_, i) => raw(`no json ${i} ${'x'.repeat(500)}`, '{}'));
     const { registry, warnings } = await opened([good, ...bad]);
-    expect(registry.trouble().unread).toBe(30);
+    expect(registry.storeFaults().unread).toBe(30);
     expect(warnings()).toHaveLength(20);
     expect(warnings()[0]).toMatchObject({ record: 2, key: `no json 0 ${'x'.repeat(190)}` });
     expect(warnings()[19]?.message).toContain('further ones are only counted');
@@ -83,7 +83,7 @@ describe('failed writes', () => {
     const put = (subject: string): Promise<string> =>
       code(registry.register(subject, { text: avro('x') }, {}));
     for (let i = 0; i < 5; i++) expect(await put(`s${i}`)).toBe('store_failed');
-    expect(registry.trouble()).toMatchObject({ failures: 5, failing: true });
+    expect(registry.storeFaults()).toMatchObject({ failures: 5, failing: true });
     expect(warnings()).toHaveLength(1);
     expect(warnings()[0]).toMatchObject({ store: 'test', cause: 'Error: ENOSPC: no space left' });
     pass(10_000);
@@ -91,14 +91,14 @@ describe('failed writes', () => {
     expect(warnings().map(({ failures }) => failures)).toEqual([1, 5]);
     log.failure = undefined;
     expect(await put('s7')).toBe('done');
-    expect(registry.trouble()).toMatchObject({ failures: 6, failing: false });
+    expect(registry.storeFaults()).toMatchObject({ failures: 6, failing: false });
   });
 
   it('a write refused because another instance leads is not a failure', async () => {
     const { registry, log, warnings } = await opened();
     log.failure = registryError('not_leader', 'another one writes');
     expect(await code(registry.register('s', { text: avro('x') }, {}))).toBe('not_leader');
-    expect(registry.trouble()).toMatchObject({ failures: 0, failing: false });
+    expect(registry.storeFaults()).toMatchObject({ failures: 0, failing: false });
     expect(warnings()).toEqual([]);
   });
 });

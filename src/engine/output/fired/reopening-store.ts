@@ -1,6 +1,6 @@
-/** Store that survives a full disk. After a failed write RocksDB refuses every change until the
- *  store is reopened, so this module reopens it before the next change. Durable rows are in the
- *  files; the caller writes all others again. */
+/** Decorator of a store that recovers from a full disk. After a failed write RocksDB refuses every
+ *  change until it is reopened, so this store reopens it before the next change. Rows that were
+ *  reported durable are in the files; the caller writes all others again. */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { Keys, Rows } from '../../../core/rows.ts';
 import type {
@@ -16,18 +16,15 @@ import type {
   KvValues,
 } from '../../../io/rocksdb/port.ts';
 
-const REFUSES = new Set(['kv_full', 'kv_io']);
+const WRITE_FAILURES = new Set(['kv_full', 'kv_io']);
 
-/** Key-value store that is reopened after a write that a full disk refused, because RocksDB
- *  refuses every later write until then. The caller repeats what was not durable.
- */
-export class SteadyStore implements KvStore {
+export class ReopeningStore implements KvStore {
   readonly folder: string;
   private readonly reopen: () => Promise<KvStore>;
-  /** Undefined while the store is reopened, and after a failed attempt. */
+  /** Undefined while the store is reopened, and after reopening failed. */
   private store: KvStore | undefined;
-  private isBroken = false;
-  private mending: Promise<KvStore> | undefined;
+  private mustReopen = false;
+  private reopening: Promise<KvStore> | undefined;
   private isClosed = false;
 
   private constructor(store: KvStore, reopen: () => Promise<KvStore>) {
@@ -36,8 +33,8 @@ export class SteadyStore implements KvStore {
     this.reopen = reopen;
   }
 
-  static async open(open: () => Promise<KvStore>): Promise<SteadyStore> {
-    return new SteadyStore(await open(), open);
+  static async open(open: () => Promise<KvStore>): Promise<ReopeningStore> {
+    return new ReopeningStore(await open(), open);
   }
 
   put(family: string, rows: Rows, log: KvLog): Promise<void> {
@@ -53,7 +50,7 @@ export class SteadyStore implements KvStore {
     return this.change((store) => store.checkpoint(folder));
   }
   openRun(family: string): KvRun {
-    return new SteadyRun(family, (work) => this.change(work));
+    return new ReopeningRun(family, (work) => this.change(work));
   }
 
   async get(family: string, keys: Keys): Promise<KvValues> {
@@ -73,42 +70,42 @@ export class SteadyStore implements KvStore {
 
   async close(): Promise<void> {
     this.isClosed = true;
-    await this.mending?.catch(() => {});
+    await this.reopening?.catch(() => {});
     const { store } = this;
     this.store = undefined;
     await store?.close();
   }
 
   private async change<T>(work: (store: KvStore) => Promise<T>): Promise<T> {
-    const store = this.isBroken ? await this.mended() : await this.readable();
+    const store = this.mustReopen ? await this.reopened() : await this.readable();
     try {
       return await work(store);
     } catch (thrown) {
-      if (REFUSES.has(findMillraceError(thrown)?.code ?? '')) this.isBroken = true;
+      if (WRITE_FAILURES.has(findMillraceError(thrown)?.code ?? '')) this.mustReopen = true;
       throw thrown;
     }
   }
 
-  /** A store that refuses changes still answers reads. */
+  /** A store that refuses changes can still be read. */
   private async readable(): Promise<KvStore> {
-    return this.store ?? this.mended();
+    return this.store ?? this.reopened();
   }
 
-  private mended(): Promise<KvStore> {
-    this.mending ??= this.mend().finally(() => {
-      this.mending = undefined;
+  private reopened(): Promise<KvStore> {
+    this.reopening ??= this.reopenStore().finally(() => {
+      this.reopening = undefined;
     });
-    return this.mending;
+    return this.reopening;
   }
 
-  private async mend(): Promise<KvStore> {
+  private async reopenStore(): Promise<KvStore> {
     if (this.isClosed) throw coreError('closed', `the store in ${this.folder} is closed`);
     const { store } = this;
     this.store = undefined;
-    // The store cannot write its memory; none of those rows was reported durable.
+    // Close may fail because buffered rows cannot be written; none of them was reported durable.
     await store?.close().catch(() => {});
     const fresh = await this.reopen();
-    this.isBroken = false;
+    this.mustReopen = false;
     this.store = fresh;
     return fresh;
   }
@@ -116,8 +113,8 @@ export class SteadyStore implements KvStore {
 
 type Change = <T>(work: (store: KvStore) => Promise<T>) => Promise<T>;
 
-/** Run in the store that is open at the first append. */
-class SteadyRun implements KvRun {
+/** A sorted run in the store that is open at the first append. */
+class ReopeningRun implements KvRun {
   private readonly family: string;
   private readonly change: Change;
   private run: KvRun | undefined;

@@ -1,11 +1,13 @@
-/** File of a snapshot: consecutive parts, each a head of 32 bytes and accumulator rows.
+/** File of accumulator rows in consecutive blocks, used for bases and runs. A block has a head of
+ *  32 bytes.
  *
  *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64
  *     32 rows of 64 bytes
  *
- *  All numbers are little-endian. `range` is that of the keys, or ALL_RANGES; `part` the start of a
- *  slice, 0 for sessions; `covered` the last record of the changelog that is in the rows. Heads
- *  have no checksum: the manifest has one for the file. */
+ *  All numbers are little-endian. `range` is the range of the keys, or ALL_RANGES; `part` the start
+ *  of a slice, 0 for sessions; `covered` the last record of the changelog that is in the rows.
+ *  Heads have no checksum: the manifest has the CRC-32 of the whole file.
+ */
 import { crc32 } from 'node:zlib';
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -14,23 +16,23 @@ import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { FileRole, StepHook } from './steps.ts';
 import { type FileEntry, WholeFile } from './whole-file.ts';
 
-/** Range of a part with keys of any range. */
+/** Value of `range` for a block with keys of all ranges. */
 export const ALL_RANGES = COVER_RANGES;
 
 const MAGIC = 0x3153524d;
 const FORM = 1;
 const HEAD_BYTES = 32;
-/** Size of a chunk; a part is within one chunk. */
+/** Size of a buffer; a block does not cross buffers. */
 const CHUNK_BYTES = 1024 * 1024;
 const CHUNK_BYTES_MAX = 4 * 1024 * 1024;
-const PIECE_ROWS_MAX = CHUNK_BYTES_MAX / ROW_BYTES;
+const BLOCK_ROWS_MAX = CHUNK_BYTES_MAX / ROW_BYTES;
 /** Bytes of one read. */
 const READ_BYTES = 8 * 1024 * 1024;
-/** A part has fewer rows only at the end of a table. */
-const ROWS_LEAST = 16;
+/** Least room for a new block, in rows: a smaller rest of a buffer stays unused. */
+const BLOCK_ROWS_MIN = 16;
 
-/** Writer of parts. The caller never waits; it bounds `pendingBytes` instead. */
-export class PieceFile {
+/** Writer of blocks. The caller never waits; it bounds `pendingBytes` instead. */
+export class RowsFile {
   private readonly chunkBytes: number;
   private readonly opened: Promise<WholeFile>;
   private chunk: Uint8Array<ArrayBuffer>;
@@ -54,17 +56,17 @@ export class PieceFile {
     return this.waiting + this.at;
   }
 
-  /** Buffer for the rows of the next part. It holds whole rows and starts at a multiple of 8.
-   *  @throws errors of a write */
+  /** Returns the buffer for the rows of the next block: whole rows, at an offset that is a multiple
+   *  of 8. @throws the error of an earlier write */
   room(): Uint8Array {
     if (this.failure !== undefined) throw this.failure;
-    if (this.chunk.length - this.at < HEAD_BYTES + ROWS_LEAST * ROW_BYTES) this.shelve();
+    if (this.chunk.length - this.at < HEAD_BYTES + BLOCK_ROWS_MIN * ROW_BYTES) this.enqueueChunk();
     const from = this.at + HEAD_BYTES;
     const rows = Math.floor((this.chunk.length - from) / ROW_BYTES);
     return this.chunk.subarray(from, from + rows * ROW_BYTES);
   }
 
-  /** Completes a part of the first rows of `room()`; returns its bytes. */
+  /** Completes a block with the first `rows` rows of `room()`. Returns its length in bytes. */
   commit(range: number, part: number, covered: number, rows: number): number {
     const view = new DataView(this.chunk.buffer, this.at, HEAD_BYTES);
     view.setUint32(0, MAGIC, true);
@@ -78,10 +80,10 @@ export class PieceFile {
     return bytes;
   }
 
-  /** Writes the remaining bytes and gives the file its name. Nothing may be committed afterwards.
-   *  @throws not_writable */
+  /** Writes the remaining bytes and gives the file its name. No block may follow. @throws
+   *  not_writable */
   async finish(): Promise<FileEntry> {
-    this.shelve();
+    this.enqueueChunk();
     while (this.working !== undefined) await this.working;
     if (this.failure !== undefined) throw this.failure;
     return (await this.opened).finish();
@@ -93,7 +95,7 @@ export class PieceFile {
     await this.opened.then((file) => file.abandon());
   }
 
-  private shelve(): void {
+  private enqueueChunk(): void {
     if (this.at === 0) return;
     this.queue.push(this.chunk.subarray(0, this.at));
     this.waiting += this.at;
@@ -113,30 +115,30 @@ export class PieceFile {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      // Cleared in the turn in which the queue was found empty, so that no chunk waits for a drain
-      // that has ended.
+      // Cleared in the turn in which the queue was found empty: a chunk that is queued later
+      // starts a new drain.
       this.working = undefined;
     }
   }
 }
 
-export interface SnapshotPart {
-  /** In [0, COVER_RANGES]; the last value is ALL_RANGES. */
+export interface RowBlock {
+  /** Range of the keys in [0, COVER_RANGES]; the last value is ALL_RANGES. */
   readonly range: number;
   readonly part: number;
   readonly covered: number;
   readonly rowCount: number;
-  /** Borrowed until return. */
+  /** Borrowed until `take` returns. */
   readonly rows: Uint8Array;
 }
 
-/** Passes the parts of a file to `take`. Returns the reason if the file is not the named one, which
- *  may show only at its end. Accepts any bytes. An `out_of_range` from `take` makes the file
- *  invalid too. */
-export async function readPieces(
+/** Passes the blocks of a file to `take`. Returns a reason if the file is not the file that `entry`
+ *  names, which may become known only at its end. Accepts any bytes. The file is also invalid if
+ *  `take` throws `out_of_range`. */
+export async function readBlocks(
   disk: Disk,
   entry: FileEntry,
-  take: (piece: SnapshotPart) => void,
+  take: (block: RowBlock) => void,
 ): Promise<string | undefined> {
   const size = await sizeFault(disk, entry);
   if (size !== undefined) return size;
@@ -147,15 +149,15 @@ export async function readPieces(
     if (bytes.length === 0) break;
     let at = 0;
     while (at < bytes.length) {
-      const read = pieceAt(bytes, at);
+      const read = blockAt(bytes, at);
       if ('needs' in read) break;
       if ('fault' in read) return `${read.fault} at byte ${offset + at}`;
       try {
-        take(read.piece);
+        take(read.block);
       } catch (thrown) {
         const code = findMillraceError(thrown)?.code;
         if (code !== 'out_of_range' && code !== 'layout_mismatch') throw thrown;
-        return `has rows that are none at byte ${offset + at}: ${(thrown as Error).message}`;
+        return `has invalid rows at byte ${offset + at}: ${(thrown as Error).message}`;
       }
       at = read.end;
     }
@@ -166,8 +168,8 @@ export async function readPieces(
   return crc === entry.crc32 ? undefined : 'has changed since it was written';
 }
 
-/** Reason why a file cannot be the named one, by its size alone; the size bounds every length
- *  inside the file. */
+/** Returns a reason if the size alone shows that the file is not the named one. The size bounds
+ *  every length inside the file. */
 export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise<string | undefined> {
   if (!(await disk.list()).includes(name)) return 'is missing';
   if ((await disk.readPiece(name, bytes, 1)).length > 0) return `has more than ${bytes} bytes`;
@@ -175,16 +177,16 @@ export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise
   return isWhole ? undefined : `has fewer than ${bytes} bytes`;
 }
 
-function pieceAt(
+function blockAt(
   bytes: Uint8Array,
   at: number,
 ):
-  | { readonly piece: SnapshotPart; readonly end: number }
+  | { readonly block: RowBlock; readonly end: number }
   | { readonly needs: true }
   | { readonly fault: string } {
   if (bytes.length - at < HEAD_BYTES) return { needs: true };
   const view = new DataView(bytes.buffer, bytes.byteOffset + at, HEAD_BYTES);
-  if (view.getUint32(0, true) !== MAGIC) return { fault: 'holds no piece' };
+  if (view.getUint32(0, true) !== MAGIC) return { fault: 'has no block' };
   const form = view.getUint32(4, true);
   if (form !== FORM) return { fault: `has form ${form}, this build reads ${FORM},` };
   const range = view.getUint32(8, true);
@@ -193,13 +195,13 @@ function pieceAt(
   const covered = view.getFloat64(24, true);
   const isSound =
     range <= ALL_RANGES &&
-    rowCount <= PIECE_ROWS_MAX &&
+    rowCount <= BLOCK_ROWS_MAX &&
     Number.isSafeInteger(part) &&
     Number.isSafeInteger(covered) &&
     covered >= 0;
-  if (!isSound) return { fault: 'holds an impossible piece' };
+  if (!isSound) return { fault: 'has an invalid block' };
   const from = at + HEAD_BYTES;
   const end = from + rowCount * ROW_BYTES;
   if (end > bytes.length) return { needs: true };
-  return { piece: { range, part, covered, rowCount, rows: bytes.subarray(from, end) }, end };
+  return { block: { range, part, covered, rowCount, rows: bytes.subarray(from, end) }, end };
 }

@@ -1,5 +1,5 @@
-/** Finds sessions that continue in parts which a sweep does not rewrite: both ascend by account_id,
- *  so they are read in parallel. */
+/** Merge join that finds sessions which continue in the parts that a sweep does not rewrite. The
+ *  swept sessions and the parts ascend by account_id, so both are read once, side by side. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../core/time.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
@@ -20,37 +20,37 @@ const timeAt = (words: Int32Array, row: number, cell: number): number => {
 export const endAt = (words: Int32Array, row: number, gapMs: number): number =>
   timeAt(words, row, LAST) + gapMs;
 
-/** Negative, zero or positive, by the order of the accounts of two rows. */
+/** Compares the accounts of two rows as unsigned numbers; the sign of the result is their order. */
 function byAccount(a: Int32Array, x: number, b: Int32Array, y: number): number {
   const [at, to] = [x * ROW_WORDS + KEY, y * ROW_WORDS + KEY];
   const high = ((a[at + 1] as number) >>> 0) - ((b[to + 1] as number) >>> 0);
   return high !== 0 ? high : ((a[at] as number) >>> 0) - ((b[to] as number) >>> 0);
 }
 
-/** Parts that are not rewritten: each ascends by account_id (unsigned) and start. */
-export interface StandingParts {
+/** Rows of a part that is not rewritten, ascending by account_id (unsigned) and start. */
+export interface UnsweptRows {
   readonly rows: RowStream;
-  /** Least end of a session with a row in these parts; it is after the watermark of the sweep. */
+  /** Least end of a session with a row in the part; it is after the frontier of the sweep. */
   readonly leastEnd: number;
 }
 
-export class Elsewhere {
-  private readonly parts: StandingParts;
+export class ContinuationScan {
+  private readonly parts: UnsweptRows;
   private readonly page: Uint8Array;
   private readonly words: Int32Array;
   private at = 0;
   private count = 0;
   private isOver = false;
 
-  constructor(parts: StandingParts, pageRows: number) {
+  constructor(parts: UnsweptRows, pageRows: number) {
     this.parts = parts;
     this.page = new Uint8Array(pageRows * ROW_BYTES);
     this.words = new Int32Array(this.page.buffer);
   }
 
-  /** Raises the ends of those sessions that end by the watermark and continue in these parts.
-   *  Sessions ascend by account_id and start, over all calls. */
-  async raise(
+  /** Raises the ends of the sessions that end by the frontier and continue in the part. Sessions
+   *  must ascend by account_id and start, over all calls. */
+  async raiseEnds(
     sessions: Int32Array,
     ends: Float64Array,
     count: number,
@@ -60,24 +60,24 @@ export class Elsewhere {
     const { leastEnd } = this.parts;
     for (let row = 0; row < count; row++) {
       if (endAt(sessions, row, gapMs) > frontier) continue;
-      while (!this.comesTo(sessions, row)) {
+      while (!this.seek(sessions, row)) {
         if (this.isOver) return;
-        await this.turn();
+        await this.loadPage();
       }
-      // The account's rows here start with this one and end after the watermark: they join the
-      // session if this one starts in time.
-      const isHere = byAccount(this.words, this.at, sessions, row) === 0;
-      if (isHere && timeAt(this.words, this.at, FIRST) < endAt(sessions, row, gapMs))
+      // The first row of the account in the part starts earliest, and all its rows end after the
+      // frontier. The session continues there if that row starts before the session's end.
+      const isSameAccount = byAccount(this.words, this.at, sessions, row) === 0;
+      if (isSameAccount && timeAt(this.words, this.at, FIRST) < endAt(sessions, row, gapMs))
         ends[row] = Math.max(ends[row] as number, leastEnd);
     }
   }
 
-  /** Advances to the first row whose account is not before that of the session; false when it is
-   *  not in this page. */
-  private comesTo(sessions: Int32Array, row: number): boolean {
+  /** Advances to the first row whose account is not before that of the session. Returns false if
+   *  the page has no such row. */
+  private seek(sessions: Int32Array, row: number): boolean {
     const { words, count } = this;
     if (count === 0 || byAccount(words, count - 1, sessions, row) < 0) return false;
-    // Galloping search: the row is mostly near, and far where few sessions ended.
+    // Galloping search: the row is near in most cases, and far if few sessions ended.
     let high = this.at;
     for (let step = 1; byAccount(words, high, sessions, row) < 0; step *= 2) {
       this.at = high + 1;
@@ -91,7 +91,7 @@ export class Elsewhere {
     return true;
   }
 
-  private async turn(): Promise<void> {
+  private async loadPage(): Promise<void> {
     this.count = await this.parts.rows.next(this.page);
     this.at = 0;
     this.isOver = this.count === 0;
