@@ -446,16 +446,16 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
       }),
       result({
         ...shared,
-        metric: `admit, accumulate and fire sessions, ${load.name}: addon beside reference`,
+        metric: `admit, accumulate and fire sessions, ${load.name}: addon beside twin`,
         ours: sides.sessions,
-        against: { name: 'TypeScript reference', series: references.sessions },
+        against: { name: 'TypeScript twin', series: references.sessions },
         goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
       }),
       result({
         ...shared,
-        metric: `admit and accumulate, ${load.name}: addon beside reference`,
+        metric: `admit and accumulate, ${load.name}: addon beside twin`,
         ours: sides.ours,
-        against: { name: 'TypeScript reference', series: references.ours },
+        against: { name: 'TypeScript twin', series: references.ours },
         goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
       }),
       result({
@@ -468,7 +468,7 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
         ...shared,
         metric: `admit alone, ${load.name}`,
         ours: sides.admit,
-        against: { name: 'TypeScript reference', series: references.admit },
+        against: { name: 'TypeScript twin', series: references.admit },
         goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
       }),
       result({
