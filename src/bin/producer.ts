@@ -114,7 +114,7 @@ export const command = defineCommand({
           producer,
           topic,
           codec,
-          // The write cache answers, so the registry is asked only once.
+          // Served from the write cache: the registry gets only one request.
           schemaId: () => client.register(settings.subject, format, text),
           kernels,
           clock: context.clock,

@@ -34,8 +34,8 @@ export interface SliceProcess {
   readonly pid: number;
   /** Settles when the process has ended: its exit code, or the signal that ended it. */
   readonly ended: Promise<{ readonly code: number | null; readonly signal: string | null }>;
-  /** Resolves with `host:port` once the process has printed where it listens, or rejects with its
-   *  stderr when it ended. */
+  /** Resolves with `host:port` once the process has printed its listen address. Rejects with its
+   *  stderr if it ends before. */
   address(): Promise<string>;
   kill(signal: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT'): void;
   /** All of stdout so far. */

@@ -85,7 +85,12 @@ function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAs
     : new SlidingWindows(job.sizeMs, job.slideMs);
 }
 
-/** State in memory, or on disk if `pieces` is given. */
+/** Returns the window state of a job: in memory, or also on disk where `pieces` is given.
+ *  @param shards number of threads that fold a batch
+ *  @param pieces store of sorted runs; the caller keeps its ownership
+ *  @example
+ *  const state = stateOf(job, kernels, 2);
+ */
 export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces?: PieceStore): StateBackend {
   return job.window === 'session'
     ? new SessionsState(kernels, job.gapMs, shards, pieces)

@@ -117,6 +117,9 @@ interface Running {
   readonly late: SideOutput | undefined;
 }
 
+/** Window engine over one topic: reads batches, advances watermarks, folds events into windows,
+ *  fires final results into the sinks and writes checkpoints. Results are exact through a crash.
+ */
 export class Engine implements EngineQueries {
   private readonly parts: EngineParts;
   private running: Running | undefined;

@@ -240,8 +240,13 @@ function eachOf<K extends string, T>(keys: readonly K[], make: (key: K) => T): R
   return Object.fromEntries(keys.map((key) => [key, make(key)])) as Record<K, T>;
 }
 
-/** The place where the loop spent most time between two measurements; without `from`, since the
- *  start. Undefined if no time has passed. */
+/** Finds the stage in which the loop spent most of the time between two snapshots of the stage
+ *  times.
+ *  @param from default: the start
+ *  @returns undefined when no time has passed
+ *  @example
+ *  console.log(limitedText(limitedBy(stages.times())));
+ */
 export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undefined {
   const ofLimit = (limit: Limit): number => until.limitMs[limit] - (from?.limitMs[limit] ?? 0);
   const wallMs = LIMITS.reduce((sum, limit) => sum + ofLimit(limit), 0);

@@ -202,7 +202,7 @@ describe('topic sink', () => {
       ['kafka:a b', /is not the name of a topic/],
       ['kafka:', /is not the name of a topic/],
       ['rocksdb:', /choose from rocksdb/],
-      ['postgres:shop', /no URL of a database/],
+      ['postgres:shop', /no database URL after the colon/],
     ] as const) {
       const run = await runEngine(own, args('bad', '-bounded', `-sink=${sink}`, '-log-level=error'));
       expect(run).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });

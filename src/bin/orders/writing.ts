@@ -76,7 +76,7 @@ export function checkKeyTtl(settings: Context['settings'], ttlMs = settings['key
   );
 }
 
-/** Ends the process by SIGKILL where the settings ask for it. */
+/** Kills the process at the crash point of the settings. */
 function crashing(context: Context): (orders: number) => void {
   const { settings, log } = context;
   const point = settings['crash-point'];

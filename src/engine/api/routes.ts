@@ -185,8 +185,13 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
-/** `engine` returns undefined until the engine exists; `version` is the package version, for the
- *  API description. */
+/** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
+ *  and health.
+ *  @param engine returns undefined until an engine exists; its routes then answer 503
+ *  @param version version of the package, for the OpenAPI description
+ *  @example
+ *  const routes = engineRoutes(() => engine, '0.1.0');
+ */
 export function engineRoutes(engine: () => EngineQueries | undefined, version: string): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>

@@ -71,10 +71,13 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
 const sampleText = ({ partition, offset, reason, valueBytes }: InvalidSample): string =>
   `partition ${partition} offset ${offset} has ${REASON_TEXT[reason]}${reason === 'value_length' ? ` but ${valueBytes}` : ''}`;
 
-/** Rejects a run that reached its end although no record of the topic was ever a valid event, in
- *  this process or before its restore. A restored run whose new records are all invalid only warns,
- *  because its earlier results remain valid.
- *  @throws no_valid_events */
+/** Refuses a run that met its end although no record of the topic was ever an event: read by this
+ *  process, or before its restore. A restored run whose new records are all invalid only warns:
+ *  its earlier results stand.
+ *  @throws no_valid_events
+ *  @example
+ *  demandValidInput('events', { totals, before, invalid });
+ */
 export function demandValidInput(
   topic: string,
   { totals, before, invalid }: { totals: Totals; before: Totals; invalid: InvalidRecords },

@@ -38,18 +38,18 @@ export interface Tables {
   readonly hasParked: boolean;
   readonly hasLedger: boolean;
   readonly retained: RetainedBounds;
-  readonly range: TimeRange;
+  readonly range: ReconcileRange;
   /** Returns the condition that this timestamp is in the range. */
   in(column: string): string;
 }
 
 /** Bounds as timestamps in text, both inclusive; undefined: unbounded. */
-export interface TimeRange {
+export interface ReconcileRange {
   readonly from: string | undefined;
   readonly to: string | undefined;
 }
 
-function condition({ from, to }: TimeRange, column: string): string {
+function condition({ from, to }: ReconcileRange, column: string): string {
   const bounds = [
     from === undefined ? '' : `${column} >= '${from}'::timestamptz`,
     to === undefined ? '' : `${column} <= '${to}'::timestamptz`,

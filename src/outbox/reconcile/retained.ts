@@ -3,14 +3,13 @@
  *  have expired, is later by a margin, because rows of one transaction differ slightly in time.
  *
  *  - keys: idempotency_keys expire by age. If older orders exist, the bound is the oldest key and
- *    the
- *    margin, else the oldest key less the margin. With a known TTL it is never before now less the
- *    TTL, because after a backlog an old key may outlive younger ones.
+ *    the margin, else the oldest key less the margin. With a known TTL it is never before now less
+ *    the TTL, because after a backlog an old key may outlive younger ones.
  *  - outbox: a partition is dropped when it is old and all of its rows are marked. The bound is the
  *    first row after the last gap of ids, and the margin.
  *  - inbox: for ids with a time, the floor of the dropped partitions; for other ids, and for an
- *    inbox
- *    without a floor, the oldest remaining row. */
+ *    inbox without a floor, the oldest remaining row.
+ */
 import type { SqlSession } from '../../io/postgres/sql/port.ts';
 import { inboxNames, uuidAt } from '../inbox/names.ts';
 import { KEY_TTL_TABLE } from '../orders/write/key-ttl.ts';

@@ -16,7 +16,7 @@ import { requireTables } from '../database/migrations.ts';
 import { requirePlainSchema } from '../database/schema-name.ts';
 import { outboxError } from '../errors.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
-import { DELTA_CLASSES, type DeltaClass, type Tables, type TimeRange, tablesOf } from './deltas.ts';
+import { DELTA_CLASSES, type DeltaClass, type ReconcileRange, type Tables, tablesOf } from './deltas.ts';
 import { type LedgerEntries, loadLedgers } from './ledger.ts';
 import { readRetainedBounds } from './retained.ts';
 
@@ -146,7 +146,7 @@ async function hasYoungRows(
 /** Runs one comparison in one snapshot. */
 function compareOnce(
   options: ReconcileOptions,
-  range: TimeRange,
+  range: ReconcileRange,
   comparisons: number,
 ): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema, ledgers } = options;

@@ -18,6 +18,9 @@ import type {
 
 const WRITE_FAILURES = new Set(['kv_full', 'kv_io']);
 
+/** Key-value store that is reopened after a write that a full disk refused, because RocksDB
+ *  refuses every later write until then. The caller repeats what was not durable.
+ */
 export class ReopeningStore implements KvStore {
   readonly folder: string;
   private readonly reopen: () => Promise<KvStore>;

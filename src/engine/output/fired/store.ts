@@ -227,7 +227,10 @@ function partsOf(page: FiredPage): readonly FiredPage[] {
   return parts;
 }
 
-/** Reads every row of a store, for any kind of windows. */
+/** Reads every row of a store of fired windows, whatever its windows are.
+ *  @example
+ *  for await (const rows of readFired(store)) console.log(rows.length);
+ */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   for (const [family, keyBytes] of [
     ['windows', WINDOW_KEY_BYTES],
