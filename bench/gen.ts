@@ -110,9 +110,9 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
       result({ ...shared, metric: name, ours: sides.addon, goal: { valueAtLeast: EVENTS_PER_SECOND_GOAL } }),
       result({
         ...shared,
-        metric: `${name}: addon against TypeScript reference`,
+        metric: `${name}: addon beside twin`,
         ours: sides.addon,
-        against: { name: 'TypeScript reference', series: sides.reference },
+        against: { name: 'TypeScript twin', series: sides.reference },
         goal: { ratioAtLeast: KERNEL_GAIN_GOAL },
       }),
     );

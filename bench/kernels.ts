@@ -59,7 +59,7 @@ export async function benchKernels(
         metric: kernelCase.metric,
         unit: 'ns/row',
         ours: series.native,
-        against: { name: 'TypeScript reference', series: series.reference },
+        against: { name: 'TypeScript twin', series: series.reference },
         better: 'less',
         goal: { ratioAtLeast: KERNEL_GAIN_GOAL },
       }),

@@ -41,7 +41,11 @@ it.each([
     for (const line of said) expect(line).toMatch(/: xxh32 [0-9a-f]{8} on both sides$/);
     expect(results).toHaveLength(cases);
     for (const one of results) {
-      expect(one).toMatchObject({ unit: 'ns/row', against: 'TypeScript reference', goal: 'ratio >= 1.5' });
+      expect(one).toMatchObject({
+        unit: 'ns/row',
+        against: expect.stringMatching(/^TypeScript /),
+        goal: 'ratio >= 1.5',
+      });
       expect(one.value).toBeGreaterThan(0);
       expect(one.ratio).toBeCloseTo((one.against_value as number) / one.value);
     }
