@@ -23,7 +23,15 @@ import { DEFAULT_EVENTS } from '../src/gen/event-options.ts';
 import { EventGenerator } from '../src/gen/events.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { compilePeer } from './compile.ts';
-import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
+import {
+  type Bench,
+  type BenchContext,
+  type BenchResult,
+  result,
+  type Series,
+  seriesOf,
+  takeTurns,
+} from './harness.ts';
 
 const BATCH_ROWS = 16_384;
 const PARTITIONS = 8;
@@ -310,180 +318,217 @@ function writeAdmitted(path: string, inputs: readonly Input[]): void {
 
 const call = promisify(execFile);
 
-async function compare(context: BenchContext, load: Workload, binary: string): Promise<BenchResult[]> {
-  const inputs = inputsOf(load);
-  const path = join(packageRoot(), '.millrace', 'bench', `raw-window-${process.pid}`);
-  const native = loadWindowKernels('native');
-  const reference = loadWindowKernels('reference');
-  try {
-    writeAdmitted(path, inputs);
-    let expected: Digest | undefined;
-    const raw = async (...options: readonly string[]): Promise<number> => {
-      const { stdout } = await call(binary, [path, `${load.slots}`, '1', ...options]);
-      const { events, seconds, ...digest } = JSON.parse(stdout) as Digest & {
-        events: number;
-        seconds: number[];
-      };
-      expected ??= digest;
-      return events / (seconds[0] as number);
+/** Sides of one workload, which must all have the same results. */
+class Comparison {
+  private readonly load: Workload;
+  private readonly binary: string;
+  private readonly path: string;
+  private readonly native = loadWindowKernels('native');
+  private readonly reference = loadWindowKernels('reference');
+  private readonly inputs: readonly Input[];
+  private expected: Digest | undefined;
+  private sessionsExpected: Digest | undefined;
+  /** Sides whose results were checked: the check takes longer than the side itself, so it runs once
+   *  for each. */
+  private readonly checked = new Set<string>();
+  /** Longest calls of the first window and of the next one, ms. */
+  private readonly pauses: Array<readonly [number, number]> = [];
+
+  constructor(load: Workload, binary: string, path: string) {
+    this.load = load;
+    this.binary = binary;
+    this.path = path;
+    this.inputs = inputsOf(load);
+    writeAdmitted(path, this.inputs);
+  }
+
+  private isFirstRun(side: string): boolean {
+    return !this.checked.has(side) && this.checked.add(side) !== undefined;
+  }
+
+  private demandSame(digest: Digest, wanted: Digest | undefined): void {
+    invariant(
+      wanted === undefined || JSON.stringify(digest) === JSON.stringify(wanted),
+      `all sides must have the same results: ${JSON.stringify(digest)}, not ${JSON.stringify(wanted)}`,
+    );
+  }
+
+  private async raw(...options: readonly string[]): Promise<number> {
+    const { stdout } = await call(this.binary, [this.path, `${this.load.slots}`, '1', ...options]);
+    const { events, seconds, ...digest } = JSON.parse(stdout) as Digest & {
+      events: number;
+      seconds: number[];
     };
-    /** Sides whose results were checked: the check takes longer than the side itself, so it runs
-     *  once for each. */
-    const checked = new Set<string>();
-    const isFirstRun = (side: string): boolean => !checked.has(side) && checked.add(side) !== undefined;
-    const demandSame = (digest: Digest, wanted: Digest | undefined): void =>
-      invariant(
-        wanted === undefined || JSON.stringify(digest) === JSON.stringify(wanted),
-        `all sides must have the same results: ${JSON.stringify(digest)}, not ${JSON.stringify(wanted)}`,
-      );
-    const timed = (kernels: WindowKernels, work: Work) => async (): Promise<number> => {
-      const state = kernels.open(SIZE_MS, 1);
-      const { rate } = run(kernels, load, inputs, work, state);
-      if (work !== 'admit' && isFirstRun(`${kernels.name} ${work}`))
-        demandSame(await digestOf(state, 0), expected);
+    this.expected ??= digest;
+    return events / (seconds[0] as number);
+  }
+
+  private async timed(kernels: WindowKernels, work: Work): Promise<number> {
+    const state = kernels.open(SIZE_MS, 1);
+    const { rate } = run(kernels, this.load, this.inputs, work, state);
+    if (work !== 'admit' && this.isFirstRun(`${kernels.name} ${work}`))
+      this.demandSame(await digestOf(state, 0), this.expected);
+    state.close();
+    return rate;
+  }
+
+  /** Measures the first window and the window after it. */
+  private async twice<T>(side: string, measure: (state: WindowState) => T): Promise<readonly [T, T]> {
+    const { inputs } = this;
+    const state = this.native.open(SIZE_MS, 1);
+    const checksResult = this.isFirstRun(side);
+    const first = measure(state);
+    if (checksResult) this.demandSame(await digestOf(state, 0), this.expected);
+    else await drainState(state);
+    shift(inputs, SIZE_MS);
+    try {
+      const next = measure(state);
+      if (checksResult) this.demandSame(await digestOf(state, SIZE_MS), this.expected);
+      return [first, next];
+    } finally {
+      shift(inputs, -SIZE_MS);
       state.close();
-      return rate;
-    };
-    /** Measures the first window and the window after it. */
-    const measureTwice = async <T>(
-      side: string,
-      measure: (state: WindowState) => T,
-    ): Promise<readonly [T, T]> => {
-      const state = native.open(SIZE_MS, 1);
-      const checksResult = isFirstRun(side);
-      const first = measure(state);
-      if (checksResult) demandSame(await digestOf(state, 0), expected);
-      else await drainState(state);
-      shift(inputs, SIZE_MS);
-      try {
-        const next = measure(state);
-        if (checksResult) demandSame(await digestOf(state, SIZE_MS), expected);
-        return [first, next];
-      } finally {
-        shift(inputs, -SIZE_MS);
-        state.close();
-      }
-    };
-    let sessionsExpected: Digest | undefined;
-    const sessions = (kernels: WindowKernels) => async (): Promise<number> => {
-      const state = kernels.openSessions(GAP_MS, 1);
-      const checksResult = isFirstRun(`${kernels.name} sessions`);
-      const { rate, digest } = await runSessions(kernels, load, inputs, state, checksResult);
-      if (checksResult) demandSame(digest, sessionsExpected);
-      sessionsExpected ??= digest;
-      state.close();
-      return rate;
-    };
-    await raw();
-    context.say(`${load.name}: ${JSON.stringify(expected)}`);
+    }
+  }
+
+  private async sessions(kernels: WindowKernels): Promise<number> {
+    const state = kernels.openSessions(GAP_MS, 1);
+    const checksResult = this.isFirstRun(`${kernels.name} sessions`);
+    const { rate, digest } = await runSessions(kernels, this.load, this.inputs, state, checksResult);
+    if (checksResult) this.demandSame(digest, this.sessionsExpected);
+    this.sessionsExpected ??= digest;
+    state.close();
+    return rate;
+  }
+
+  /** Runs the sides in turns. */
+  async run(context: BenchContext): Promise<BenchResult[]> {
+    const { load, native, reference, inputs } = this;
+    await this.raw();
+    context.say(`${load.name}: ${JSON.stringify(this.expected)}`);
     const state = native.open(SIZE_MS, 1);
     const { deltaBytes } = run(native, load, inputs, 'deltas', state);
     state.close();
-    const sessionBytes = sessionDeltaBytes(native, inputs);
-    const pauses: Array<readonly [number, number]> = [];
+    const accumulate = (next: WindowState): number => run(native, load, inputs, 'accumulate', next).rate;
     const sides = await takeTurns(
       {
-        raw: () => raw(),
-        fresh: () => raw('fresh'),
-        ours: timed(native, 'accumulate'),
-        next: async () =>
-          (await measureTwice('next', (state) => run(native, load, inputs, 'accumulate', state).rate))[1],
+        raw: () => this.raw(),
+        fresh: () => this.raw('fresh'),
+        ours: () => this.timed(native, 'accumulate'),
+        next: async () => (await this.twice('next', accumulate))[1],
         pause: async () => {
-          pauses.push(await measureTwice('pause', (state) => longest(native, inputs, state)));
+          this.pauses.push(await this.twice('pause', (paused) => longest(native, inputs, paused)));
           return 0;
         },
-        sessions: sessions(native),
-        deltas: timed(native, 'deltas'),
-        admit: timed(native, 'admit'),
+        sessions: () => this.sessions(native),
+        deltas: () => this.timed(native, 'deltas'),
+        admit: () => this.timed(native, 'admit'),
       },
       context.repeats,
     );
     // They take most of the time, and their ratio is far from its goal.
     const references = await takeTurns(
       {
-        sessions: sessions(reference),
-        ours: timed(reference, 'accumulate'),
-        admit: timed(reference, 'admit'),
+        sessions: () => this.sessions(reference),
+        ours: () => this.timed(reference, 'accumulate'),
+        admit: () => this.timed(reference, 'admit'),
       },
       Math.min(context.repeats, REFERENCE_REPEATS_MAX),
     );
-    const shared = { unit: 'events/CPU-s', better: 'more' } as const;
-    const bare = { name: 'bare C++ loop, no admission', series: sides.raw };
     return [
-      result({
-        ...shared,
-        metric: `admit and accumulate, ${load.name}`,
-        ours: sides.ours,
-        against: bare,
-        goal: { valueAtLeast: load.goal },
-      }),
-      result({
-        ...shared,
-        metric: `admit and accumulate, ${load.name}: beside what fresh memory costs`,
-        ours: sides.ours,
-        against: { name: 'bare C++ loop, its table in fresh memory', series: sides.fresh },
-      }),
-      result({
-        ...shared,
-        metric: `admit and accumulate, ${load.name}: the next window`,
-        ours: sides.next,
-        against: bare,
-        goal: { valueAtLeast: load.goal },
-      }),
-      ...['first', 'next'].map((which, i) =>
-        result({
-          metric: `longest call of accumulate, ${load.name}: the ${which} window`,
-          unit: 'ms',
-          ours: seriesOf(pauses.map((pause) => pause[i] as number)),
-          better: 'less',
-        }),
-      ),
-      result({
-        ...shared,
-        metric: `admit, accumulate and fire sessions, ${load.name}`,
-        ours: sides.sessions,
-        against: { name: 'tumbling windows', series: sides.ours },
-      }),
-      result({
-        ...shared,
-        metric: `admit, accumulate and fire sessions, ${load.name}: addon beside twin`,
-        ours: sides.sessions,
-        against: { name: 'TypeScript twin', series: references.sessions },
-        goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
-      }),
-      result({
-        ...shared,
-        metric: `admit and accumulate, ${load.name}: addon beside twin`,
-        ours: sides.ours,
-        against: { name: 'TypeScript twin', series: references.ours },
-        goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
-      }),
-      result({
-        ...shared,
-        metric: `the same with encoded deltas, ${load.name}`,
-        ours: sides.deltas,
-        against: bare,
-      }),
-      result({
-        ...shared,
-        metric: `admit alone, ${load.name}`,
-        ours: sides.admit,
-        against: { name: 'TypeScript twin', series: references.admit },
-        goal: { ratioAtLeast: REFERENCE_GAIN_GOAL },
-      }),
-      result({
-        metric: `changelog, ${load.name}`,
-        unit: 'B/event',
-        ours: seriesOf([deltaBytes / load.events]),
-        better: 'less',
-      }),
-      result({
-        metric: `changelog, sessions, ${load.name}`,
-        unit: 'B/event',
-        ours: seriesOf([sessionBytes / load.events]),
-        better: 'less',
-      }),
+      ...againstBareLoop(load, sides),
+      ...this.pauseResults(),
+      ...againstReference(load, sides, references),
+      ...changelogResults(load, deltaBytes, sessionDeltaBytes(native, inputs)),
     ];
+  }
+
+  private pauseResults(): BenchResult[] {
+    return ['first', 'next'].map((which, i) =>
+      result({
+        metric: `longest call of accumulate, ${this.load.name}: the ${which} window`,
+        unit: 'ms',
+        ours: seriesOf(this.pauses.map((pause) => pause[i] as number)),
+        better: 'less',
+      }),
+    );
+  }
+}
+
+const RATE = { unit: 'events/CPU-s', better: 'more' } as const;
+
+type Sides = Readonly<Record<'raw' | 'fresh' | 'ours' | 'next' | 'sessions' | 'deltas' | 'admit', Series>>;
+
+function againstBareLoop(load: Workload, sides: Sides): BenchResult[] {
+  const bare = { name: 'bare C++ loop, no admission', series: sides.raw };
+  const goal = { valueAtLeast: load.goal };
+  const name = `admit and accumulate, ${load.name}`;
+  const fresh = { name: 'bare C++ loop, its table in fresh memory', series: sides.fresh };
+  return [
+    result({ ...RATE, metric: name, ours: sides.ours, against: bare, goal }),
+    result({ ...RATE, metric: `${name}: beside what fresh memory costs`, ours: sides.ours, against: fresh }),
+    result({ ...RATE, metric: `${name}: the next window`, ours: sides.next, against: bare, goal }),
+    result({
+      ...RATE,
+      metric: `the same with encoded deltas, ${load.name}`,
+      ours: sides.deltas,
+      against: bare,
+    }),
+  ];
+}
+
+function againstReference(
+  load: Workload,
+  sides: Sides,
+  references: Readonly<Record<'sessions' | 'ours' | 'admit', Series>>,
+): BenchResult[] {
+  const goal = { ratioAtLeast: REFERENCE_GAIN_GOAL };
+  const against = (series: Series) => ({ name: 'TypeScript twin', series });
+  const sessions = `admit, accumulate and fire sessions, ${load.name}`;
+  return [
+    result({
+      ...RATE,
+      metric: sessions,
+      ours: sides.sessions,
+      against: { name: 'tumbling windows', series: sides.ours },
+    }),
+    result({
+      ...RATE,
+      metric: `${sessions}: addon beside twin`,
+      ours: sides.sessions,
+      against: against(references.sessions),
+      goal,
+    }),
+    result({
+      ...RATE,
+      metric: `admit and accumulate, ${load.name}: addon beside twin`,
+      ours: sides.ours,
+      against: against(references.ours),
+      goal,
+    }),
+    result({
+      ...RATE,
+      metric: `admit alone, ${load.name}`,
+      ours: sides.admit,
+      against: against(references.admit),
+      goal,
+    }),
+  ];
+}
+
+function changelogResults(load: Workload, deltaBytes: number, sessionBytes: number): BenchResult[] {
+  const perEvent = (metric: string, bytes: number): BenchResult =>
+    result({ metric, unit: 'B/event', ours: seriesOf([bytes / load.events]), better: 'less' });
+  return [
+    perEvent(`changelog, ${load.name}`, deltaBytes),
+    perEvent(`changelog, sessions, ${load.name}`, sessionBytes),
+  ];
+}
+
+async function compare(context: BenchContext, load: Workload, binary: string): Promise<BenchResult[]> {
+  const path = join(packageRoot(), '.millrace', 'bench', `raw-window-${process.pid}`);
+  try {
+    return await new Comparison(load, binary, path).run(context);
   } finally {
     rmSync(path, { force: true });
   }
