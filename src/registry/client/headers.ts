@@ -12,27 +12,30 @@ export type RecordHeaders =
 
 type Found = HeaderValue | readonly HeaderValue[];
 
-/** Bytes of the header `name`: the first one where a record has several; undefined without one. */
+/** Bytes of the header `name`, of the last one where a record has several (`lastHeader` of the Java
+ *  client); undefined without one.
+ */
 export function headerOf(headers: RecordHeaders | undefined, name: string): Uint8Array | undefined {
   if (headers === undefined) return undefined;
   const found = valueIn(headers, name);
-  const first = Array.isArray(found) ? (found as readonly HeaderValue[])[0] : (found as HeaderValue);
-  return typeof first === 'string' ? Buffer.from(first, 'latin1') : (first ?? undefined);
+  const last = Array.isArray(found) ? (found as readonly HeaderValue[]).at(-1) : (found as HeaderValue);
+  return typeof last === 'string' ? Buffer.from(last, 'latin1') : (last ?? undefined);
 }
 
 function valueIn(headers: RecordHeaders, name: string): Found {
   if (headers instanceof Map) {
-    // @platformatic/kafka returns the names as bytes unless a deserializer turns them into text.
+    let found: HeaderValue;
+    // The names are bytes unless a deserializer of the client turns them into text.
     for (const [key, value] of headers as ReadonlyMap<Uint8Array | string, HeaderValue>)
-      if (isNamed(key, name)) return value;
-    return undefined;
+      if (isNamed(key, name)) found = value;
+    return found;
   }
   if (Array.isArray(headers))
-    return (headers as readonly Readonly<Record<string, HeaderValue>>[]).find((one) =>
+    return (headers as readonly Readonly<Record<string, HeaderValue>>[]).findLast((one) =>
       Object.hasOwn(one, name),
     )?.[name];
   return (headers as Readonly<Record<string, Found>>)[name];
 }
 
 const isNamed = (key: Uint8Array | string, name: string): boolean =>
-  typeof key === 'string' ? key === name : key.length === name.length && Buffer.from(key).equals(Buffer.from(name));
+  typeof key === 'string' ? key === name : key.length === name.length && Buffer.from(key).toString() === name;

@@ -47,11 +47,13 @@ function registryOf(set) {
 }
 
 const readers = new Map();
-function readerOf(schemaType) {
+function readerOf(schemaType, isKey = false) {
   const Reader = schemaType === 'AVRO' ? AvroDeserializer : ProtobufDeserializer;
-  if (!readers.has(schemaType)) readers.set(schemaType, new Reader(fresh(), SerdeType.VALUE, {}));
-  return readers.get(schemaType);
+  const name = `${schemaType} ${isKey}`;
+  if (!readers.has(name)) readers.set(name, new Reader(fresh(), typeOf(isKey), {}));
+  return readers.get(name);
 }
+const typeOf = (isKey) => (isKey ? SerdeType.KEY : SerdeType.VALUE);
 
 await serve({
   register: async (request) => {
@@ -87,19 +89,19 @@ await serve({
   deleteVersion: ({ subject, version, permanent }) =>
     client.deleteSubjectVersion(subject, version, permanent),
   deleteSubject: ({ subject, permanent }) => client.deleteSubject(subject, permanent),
-  serialize: async ({ schemaType, topic, value, schema, set, message, headers }) => {
+  serialize: async ({ schemaType, topic, value, schema, set, message, headers, isKey = false }) => {
     const conf = headers === true ? { schemaIdSerializer: HeaderSchemaIdSerializer } : {};
     const sent = {};
     let bytes;
     if (schemaType === 'AVRO') {
       // An Avro schema derived from a value would differ, so the registered schema is used.
-      await fresh().register(`${topic}-value`, infoOf(schema));
+      await fresh().register(`${topic}-${isKey ? 'key' : 'value'}`, infoOf(schema));
       const latest = { autoRegisterSchemas: false, useLatestVersion: true };
-      const serializer = new AvroSerializer(fresh(), SerdeType.VALUE, { ...conf, ...latest });
+      const serializer = new AvroSerializer(fresh(), typeOf(isKey), { ...conf, ...latest });
       bytes = await serializer.serialize(topic, value, sent);
     } else {
       const registry = registryOf(set);
-      const serializer = new ProtobufSerializer(fresh(), SerdeType.VALUE, {
+      const serializer = new ProtobufSerializer(fresh(), typeOf(isKey), {
         ...conf,
         autoRegisterSchemas: true,
         registry,
@@ -113,13 +115,13 @@ await serve({
       ),
     };
   },
-  deserialize: async ({ schemaType, topic, bytes, headers }) => {
+  deserialize: async ({ schemaType, topic, bytes, headers, isKey }) => {
     const sent = Object.fromEntries(
       Object.entries(headers ?? {}).map(([name, it]) => [name, Buffer.from(it, 'base64')]),
     );
-    const read = await readerOf(schemaType).deserialize(topic, Buffer.from(bytes, 'base64'), sent);
+    const read = await readerOf(schemaType, isKey).deserialize(topic, Buffer.from(bytes, 'base64'), sent);
     if (schemaType === 'AVRO') return plain(read);
-    const files = readerOf(schemaType).fileRegistry;
+    const files = readerOf(schemaType, isKey).fileRegistry;
     return toJson(files.getMessage(read.$typeName), read);
   },
 });
