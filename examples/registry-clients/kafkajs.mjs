@@ -8,6 +8,7 @@ const value = serializer.serialize({ id: 2n ** 53n + 1n, state: 'sent by kafkajs
 await producer.send({ topic, messages: [{ value, headers: serializer.headers }] });
 
 const consumer = kafka.consumer({ groupId: `${topic}-kafkajs` });
+await consumer.connect();
 await consumer.subscribe({ topic, fromBeginning: true });
 await consumer.run({
   eachMessage: async ({ message: { value, headers } }) =>
