@@ -100,6 +100,135 @@ const CASES: readonly Case[] = [
   },
 ];
 
+const AVRO_ALL = JSON.stringify({
+  type: 'record',
+  name: 'All',
+  namespace: 'shop.all',
+  fields: [
+    { name: 'flag', type: 'boolean' },
+    { name: 'small', type: 'int' },
+    { name: 'large', type: 'long' },
+    { name: 'single', type: 'float' },
+    { name: 'double', type: 'double' },
+    { name: 'raw', type: 'bytes' },
+    { name: 'state', type: { type: 'enum', name: 'State', symbols: ['OPEN', 'CLOSED'] } },
+    { name: 'code', type: { type: 'fixed', name: 'Code', size: 3 } },
+    { name: 'counts', type: { type: 'map', values: 'int' } },
+    { name: 'maybe', type: ['null', 'string'] },
+    { name: 'several', type: ['null', 'long', 'string', { type: 'array', items: 'string' }] },
+    { name: 'at', type: { type: 'long', logicalType: 'timestamp-micros' } },
+    { name: 'next', type: ['null', 'All'], default: null },
+  ],
+});
+const avroAll = (long: (value: number) => unknown) => {
+  const last = {
+    flag: true,
+    small: -2_147_483_648,
+    large: long(-(2 ** 52)),
+    single: 1.5,
+    double: 1e300,
+    raw: Buffer.from([0, 255, 1]),
+    state: 'CLOSED',
+    code: Buffer.from('abc'),
+    counts: { one: 1, zwölf: 12 },
+    maybe: null,
+    several: ['a', ''],
+    at: long(1_795_248_000_125_000),
+    next: null,
+  };
+  return { ...last, maybe: '', several: long(7), counts: {}, raw: Buffer.alloc(0), next: last };
+};
+const PROTO_ALL = `syntax = "proto3";
+package shop.all;
+import "google/protobuf/wrappers.proto";
+message All {
+  enum State { STATE_OPEN = 0; STATE_CLOSED = 1; }
+  message Part { uint64 n = 1; }
+  bool flag = 1;
+  sint32 small = 2;
+  sfixed64 large = 3;
+  float single = 4;
+  double double = 5;
+  bytes raw = 6;
+  State state = 7;
+  repeated int32 counts = 8;
+  map<string, int64> by_name = 9;
+  map<uint32, Part> by_number = 10;
+  oneof choice { string text = 11; Part part = 12; }
+  optional int32 present = 13;
+  optional string absent = 14;
+  google.protobuf.StringValue wrapped = 15;
+  All next = 100;
+}`;
+const ALL_CASES: readonly Case[] = [
+  {
+    name: 'Avro record of all types',
+    format: 'AVRO',
+    schema: AVRO_ALL,
+    references: [],
+    theirs: JSON.parse(JSON.stringify(avroAll(Number))),
+    ours: avroAll(BigInt),
+  },
+  {
+    name: 'Protobuf message of all types',
+    format: 'PROTOBUF',
+    schema: PROTO_ALL,
+    references: [],
+    message: 'shop.all.All',
+    theirs: {
+      flag: true,
+      small: -3,
+      large: '-9007199254740993',
+      single: 1.5,
+      double: 1e300,
+      raw: 'AP8B',
+      state: 'STATE_CLOSED',
+      counts: [1, -1],
+      byName: { a: '9007199254740993', zwölf: '12' },
+      byNumber: { 7: { n: '18446744073709551615' } },
+      part: { n: '1' },
+      present: 0,
+      wrapped: '',
+      next: { text: '' },
+    },
+    ours: {
+      flag: true,
+      small: -3,
+      large: -9_007_199_254_740_993n,
+      single: 1.5,
+      double: 1e300,
+      raw: Buffer.from([0, 255, 1]),
+      state: 'STATE_CLOSED',
+      counts: [1, -1],
+      by_name: { a: 9_007_199_254_740_993n, zwölf: 12n },
+      by_number: { 7: { n: 2n ** 64n - 1n } },
+      text: null,
+      part: { n: 1n },
+      present: 0,
+      absent: null,
+      wrapped: { value: '' },
+      next: {
+        flag: false,
+        small: 0,
+        large: 0n,
+        single: 0,
+        double: 0,
+        raw: Buffer.alloc(0),
+        state: 'STATE_OPEN',
+        counts: [],
+        by_name: {},
+        by_number: {},
+        text: '',
+        part: null,
+        present: null,
+        absent: null,
+        wrapped: null,
+        next: null,
+      },
+    },
+  },
+];
+
 interface Encoded {
   readonly bytes: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -110,50 +239,65 @@ const mapped = <A, B>(values: Readonly<Record<string, A>>, to: (value: A) => B):
 const unbase64 = (headers: Readonly<Record<string, string>>): Record<string, Buffer> =>
   mapped(headers, (text) => Buffer.from(text, 'base64'));
 
-const write = (one: Case, topic: string, header: 'prefix' | 'headers'): Promise<Encoded> => {
+/** Descriptor of a schema, as the registry compiled it. */
+async function descriptorOf(one: Case): Promise<unknown> {
+  if (one.references.length > 0) return descriptorSet('1');
+  const { format: schemaType, schema } = one;
+  await confluent.ask('register', { subject: 'all.proto', schemaType, schema });
+  const answer = await fetch(`${url}/subjects/all.proto/versions/latest?format=serialized`);
+  return ((await answer.json()) as { readonly schema: string }).schema;
+}
+
+async function write(one: Case, topic: string, header: 'prefix' | 'headers'): Promise<Encoded> {
   const { format: schemaType, schema, references, message, isKey = false, theirs: value } = one;
-  const set = descriptorSet('1');
+  const set = schemaType === 'PROTOBUF' ? await descriptorOf(one) : undefined;
   const described = { schemaType, schema, references };
   const request = { schemaType, topic, value, schema: described, set, message, isKey };
   return confluent.ask<Encoded>('serialize', { ...request, headers: header === 'headers' });
-};
+}
 
 describe.each(['prefix', 'headers'] as const)('schema ids: %s', (header) => {
-  it.each(CASES)('the client library reads what @confluentinc/schemaregistry wrote: $name', async (one) => {
-    const topic = `theirs-${header}-${one.name.replaceAll(' ', '-')}`;
-    const { isKey = false } = one;
-    const sent = await write(one, topic, header);
-    const headers = unbase64(sent.headers);
-    expect(Object.keys(headers)).toEqual(
-      header === 'prefix' ? [] : [isKey ? '__key_schema_id' : '__value_schema_id'],
-    );
-    const bytes = Buffer.from(sent.bytes, 'base64');
-    const registry = new SchemaRegistry({ url });
-    expect(await registry.deserializer({ isKey }).deserialize(bytes, headers)).toEqual(one.ours);
-    const subject = `${topic}-${isKey ? 'key' : 'value'}`;
-    const pinned = registry.deserializer({ isKey, readerVersion: { subject, version: 1 } });
-    expect(await pinned.deserializeBatch([{ bytes, headers }])).toEqual([{ value: one.ours }]);
+  it.each([...CASES, ...ALL_CASES])(
+    'the client library reads what @confluentinc/schemaregistry wrote: $name',
+    async (one) => {
+      const topic = `theirs-${header}-${one.name.replaceAll(' ', '-')}`;
+      const { isKey = false } = one;
+      const sent = await write(one, topic, header);
+      const headers = unbase64(sent.headers);
+      expect(Object.keys(headers)).toEqual(
+        header === 'prefix' ? [] : [isKey ? '__key_schema_id' : '__value_schema_id'],
+      );
+      const bytes = Buffer.from(sent.bytes, 'base64');
+      const registry = new SchemaRegistry({ url });
+      expect(await registry.deserializer({ isKey }).deserialize(bytes, headers)).toEqual(one.ours);
+      const subject = `${topic}-${isKey ? 'key' : 'value'}`;
+      const pinned = registry.deserializer({ isKey, readerVersion: { subject, version: 1 } });
+      expect(await pinned.deserializeBatch([{ bytes, headers }])).toEqual([{ value: one.ours }]);
 
-    // With the schema that the other client registered, the bytes are the same.
-    const { message } = one;
-    const options = { topic, isKey, header, version: 'latest' as const };
-    const serializer = registry.serializer({ ...options, ...(message === undefined ? {} : { message }) });
-    await serializer.prefetch();
-    expect(base64(serializer.serialize(one.ours))).toBe(sent.bytes);
-    expect(mapped(serializer.headers, base64)).toEqual(sent.headers);
-  });
+      // With the schema that the other client registered, the bytes are the same.
+      const { message } = one;
+      const options = { topic, isKey, header, version: 'latest' as const };
+      const serializer = registry.serializer({ ...options, ...(message === undefined ? {} : { message }) });
+      await serializer.prefetch();
+      expect(base64(serializer.serialize(one.ours))).toBe(sent.bytes);
+      expect(mapped(serializer.headers, base64)).toEqual(sent.headers);
+    },
+  );
 
-  it.each(CASES)('@confluentinc/schemaregistry reads what the client library wrote: $name', async (one) => {
-    const topic = `ours-${header}-${one.name.replaceAll(' ', '-')}`;
-    const { name: _, theirs, ours, ...described } = one;
-    const registry = new SchemaRegistry({ url });
-    const serializer = registry.serializer({ ...described, topic, header, autoRegister: true });
-    await serializer.prefetch();
-    const [bytes] = serializer.serializeBatch([ours]);
-    const request = { schemaType: one.format, topic, isKey: one.isKey ?? false };
-    const sent = { bytes: base64(bytes as Buffer), headers: mapped(serializer.headers, base64) };
-    expect(await confluent.ask('deserialize', { ...request, ...sent })).toEqual(theirs);
-  });
+  it.each([...CASES, ...ALL_CASES])(
+    '@confluentinc/schemaregistry reads what the client library wrote: $name',
+    async (one) => {
+      const topic = `ours-${header}-${one.name.replaceAll(' ', '-')}`;
+      const { name: _, theirs, ours, ...described } = one;
+      const registry = new SchemaRegistry({ url });
+      const serializer = registry.serializer({ ...described, topic, header, autoRegister: true });
+      await serializer.prefetch();
+      const [bytes] = serializer.serializeBatch([ours]);
+      const request = { schemaType: one.format, topic, isKey: one.isKey ?? false };
+      const sent = { bytes: base64(bytes as Buffer), headers: mapped(serializer.headers, base64) };
+      expect(await confluent.ask('deserialize', { ...request, ...sent })).toEqual(theirs);
+    },
+  );
 
   it.each([
     { format: 'AVRO', next: 'order-2.avsc', place: 0 },

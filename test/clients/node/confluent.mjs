@@ -16,7 +16,14 @@ const {
   SchemaRegistryClient,
   SerdeType,
 } = require('@confluentinc/schemaregistry');
-const { createFileRegistry, createMutableRegistry, fromJson, toJson } = require('@bufbuild/protobuf');
+const {
+  create,
+  createFileRegistry,
+  createMutableRegistry,
+  fromBinary,
+  fromJson,
+  toJson,
+} = require('@bufbuild/protobuf');
 const wkt = require('@bufbuild/protobuf/wkt');
 
 const newClient = () =>
@@ -38,13 +45,25 @@ const infoOf = ({ schemaType, schema, references, metadata }) => ({
   ...(metadata && { metadata }),
 });
 
-/** Converts a FileDescriptorSet in its JSON form to the registry that ProtobufSerializer expects.
+/** Makes the registry that ProtobufSerializer expects.
+ *  @param set FileDescriptorSet in its JSON form, or base64 of one FileDescriptorProto
  */
 function registryOf(set) {
-  const files = fromJson(wkt.FileDescriptorSetSchema, set);
-  files.file.unshift(wkt.file_google_protobuf_timestamp.proto);
+  const files =
+    typeof set === 'string'
+      ? create(wkt.FileDescriptorSetSchema, {
+          file: [fromBinary(wkt.FileDescriptorProtoSchema, Buffer.from(set, 'base64'))],
+        })
+      : fromJson(wkt.FileDescriptorSetSchema, set);
+  files.file.unshift(wkt.file_google_protobuf_timestamp.proto, wkt.file_google_protobuf_wrappers.proto);
   return createMutableRegistry(createFileRegistry(files));
 }
+
+/** Turns the JSON form of buffers back into buffers. */
+const withBuffers = (value) =>
+  JSON.parse(JSON.stringify(value), (_, inner) =>
+    inner?.type === 'Buffer' && Array.isArray(inner.data) ? Buffer.from(inner.data) : inner,
+  );
 
 const readers = new Map();
 function readerOf(schemaType, isKey = false) {
@@ -98,7 +117,7 @@ await serve({
       await fresh().register(`${topic}-${isKey ? 'key' : 'value'}`, infoOf(schema));
       const latest = { autoRegisterSchemas: false, useLatestVersion: true };
       const serializer = new AvroSerializer(fresh(), typeOf(isKey), { ...conf, ...latest });
-      bytes = await serializer.serialize(topic, value, sent);
+      bytes = await serializer.serialize(topic, withBuffers(value), sent);
     } else {
       const registry = registryOf(set);
       const serializer = new ProtobufSerializer(fresh(), typeOf(isKey), {
