@@ -14,7 +14,7 @@ import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { runChecks } from './check.mjs';
-import { clientsDir } from './clients.mjs';
+import { clientsDir, kafkaClientsDirs } from './clients.mjs';
 import { oracleCommand } from './oracles.mjs';
 import { runRuntimes } from './runtimes.mjs';
 
@@ -99,7 +99,7 @@ function runPass(name, native) {
 const say = (line) => process.stderr.write(`${line}\n`);
 const fetches =
   tier === 'full'
-    ? [clientsDir, (log) => oracleCommand('AvroOracle', log)]
+    ? [clientsDir, kafkaClientsDirs, (log) => oracleCommand('AvroOracle', log)]
     : [(log) => oracleCommand('AvroOracle', log)];
 for (const fetchOne of only === undefined ? fetches : []) {
   try {

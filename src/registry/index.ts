@@ -23,8 +23,8 @@ export {
   Deserializer,
   type DeserializerOptions,
   type FramedRecord,
-  type RecordHeaders,
 } from './client/deserializer.ts';
+export type { RecordHeaders } from './client/headers.ts';
 export { type RegistryAuth, SchemaRegistry, type SchemaRegistryOptions } from './client/schema-registry.ts';
 export { Serializer, type SerializerOptions } from './client/serializer.ts';
 export type { SubjectContext, SubjectStrategy } from './client/subject.ts';

@@ -34,11 +34,26 @@ export interface Client {
   close(): Promise<void>;
 }
 
+interface Installer {
+  clientsDir(): string;
+  kafkaClientsDirs(): { readonly kafka: string; readonly confluent: string };
+}
+const installer = (): Promise<Installer> =>
+  import(join(packageRoot(), 'tools', 'clients.mjs')) as Promise<Installer>;
+
 /** Returns the folder of the installed clients; installs them if they are missing. */
-export async function clientsFolder(): Promise<string> {
-  const path = join(packageRoot(), 'tools', 'clients.mjs');
-  const { clientsDir } = (await import(path)) as { clientsDir: () => string };
-  return clientsDir();
+export const clientsFolder = async (): Promise<string> => (await installer()).clientsDir();
+
+/** Returns the folders of installed Kafka clients, by package; installs them if they are missing.
+ */
+export async function kafkaClients(): Promise<ReadonlyMap<string, string>> {
+  const { kafka, confluent } = (await installer()).kafkaClientsDirs();
+  const folderOf = (dir: string, name: string) => [name, join(dir, 'node_modules', name)] as const;
+  return new Map([
+    folderOf(kafka, 'kafkajs'),
+    folderOf(kafka, '@platformatic/kafka'),
+    folderOf(confluent, '@confluentinc/kafka-javascript'),
+  ]);
 }
 
 /** Credentials of a client, and the certificate authority that it trusts. */

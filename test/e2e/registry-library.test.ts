@@ -5,7 +5,7 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { beforeAll, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { openMetricsPage } from '../../src/drivers.ts';
-import { SchemaRegistry } from '../../src/registry/index.ts';
+import { type RecordHeaders, SchemaRegistry } from '../../src/registry/index.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 
@@ -139,6 +139,43 @@ test('the guid in a header replaces the prefix, for keys and values', async () =
     expect(await deserializer.deserialize(bytes, serializer.headers)).toEqual(parcel);
     expect(await deserializer.deserialize(bytes, { [name]: [header] })).toEqual(parcel);
   }
+});
+
+test('the header with the guid is found in the headers of each Kafka client', async () => {
+  const registry = new SchemaRegistry({ url });
+  const options = { topic: 'shapes', schema: V1, autoRegister: true, header: 'headers' } as const;
+  const serializer = await registry.serializer<Parcel>(options).prefetch();
+  const name = '__value_schema_id';
+  const header = serializer.headers[name] as Buffer;
+  const trace = Buffer.from('trace');
+  // The last of several headers with this name counts, as for the existing clients.
+  const old = Buffer.alloc(17, 1);
+  const shapes: readonly RecordHeaders[] = [
+    { trace, [name]: header },
+    { trace: [trace, trace], [name]: [old, header] },
+    new Map([
+      [Buffer.from('trace'), trace],
+      [Buffer.from(name), old],
+      [Buffer.from(name), header],
+    ]),
+    new Map([
+      ['trace', trace],
+      [name, header],
+    ]),
+    [{ trace }, { [name]: old }, { [name]: header }],
+  ];
+  const bytes = serializer.serialize(parcel);
+  const deserializer = registry.deserializer<Parcel>();
+  for (const headers of shapes) expect(await deserializer.deserialize(bytes, headers)).toEqual(parcel);
+  const results = await deserializer.deserializeBatch(shapes.map((headers) => ({ bytes, headers })));
+  expect(results.map(({ value }) => value)).toEqual(shapes.map(() => parcel));
+  // Without the header the first byte of the payload is read as the magic byte of a prefix.
+  for (const headers of [undefined, {}, new Map(), [], { trace }, new Map([[trace, trace]]), [{ trace }]])
+    expect(await codeOf(() => deserializer.deserialize(bytes, headers))).toBe('bad_magic');
+  expect(await deserializer.deserializeBatch([undefined, { bytes: undefined }])).toEqual([
+    { value: null },
+    { value: null },
+  ]);
 });
 
 test('a strategy names the subject', async () => {

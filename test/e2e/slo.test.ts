@@ -192,7 +192,7 @@ describe('millrace slo', () => {
     for (const [flags, code, message] of [
       [[], 2, '-scrape is required'],
       [['-scrape=nowhere'], 2, 'is not an address'],
-      [['-scrape=127.0.0.1:1', `-rules=${rules}`], 2, 'rule 1 does not say what it demands'],
+      [['-scrape=127.0.0.1:1', `-rules=${rules}`], 2, 'rule 1 has no text in "says"'],
       [['-scrape=127.0.0.1:1', '-only=no_such'], 2, '-only=no_such is no rule'],
       [[`-scrape=127.0.0.1:${await freePort()}`], 3, '/metrics cannot be read: ECONNREFUSED'],
     ] as const) {

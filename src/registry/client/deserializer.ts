@@ -18,6 +18,7 @@ import {
 } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
+import { headerOf, type RecordHeaders } from './headers.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
 export interface DeserializerOptions {
@@ -34,15 +35,10 @@ export interface DeserializerOptions {
   readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
 }
 
-/** Headers of a record, as the clients of Kafka for Node.js return them. */
-export type RecordHeaders = Readonly<
-  Record<string, Uint8Array | string | readonly (Uint8Array | string)[] | undefined>
->;
-
-/** Value of a record, null for a tombstone, with its headers. */
+/** Value of a record, null or undefined for a tombstone, with its headers. */
 export interface FramedRecord {
-  readonly bytes: Uint8Array | null;
-  readonly headers?: RecordHeaders;
+  readonly bytes: Uint8Array | null | undefined;
+  readonly headers?: RecordHeaders | undefined;
 }
 
 /** Result of one record of a batch: a value, or the reason why there is none. */
@@ -53,6 +49,17 @@ export type Deserialized<T> =
 /** Most message paths cached for one writer schema; further paths, which only hostile input has,
  *  are compiled for each record. */
 const PATHS_MAX = 1024;
+
+interface Framed {
+  readonly bytes: Uint8Array | null;
+  readonly headers: RecordHeaders | undefined;
+}
+
+function framed(record: Uint8Array | null | undefined | FramedRecord): Framed {
+  if (record === null || record === undefined || record instanceof Uint8Array)
+    return { bytes: record ?? null, headers: undefined };
+  return { bytes: record.bytes ?? null, headers: record.headers };
+}
 
 interface Writer {
   readonly schema: Schema;
@@ -121,12 +128,10 @@ export class Deserializer<T = unknown> {
    *  @throws registry_unavailable, registry_protocol, unauthenticated, forbidden: retry the batch
    */
   async deserializeBatch(
-    records: readonly (Uint8Array | null | FramedRecord)[],
+    records: readonly (Uint8Array | null | undefined | FramedRecord)[],
   ): Promise<Deserialized<T | null>[]> {
     await this.loadReader();
-    const plain = records.map((record) =>
-      record === null || record instanceof Uint8Array ? { bytes: record } : record,
-    );
+    const plain = records.map(framed);
     const failed = await this.loadWriters(plain);
     return plain.map(({ bytes, headers }) => {
       try {
@@ -147,7 +152,7 @@ export class Deserializer<T = unknown> {
    *  none, by id.
    */
   private async loadWriters(
-    records: readonly FramedRecord[],
+    records: readonly Framed[],
   ): Promise<ReadonlyMap<number | string, MillraceError>> {
     const missing = new Map<number, number>();
     const guids = new Set<string>();
@@ -227,13 +232,8 @@ export class Deserializer<T = unknown> {
 
   /** The header first, then the prefix, as the existing deserializers do. */
   private frameOf(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes = false): RecordFrame {
-    const header = headers?.[this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER];
-    const first = Array.isArray(header) ? (header[0] as Uint8Array | string | undefined) : header;
-    if (first === undefined) return readPrefix(bytes, hasIndexes);
-    return readIdHeader(
-      typeof first === 'string' ? Buffer.from(first, 'latin1') : (first as Uint8Array),
-      hasIndexes,
-    );
+    const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
+    return header === undefined ? readPrefix(bytes, hasIndexes) : readIdHeader(header, hasIndexes);
   }
 
   private decode(bytes: Uint8Array, headers: RecordHeaders | undefined): T {

@@ -16,7 +16,14 @@ const {
   SchemaRegistryClient,
   SerdeType,
 } = require('@confluentinc/schemaregistry');
-const { createFileRegistry, createMutableRegistry, fromJson, toJson } = require('@bufbuild/protobuf');
+const {
+  create,
+  createFileRegistry,
+  createMutableRegistry,
+  fromBinary,
+  fromJson,
+  toJson,
+} = require('@bufbuild/protobuf');
 const wkt = require('@bufbuild/protobuf/wkt');
 
 const newClient = () =>
@@ -38,20 +45,34 @@ const infoOf = ({ schemaType, schema, references, metadata }) => ({
   ...(metadata && { metadata }),
 });
 
-/** Converts a FileDescriptorSet in its JSON form to the registry that ProtobufSerializer expects.
+/** Makes the registry that ProtobufSerializer expects.
+ *  @param set FileDescriptorSet in its JSON form, or base64 of one FileDescriptorProto
  */
 function registryOf(set) {
-  const files = fromJson(wkt.FileDescriptorSetSchema, set);
-  files.file.unshift(wkt.file_google_protobuf_timestamp.proto);
+  const files =
+    typeof set === 'string'
+      ? create(wkt.FileDescriptorSetSchema, {
+          file: [fromBinary(wkt.FileDescriptorProtoSchema, Buffer.from(set, 'base64'))],
+        })
+      : fromJson(wkt.FileDescriptorSetSchema, set);
+  files.file.unshift(wkt.file_google_protobuf_timestamp.proto, wkt.file_google_protobuf_wrappers.proto);
   return createMutableRegistry(createFileRegistry(files));
 }
 
+/** Turns the JSON form of buffers back into buffers. */
+const withBuffers = (value) =>
+  JSON.parse(JSON.stringify(value), (_, inner) =>
+    inner?.type === 'Buffer' && Array.isArray(inner.data) ? Buffer.from(inner.data) : inner,
+  );
+
 const readers = new Map();
-function readerOf(schemaType) {
+function readerOf(schemaType, isKey = false) {
   const Reader = schemaType === 'AVRO' ? AvroDeserializer : ProtobufDeserializer;
-  if (!readers.has(schemaType)) readers.set(schemaType, new Reader(fresh(), SerdeType.VALUE, {}));
-  return readers.get(schemaType);
+  const name = `${schemaType} ${isKey}`;
+  if (!readers.has(name)) readers.set(name, new Reader(fresh(), typeOf(isKey), {}));
+  return readers.get(name);
 }
+const typeOf = (isKey) => (isKey ? SerdeType.KEY : SerdeType.VALUE);
 
 await serve({
   register: async (request) => {
@@ -87,19 +108,19 @@ await serve({
   deleteVersion: ({ subject, version, permanent }) =>
     client.deleteSubjectVersion(subject, version, permanent),
   deleteSubject: ({ subject, permanent }) => client.deleteSubject(subject, permanent),
-  serialize: async ({ schemaType, topic, value, schema, set, message, headers }) => {
+  serialize: async ({ schemaType, topic, value, schema, set, message, headers, isKey = false }) => {
     const conf = headers === true ? { schemaIdSerializer: HeaderSchemaIdSerializer } : {};
     const sent = {};
     let bytes;
     if (schemaType === 'AVRO') {
       // An Avro schema derived from a value would differ, so the registered schema is used.
-      await fresh().register(`${topic}-value`, infoOf(schema));
+      await fresh().register(`${topic}-${isKey ? 'key' : 'value'}`, infoOf(schema));
       const latest = { autoRegisterSchemas: false, useLatestVersion: true };
-      const serializer = new AvroSerializer(fresh(), SerdeType.VALUE, { ...conf, ...latest });
-      bytes = await serializer.serialize(topic, value, sent);
+      const serializer = new AvroSerializer(fresh(), typeOf(isKey), { ...conf, ...latest });
+      bytes = await serializer.serialize(topic, withBuffers(value), sent);
     } else {
       const registry = registryOf(set);
-      const serializer = new ProtobufSerializer(fresh(), SerdeType.VALUE, {
+      const serializer = new ProtobufSerializer(fresh(), typeOf(isKey), {
         ...conf,
         autoRegisterSchemas: true,
         registry,
@@ -113,13 +134,13 @@ await serve({
       ),
     };
   },
-  deserialize: async ({ schemaType, topic, bytes, headers }) => {
+  deserialize: async ({ schemaType, topic, bytes, headers, isKey }) => {
     const sent = Object.fromEntries(
       Object.entries(headers ?? {}).map(([name, it]) => [name, Buffer.from(it, 'base64')]),
     );
-    const read = await readerOf(schemaType).deserialize(topic, Buffer.from(bytes, 'base64'), sent);
+    const read = await readerOf(schemaType, isKey).deserialize(topic, Buffer.from(bytes, 'base64'), sent);
     if (schemaType === 'AVRO') return plain(read);
-    const files = readerOf(schemaType).fileRegistry;
+    const files = readerOf(schemaType, isKey).fileRegistry;
     return toJson(files.getMessage(read.$typeName), read);
   },
 });

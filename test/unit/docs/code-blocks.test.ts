@@ -98,6 +98,13 @@ describe('code blocks of the documents', () => {
     expect(refused(inLanguages('js', 'ts'), parseScript)).toEqual([]);
   });
 
+  it('the how-to of the client library prints the examples of the Kafka clients exactly as they run', () => {
+    const examples = repositoryFiles().filter((path) => path.startsWith('examples/registry-clients/'));
+    expect(examples).toHaveLength(5);
+    const page = read('docs/how-to/client-library.md');
+    for (const path of examples) expect(page, path).toContain(`\`\`\`js\n${read(path)}\`\`\``);
+  });
+
   it('every block of JSON parses', () => {
     expect(refused(inLanguages('json'), JSON.parse)).toEqual([]);
   });
