@@ -5,6 +5,7 @@ import { endedServers, runningStack } from '../devstack/stack.ts';
 import { askAll, type Check, fail, renderFindings, warn } from '../doctor/check.ts';
 import { hostChecks } from '../doctor/host.ts';
 import { brokerChecks, postgresChecks } from '../doctor/servers.ts';
+import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { defineCommand } from '../shell/command.ts';
 import { sqlDriver } from '../shell/drivers.ts';
 
@@ -21,7 +22,7 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
   millrace doctor -brokers=kafka.internal:9092 -postgres=postgres://app@db.internal/shop -json`,
   listens: false,
   settings: {
-    brokers: { type: 'string', help: 'host:port of brokers to check, with commas between' },
+    ...BROKER_SETTINGS,
     postgres: { type: 'string', secret: true, help: 'URL of a PostgreSQL to check' },
     dir: { type: 'string', help: `folder of the stack to check (default ${DEFAULT_FOLDER})` },
   },

@@ -4,9 +4,9 @@ import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import { SHOWN_PROPERTIES } from '../../io/kafka/properties.ts';
 import { ForwardTrust, forwardTransport, writeAtLeader } from '../../registry/api/forward.ts';
 import { KafkaLog } from '../../registry/store/kafka/log.ts';
+import { BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import { systemRandom } from '../../shell/clock.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
@@ -37,12 +37,7 @@ export const KAFKA_STORE_SETTINGS = {
     default: 'allow',
     help: 'while the brokers of -store=kafka:… do not answer: reads with what is known here and a Warning header, or 50002',
   },
-  'broker-property': {
-    type: 'properties',
-    default: '',
-    shown: SHOWN_PROPERTIES,
-    help: 'property of the Kafka client as name=value, by the name of librdkafka (security.protocol=sasl_ssl): one a flag, or one a line in the environment. Values are secret but for harmless names, and a secret value reaches to the end, commas and blanks included',
-  },
+  ...BROKER_SETTINGS,
 } as const satisfies SettingTable;
 
 /** What a topic's name may have, with room for the name of the topic beside it. */
@@ -116,7 +111,6 @@ export async function kafkaStores(
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
   const url = use === 'serves' ? urlOf(context) : undefined;
-  const properties = settings['broker-property'];
   const stale = context.metrics.counter(
     'registry_stale_reads_total',
     'Reads answered with what is known here, because the broker does not tell the end of the log.',
@@ -131,7 +125,6 @@ export async function kafkaStores(
       driver,
       brokers,
       topic: settings['schemas-topic'],
-      properties,
       log,
       clock: context.clock,
       random: systemRandom,
