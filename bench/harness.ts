@@ -64,6 +64,8 @@ export interface BenchContext {
   readonly settings: { readonly native: string };
   /** A cluster to use; undefined: the bench starts its own. */
   readonly brokers: string | undefined;
+  /** Properties of its clients, by the names of librdkafka; only for a bench that takes them. */
+  readonly brokerProperties?: Readonly<Record<string, string>> | undefined;
   /** URL of another server to put under the same load. */
   readonly vs?: string | undefined;
   /** A database to use; undefined: the bench starts its own. */
@@ -100,6 +102,8 @@ export interface Bench {
   readonly name: string;
   /** One sentence: what is measured and against what. */
   readonly summary: string;
+  /** True: the bench uses `brokerProperties`. Any other refuses to run with them. */
+  readonly takesBrokerProperties?: boolean;
   run(context: BenchContext): Promise<readonly BenchResult[]>;
 }
 

@@ -7,7 +7,7 @@ import { hostChecks } from '../doctor/host.ts';
 import { brokerChecks, postgresChecks } from '../doctor/servers.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { defineCommand } from '../shell/command.ts';
-import { sqlDriver } from '../shell/drivers.ts';
+import { brokerDriver, sqlDriver } from '../shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 
@@ -46,7 +46,10 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
         checks.push({ id: 'stack', ask: () => Promise.reject(thrown) });
       }
     }
-    if (brokers !== undefined) checks.push(...brokerChecks(brokers));
+    if (brokers !== undefined) {
+      const isSecured = Object.keys(settings['broker-property']).length > 0;
+      checks.push(...brokerChecks(brokers, isSecured ? await brokerDriver(context) : undefined));
+    }
     if (postgres !== undefined) checks.push(...postgresChecks(await sqlDriver(context), postgres));
     const findings = await askAll(checks);
     const failed = findings.filter((finding) => finding.verdict === 'fail').length;

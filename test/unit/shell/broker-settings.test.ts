@@ -38,6 +38,8 @@ const load = (argv: readonly string[], env = {}, settings = REQUIRED_BROKER_SETT
 
 /** Commands that connect to Kafka by themselves. */
 const KAFKA_COMMANDS = [
+  'registry export',
+  'registry import',
   'consumer',
   'doctor',
   'engine',
