@@ -2,9 +2,12 @@
 import { join, resolve } from 'node:path';
 import { EXIT } from '../core/errors.ts';
 import { endedServers, runningStack } from '../devstack/stack.ts';
+import type { StackAddresses } from '../devstack/state.ts';
 import { askAll, type Check, fail, renderFindings, warn } from '../doctor/check.ts';
 import { hostChecks } from '../doctor/host.ts';
 import { brokerChecks, postgresChecks } from '../doctor/servers.ts';
+import { readClientFile } from '../io/kafka/config/client.ts';
+import { configured } from '../io/kafka/configured.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { defineCommand } from '../shell/command.ts';
 import { brokerDriver, sqlDriver } from '../shell/drivers.ts';
@@ -29,11 +32,12 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
   async run(context) {
     const { settings } = context;
     let { brokers, postgres } = settings;
+    let clients: StackAddresses['clients'];
     const checks: Check[] = [...hostChecks(settings.native)];
     if (brokers === undefined && postgres === undefined) {
       const folder = resolve(settings.dir ?? DEFAULT_FOLDER);
       try {
-        ({ brokers, postgres } = (await runningStack(folder)) ?? {});
+        ({ brokers, postgres, clients } = (await runningStack(folder)) ?? {});
         if (brokers === undefined) {
           const ended = endedServers(folder);
           const nobody =
@@ -47,8 +51,11 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
       }
     }
     if (brokers !== undefined) {
-      const isSecured = Object.keys(settings['broker-property']).length > 0;
-      checks.push(...brokerChecks(brokers, isSecured ? await brokerDriver(context) : undefined));
+      const properties =
+        clients === undefined ? settings['broker-property'] : readClientFile(clients.admin).properties;
+      const isSecured = Object.keys(properties).length > 0;
+      const driver = isSecured ? configured(await brokerDriver(context), properties) : undefined;
+      checks.push(...brokerChecks(brokers, driver));
     }
     if (postgres !== undefined) checks.push(...postgresChecks(await sqlDriver(context), postgres));
     const findings = await askAll(checks);
