@@ -197,6 +197,9 @@ const REFUSALS = [
   },
 ] as const;
 
+/** True when the text names a refusal, which a retry does not change. */
+export const isRefusal = (why: string): boolean => REFUSALS.some(({ text }) => text.test(why));
+
 /** Error of a client that got no answer. A refusal of the broker has a code of its own. */
 export function unreachable(
   { brokers, properties }: Pick<BrokerOptions, 'brokers' | 'properties'>,
