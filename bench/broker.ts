@@ -80,36 +80,45 @@ function write(cells: Int32Array, at: number, rows: number, words: number): numb
   return sum;
 }
 
+/** Brokers, and the properties of every client. */
+interface Cluster {
+  readonly brokers: string;
+  readonly properties: Readonly<Record<string, string>>;
+}
+
 class Measurement {
   private readonly raw: string;
-  private readonly brokers: string;
+  private readonly cluster: Cluster;
   private readonly topic: string;
   private readonly shape: Shape;
   private readonly count: number;
 
-  constructor(raw: string, brokers: string, topic: string, shape: Shape, count: number) {
+  constructor(raw: string, cluster: Cluster, topic: string, shape: Shape, count: number) {
     this.raw = raw;
-    this.brokers = brokers;
+    this.cluster = cluster;
     this.topic = topic;
     this.shape = shape;
     this.count = count;
   }
 
   private get consumerOptions() {
-    return { brokers: this.brokers, clientId: 'bench' };
+    return { ...this.cluster, clientId: 'bench' };
   }
 
   private get producerOptions() {
-    return { brokers: this.brokers, clientId: 'bench', compression: this.shape.compression };
+    return { ...this.cluster, clientId: 'bench', compression: this.shape.compression };
   }
 
   async rawRun(mode: 'consume' | 'produce', topic = this.topic): Promise<Measured> {
+    const own = { properties: {} };
     const properties =
       mode === 'consume'
-        ? consumerProperties(this.consumerOptions)
-        : producerProperties(this.producerOptions);
+        ? consumerProperties({ ...this.consumerOptions, ...own })
+        : producerProperties({ ...this.producerOptions, ...own });
     const numbers = [PARTITIONS, this.count, this.shape.payloadBytes].map(String);
-    const { stdout } = await run(this.raw, [mode, topic, ...numbers, ...asPairs(properties)]);
+    const { stdout } = await run(this.raw, [mode, topic, ...numbers, ...asPairs(properties)], {
+      env: { ...process.env, RAW_BROKER_PROPERTIES: asPairs(this.cluster.properties).join('\x1e') },
+    });
     return JSON.parse(stdout) as Measured;
   }
 
@@ -269,13 +278,13 @@ async function brokersOf(context: BenchContext): Promise<string> {
 async function measure(
   context: BenchContext,
   raw: string,
-  brokers: string,
+  cluster: Cluster,
   shape: Shape,
 ): Promise<BenchResult[]> {
   const count = context.smoke ? 50_000 : 3_000_000;
   const nodeCount = context.smoke ? 20_000 : 300_000;
   const label = `${shape.payloadBytes} B ${shape.compression}`;
-  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench' });
+  const admin = await nodeRdkafkaDriver.admin({ ...cluster, clientId: 'bench' });
   const names: string[] = [];
   const fresh = async (what: string): Promise<string> => {
     const topic = `bench-${process.pid}-${what}-${shape.payloadBytes}-${shape.compression}-${names.length}-${Date.now()}`;
@@ -286,7 +295,7 @@ async function measure(
   const drop = async (topic: string): Promise<void> => admin.deleteTopics([topic]);
   try {
     const source = await fresh('source');
-    const measurement = new Measurement(raw, brokers, source, shape, count);
+    const measurement = new Measurement(raw, cluster, source, shape, count);
     context.say(`${label}: filling ${count} messages`);
     const filled = await measurement.rawRun('produce');
     const cpu: Record<string, number[]> = { raw: [], ours: [], rawOut: [], oursOut: [] };
@@ -366,18 +375,19 @@ async function measure(
 
 export const bench: Bench = {
   name: 'broker',
+  takesBrokerProperties: true,
   summary:
     'Batch consume and produce from TypeScript beside the raw C++ librdkafka loop and node-rdkafka consume(2000).',
   async run(context) {
     const raw = await compilePeer('raw-broker');
-    const brokers = await brokersOf(context);
+    const cluster = { brokers: await brokersOf(context), properties: context.brokerProperties ?? {} };
     const shapes: Shape[] = [];
     for (const payloadBytes of [256, 512])
       for (const compression of ['none', 'lz4'] as const) shapes.push({ payloadBytes, compression });
     const results: BenchResult[] = [];
     for (const shape of context.smoke ? shapes.slice(1, 2) : shapes) {
       if (context.drain.aborted) break;
-      results.push(...(await measure(context, raw, brokers, shape)));
+      results.push(...(await measure(context, raw, cluster, shape)));
     }
     return results;
   },

@@ -63,6 +63,8 @@ export interface BenchContext {
   readonly settings: { readonly native: string };
   /** Cluster to use; undefined: the benchmark starts one. */
   readonly brokers: string | undefined;
+  /** Properties of its clients, by the names of librdkafka; only for a bench that takes them. */
+  readonly brokerProperties?: Readonly<Record<string, string>> | undefined;
   /** URL of another server that gets the same load. */
   readonly vs?: string | undefined;
   /** Database to use; undefined: the benchmark starts one. */
@@ -100,6 +102,8 @@ export interface Bench {
   readonly name: string;
   /** One sentence: what is measured, and against what. */
   readonly summary: string;
+  /** True: the bench uses `brokerProperties`. Any other refuses to run with them. */
+  readonly takesBrokerProperties?: boolean;
   run(context: BenchContext): Promise<readonly BenchResult[]>;
 }
 

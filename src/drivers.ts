@@ -11,6 +11,8 @@ import type { LogFields, Logger } from './core/log.ts';
 import { Metrics } from './core/metrics.ts';
 import { systemClock, systemRandom } from './io/clock/system.ts';
 import type { HttpClientDriver } from './io/http/client-port.ts';
+import type { BrokerConfig } from './io/kafka/config/client.ts';
+import { configured } from './io/kafka/configured.ts';
 import type { BrokerDriver } from './io/kafka/port.ts';
 import type { Exposition as MetricsPage } from './io/metrics/prom.ts';
 import type { ReplicationDriver } from './io/postgres/replication/port.ts';
@@ -23,6 +25,7 @@ export { findMillraceError, MillraceError } from './core/errors.ts';
 export { RecordBatch } from './core/layout/record-batch.ts';
 export { type LogFields, type Logger, silentLogger } from './core/log.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
+export { type BrokerConfig, type BrokerConfigOptions, readBrokerConfig } from './io/kafka/config/client.ts';
 export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/kafka/port.ts';
 export type { Exposition as MetricsPage } from './io/metrics/prom.ts';
 export type { ReplicationDriver } from './io/postgres/replication/port.ts';
@@ -42,14 +45,20 @@ export async function openSql(): Promise<SqlDriver> {
 /** Returns the driver of Kafka, on librdkafka.
  *  @param native `on` whole batches through the addon, `off` node-rdkafka, `auto` the addon where
  *    it loads
+ *  @param config properties that all clients of the driver share, from `readBrokerConfig`
  *  @throws bad_value, addon_missing
  *  @example
  *  const broker = await openBroker('auto');
  */
-export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promise<BrokerDriver> {
-  return chooseNative(native === 'auto' ? undefined : native).mode === 'native'
-    ? (await import('./io/kafka/librdkafka.ts')).librdkafkaDriver
-    : (await import('./io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver;
+export async function openBroker(
+  native: 'on' | 'off' | 'auto' = 'auto',
+  config: Pick<BrokerConfig, 'properties'> = { properties: {} },
+): Promise<BrokerDriver> {
+  const driver =
+    chooseNative(native === 'auto' ? undefined : native).mode === 'native'
+      ? (await import('./io/kafka/librdkafka.ts')).librdkafkaDriver
+      : (await import('./io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver;
+  return configured(driver, config.properties);
 }
 
 /** Returns the driver of RocksDB. A folder must be opened by the driver that made it.
@@ -110,12 +119,13 @@ export async function openMetricsPage(
 
 /** Returns the defaults of a service that uses the library: drivers, metrics, and warnings on
  *  stderr.
+ *  @param config properties of the Kafka clients, from `readBrokerConfig`
  *  @example
  *  const [brokers, postgres] = ['localhost:9092', 'postgres://localhost/shop'];
  *  const options = { name: 'shipping', schema: 'shipping', postgres, brokers };
  *  const service = new Service({ ...(await openDrivers()), ...options });
  */
-export async function openDrivers(): Promise<{
+export async function openDrivers(config?: Pick<BrokerConfig, 'properties'>): Promise<{
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
   readonly replication: ReplicationDriver;
@@ -126,7 +136,7 @@ export async function openDrivers(): Promise<{
 }> {
   return {
     sql: await openSql(),
-    broker: await openBroker(),
+    broker: await openBroker('auto', config),
     replication: await openReplication(),
     clock: systemClock,
     random: systemRandom,

@@ -12,6 +12,7 @@ import { BENCHES } from '../../bench/index.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import { nearest } from '../core/settings.ts';
+import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { buildDigest } from '../shell/package.ts';
 
@@ -31,6 +32,7 @@ const SETTINGS = {
     max: 1000,
     help: `how often each side runs (${REPEATS}, with -smoke ${REPEATS_SMOKE})`,
   },
+  ...BROKER_SETTINGS,
   brokers: {
     type: 'string',
     help: 'host:port list of a Kafka cluster to use; without it a benchmark that needs one starts it',
@@ -114,6 +116,7 @@ function runOptions(context: Context): BenchContext {
     metrics: context.metrics,
     settings: context.settings,
     brokers,
+    brokerProperties: context.settings['broker-property'],
     vs: vs?.replace(/\/+$/, ''),
     cases,
     seed,
@@ -155,6 +158,16 @@ function givenFlags(context: Context): string[] {
   return Object.entries(given).flatMap(([flag, value]) => (value === undefined ? [] : [`-${flag}=${value}`]));
 }
 
+/** @throws usage where the benchmark would leave the properties out */
+function checkBrokerProperties({ settings }: Context, bench: Bench): void {
+  const isBare = Object.keys(settings['broker-property']).length === 0;
+  if (isBare || (bench.takesBrokerProperties === true && settings.brokers !== undefined)) return;
+  const why = bench.takesBrokerProperties === true ? 'without -brokers' : `for bench ${bench.name}`;
+  throw coreError('usage', `-broker-config and -broker-property change nothing ${why}`, {
+    next: 'leave them out; bench broker -brokers=… takes them',
+  });
+}
+
 /** Defines the command for a table of benchmarks. */
 export const benchCommand = (table: Benches) =>
   defineCommand({
@@ -178,6 +191,7 @@ export const benchCommand = (table: Benches) =>
         throw coreError('usage', `unknown benchmark ${JSON.stringify(name)}`, { next });
       }
       const { bench } = await load();
+      checkBrokerProperties(context, bench);
       context.setReady();
       const results = await bench.run(runOptions(context));
       const flags = givenFlags(context);

@@ -2,11 +2,15 @@
 import { join, resolve } from 'node:path';
 import { EXIT } from '../core/errors.ts';
 import { endedServers, runningStack } from '../devstack/stack.ts';
+import type { StackAddresses } from '../devstack/state.ts';
 import { askAll, type Check, fail, renderFindings, warn } from '../doctor/check.ts';
 import { hostChecks } from '../doctor/host.ts';
 import { brokerChecks, postgresChecks } from '../doctor/servers.ts';
+import { readClientFile } from '../io/kafka/config/client.ts';
+import { configured } from '../io/kafka/configured.ts';
+import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { defineCommand } from '../shell/command.ts';
-import { sqlDriver } from '../shell/drivers.ts';
+import { brokerDriver, sqlDriver } from '../shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 
@@ -21,18 +25,19 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
   millrace doctor -brokers=kafka.internal:9092 -postgres=postgres://app@db.internal/shop -json`,
   listens: false,
   settings: {
-    brokers: { type: 'string', help: 'host:port of brokers to check, with commas between' },
+    ...BROKER_SETTINGS,
     postgres: { type: 'string', secret: true, help: 'URL of a PostgreSQL to check' },
     dir: { type: 'string', help: `folder of the stack to check (default ${DEFAULT_FOLDER})` },
   },
   async run(context) {
     const { settings } = context;
     let { brokers, postgres } = settings;
+    let clients: StackAddresses['clients'];
     const checks: Check[] = [...hostChecks(settings.native)];
     if (brokers === undefined && postgres === undefined) {
       const folder = resolve(settings.dir ?? DEFAULT_FOLDER);
       try {
-        ({ brokers, postgres } = (await runningStack(folder)) ?? {});
+        ({ brokers, postgres, clients } = (await runningStack(folder)) ?? {});
         if (brokers === undefined) {
           const ended = endedServers(folder);
           const noStack =
@@ -45,7 +50,13 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
         checks.push({ id: 'stack', ask: () => Promise.reject(thrown) });
       }
     }
-    if (brokers !== undefined) checks.push(...brokerChecks(brokers));
+    if (brokers !== undefined) {
+      const properties =
+        clients === undefined ? settings['broker-property'] : readClientFile(clients.admin).properties;
+      const isSecured = Object.keys(properties).length > 0;
+      const driver = isSecured ? configured(await brokerDriver(context), properties) : undefined;
+      checks.push(...brokerChecks(brokers, driver));
+    }
     if (postgres !== undefined) checks.push(...postgresChecks(await sqlDriver(context), postgres));
     const findings = await askAll(checks);
     const failed = findings.filter((finding) => finding.verdict === 'fail').length;

@@ -15,6 +15,7 @@ import { BrokerSource } from '../engine/source/events.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
+import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';
 import { packageVersion } from '../shell/package.ts';
@@ -32,7 +33,7 @@ import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from '
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 
 const SETTINGS = {
-  brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
+  ...BROKER_SETTINGS,
   ...JOB_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,

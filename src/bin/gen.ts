@@ -18,6 +18,7 @@ import { ORDER_VERSIONS, orderSchema, orderVersionOf } from '../gen/order-versio
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
 import { BatchTopicSink, ByteSink } from '../gen/sinks.ts';
 import type { BrokerAdmin } from '../io/kafka/port.ts';
+import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels } from '../shell/drivers.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
@@ -118,7 +119,7 @@ const SETTINGS = {
     min: 100,
     help: 'how long to try to reach registry and broker',
   },
-  brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
+  ...BROKER_SETTINGS,
   'create-topics': { type: 'bool', default: 'true', help: 'create the topic if it is missing' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,

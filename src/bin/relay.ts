@@ -9,6 +9,7 @@ import { Relay, type RelayOptions } from '../outbox/relay/instance.ts';
 import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/pipeline/event.ts';
 import type { RelayCrashPoint } from '../outbox/relay/source.ts';
 import { WalSource } from '../outbox/relay/wal/source.ts';
+import { REQUIRED_BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { systemRandom } from '../shell/clock.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, sqlDriver } from '../shell/drivers.ts';
@@ -16,7 +17,7 @@ import { migrationsOf } from '../shell/migrations.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 
 const SETTINGS = {
-  brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
+  ...REQUIRED_BROKER_SETTINGS,
   postgres: {
     type: 'string',
     required: true,

@@ -2,13 +2,14 @@
 
 import { coreError, EXIT } from '../core/errors.ts';
 import type { BrokerAdmin } from '../io/kafka/port.ts';
+import { REQUIRED_BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { makeTopics } from '../shell/topics.ts';
 
 const SETTINGS = {
-  brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
+  ...REQUIRED_BROKER_SETTINGS,
   topic: { type: 'list', help: 'names, with commas between' },
   partitions: { type: 'int', default: '1', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,

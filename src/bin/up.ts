@@ -1,6 +1,7 @@
 /** `millrace up`: starts Apache Kafka and PostgreSQL on this machine, without Docker. */
 import { join, resolve } from 'node:path';
 import { coreError } from '../core/errors.ts';
+import { BROKER_SECURITIES } from '../devstack/kafka/security.ts';
 import { START_TIMEOUT_MS, startStack } from '../devstack/stack.ts';
 import { defineCommand } from '../shell/command.ts';
 import { lockDriver } from '../shell/drivers.ts';
@@ -16,7 +17,8 @@ addresses, and restarts killed servers. Data is kept across down and up.
 
   millrace up
   millrace up -ephemeral -kafka-port=9092 -postgres-port=5432
-  millrace up -dir=.millrace/cluster -broker-count=3`,
+  millrace up -dir=.millrace/cluster -broker-count=3
+  millrace up -dir=.millrace/secured -broker-security=sasl_ssl`,
   listens: false,
   settings: {
     dir: {
@@ -32,6 +34,11 @@ addresses, and restarts killed servers. Data is kept across down and up.
       type: 'string',
       choices: ['1', '3'],
       help: 'brokers of the cluster; three replicate every topic and tolerate the loss of one (default: as in the existing folder, 1 for a new folder)',
+    },
+    'broker-security': {
+      type: 'string',
+      choices: BROKER_SECURITIES,
+      help: 'protocol of the broker for its clients; any but plaintext makes certificates, the users admin and client (SCRAM-SHA-512, with ssl by certificate) and a file with the client settings of each, and only admin has rights without an access control list (default: that of the folder, plaintext for a new one)',
     },
     'kafka-port': {
       type: 'int',
@@ -63,6 +70,7 @@ addresses, and restarts killed servers. Data is kept across down and up.
       folder: settings.ephemeral ? undefined : resolve(settings.dir ?? DEFAULT_FOLDER),
       owned: settings.ephemeral,
       brokerCount: settings['broker-count'] === undefined ? undefined : Number(settings['broker-count']),
+      brokerSecurity: BROKER_SECURITIES.find((one) => one === settings['broker-security']),
       kafkaPort: settings['kafka-port'],
       postgresPort: settings['postgres-port'],
       kafkaHeapBytes: settings['kafka-heap'],
@@ -73,10 +81,14 @@ addresses, and restarts killed servers. Data is kept across down and up.
       signal: drain,
     });
     context.onClose(() => stack.close());
-    const { brokers, postgres } = stack;
+    const { brokers, postgres, clients } = stack;
+    const configs = Object.entries(clients ?? {}).map(
+      ([user, path]) => `${user.padEnd(9)} -broker-config=${path}`,
+    );
     const seconds = (stack.readyMs / 1000).toFixed(1);
     const first = stack.alreadyRunning ? `already running in ${stack.folder}` : `ready in ${seconds} s`;
-    context.print(`${first}\nbrokers   ${brokers}\npostgres  ${postgres}`, { brokers, postgres });
+    const lines = [first, `brokers   ${brokers}`, `postgres  ${postgres}`, ...configs];
+    context.print(lines.join('\n'), { brokers, postgres, ...(clients === undefined ? {} : { clients }) });
     log.info({ folder: stack.folder, readyMs: Math.round(stack.readyMs) }, first);
     if (!settings.ephemeral) return undefined;
     const failed = await stack.broken(drain);

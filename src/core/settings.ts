@@ -3,7 +3,7 @@
  *
  *  Invariants:
  *  (1) Precedence is flag > environment > config file > default, and the source of each value is
- *      kept.
+ *      kept. Properties are merged by name in this precedence.
  *  (2) The result is frozen.
  *  (3) An unknown flag is an error that names the nearest known flag. A flag without effect beside
  *      the others is an error that names them. Flags are accepted as `-format=avro`, `-format
@@ -146,14 +146,17 @@ function entriesOf(text: string, shown: ReadonlySet<string>): string[] {
   return entries.map((entry) => entry.replace(/[\r\n]+$/, ''));
 }
 
-/** Parses the entries; undefined when an entry has no name. */
-function parseProperties(text: string, shown: ReadonlySet<string>): Properties | undefined {
+/** Parses `name=value` entries; undefined when an entry has no name. A later entry of a name wins.
+ *  @param shown names whose values end at a comma */
+export function parsePropertyText(text: string, shown: ReadonlySet<string>): Properties | undefined {
   const properties: Record<string, string> = {};
   const entries = entriesOf(text, shown);
   for (let entry = entries.shift(); entry !== undefined; entry = entries.shift()) {
     const [, name, rest = ''] = ENTRY.exec(entry) ?? [];
     if (name === undefined) return undefined;
     const comma = shown.has(name) ? rest.indexOf(',') : -1;
+    // Moves the name to the end: two names may mean the same property, and the last one wins.
+    delete properties[name];
     properties[name] = comma < 0 ? rest : rest.slice(0, comma);
     if (comma >= 0) entries.unshift(rest.slice(comma + 1));
   }
@@ -163,7 +166,7 @@ function parseProperties(text: string, shown: ReadonlySet<string>): Properties |
 function parseOne(type: SettingType, text: string, shown: ReadonlySet<string> = new Set()): unknown {
   switch (type) {
     case 'properties':
-      return parseProperties(text, shown);
+      return parsePropertyText(text, shown);
     case 'string':
       return text;
     case 'int':
@@ -380,25 +383,42 @@ function checkConfig(table: SettingTable, config: Readonly<Record<string, unknow
   }
 }
 
-/** Text of one setting and its source. */
-function textOf(
+/** Texts of one setting and their sources, the strongest first. */
+function textsOf(
   name: string,
   setting: Setting,
   flags: Flags,
   inputs: SettingInputs,
-): readonly [string | undefined, SettingSource] {
+): ReadonlyArray<readonly [string, SettingSource]> {
+  const texts: Array<readonly [string, SettingSource]> = [];
   const flag = flags.values.get(name);
-  if (flag !== undefined) return [flag, 'flag'];
-  for (const variable of [environmentName(name), ...(setting.env ?? [])]) {
-    const text = inputs.env[variable];
-    if (text !== undefined && text !== '') return [text, 'environment'];
-  }
+  if (flag !== undefined) texts.push([flag, 'flag']);
+  const variables = [environmentName(name), ...(setting.env ?? [])].map((variable) => inputs.env[variable]);
+  const inherited = variables.find((text) => text !== undefined && text !== '');
+  if (inherited !== undefined) texts.push([inherited, 'environment']);
   const config = inputs.config ?? {};
   if (Object.hasOwn(config, name)) {
     const raw = config[name];
-    return [Array.isArray(raw) ? raw.join(JOINT[setting.type] ?? ',') : String(raw), 'config'];
+    texts.push([Array.isArray(raw) ? raw.join(JOINT[setting.type] ?? ',') : String(raw), 'config']);
   }
-  return setting.default === undefined ? [undefined, 'unset'] : [setting.default, 'default'];
+  if (setting.default !== undefined) texts.push([setting.default, 'default']);
+  return texts;
+}
+
+/** Merges the properties of all sources; the strongest source of a name wins. */
+function mergedProperties(
+  name: string,
+  setting: Setting,
+  texts: ReadonlyArray<readonly [string, SettingSource]>,
+): Properties {
+  const merged: Record<string, string> = {};
+  for (const [text, source] of [...texts].reverse()) {
+    for (const [property, value] of Object.entries(parseValue(name, setting, text, source) as Properties)) {
+      delete merged[property];
+      merged[property] = value;
+    }
+  }
+  return Object.freeze(merged);
 }
 
 function isOn(table: SettingTable, values: Readonly<Record<string, unknown>>, what: string): boolean {
@@ -461,11 +481,14 @@ export function parseSettings<const T extends SettingTable>(
   const values: Record<string, unknown> = {};
   const sources: Record<string, SettingSource> = {};
   for (const [name, setting] of Object.entries(table)) {
-    const [text, source] = textOf(name, setting, flags, inputs);
+    const texts = textsOf(name, setting, flags, inputs);
+    const [text, source] = texts[0] ?? [undefined, 'unset'];
     if (text === undefined && setting.required === true) {
       throw coreError('usage', `-${name} is required`, { next: `give -${name}=… (${setting.help})` });
     }
-    values[name] = text === undefined ? undefined : parseValue(name, setting, text, source);
+    if (text === undefined) values[name] = undefined;
+    else if (setting.type === 'properties') values[name] = mergedProperties(name, setting, texts);
+    else values[name] = parseValue(name, setting, text, source);
     sources[name] = source;
   }
   checkTogether(table, values, sources);

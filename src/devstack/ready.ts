@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
 import { stackError } from './errors.ts';
 import { tailOf } from './files.ts';
+import { internalTls } from './kafka/security.ts';
 import type { KafkaNode } from './kafka/server.ts';
 import { askBroker } from './kafka/wire.ts';
 import { LOOPBACK } from './ports.ts';
@@ -26,8 +27,16 @@ function wrongServer(what: string, expected: string, found: string): Error {
 }
 
 /** True if a broker is ready. @throws wrong_server if the answer identifies another cluster */
-export async function brokerReady(node: KafkaNode, identity: StackIdentity): Promise<boolean> {
-  const view = await askBroker(LOOPBACK, node.port, ASK_TIMEOUT_MS);
+export async function brokerReady(
+  folder: string,
+  node: KafkaNode,
+  identity: StackIdentity,
+): Promise<boolean> {
+  const { security } = identity;
+  const view =
+    security === undefined || node.internalPort === undefined
+      ? await askBroker(LOOPBACK, node.port, ASK_TIMEOUT_MS)
+      : await askBroker(LOOPBACK, node.internalPort, ASK_TIMEOUT_MS, internalTls(folder, security));
   if (view === undefined || view.clusterId === undefined) return false;
   if (view.clusterId !== identity.kafkaClusterId) {
     throw wrongServer(

@@ -20,6 +20,13 @@ import { writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
 import { fetchKafka } from './kafka/jars.ts';
 import {
+  type BrokerSecurity,
+  type KafkaSecurity,
+  makeCertificates,
+  newKafkaSecurity,
+  writeClientFiles,
+} from './kafka/security.ts';
+import {
   BROKER_SESSION_MS,
   checkJava,
   formatKafka,
@@ -46,12 +53,14 @@ import { isAlive, type ProcessId, signalProcess, waitForEnd } from './process.ts
 import { brokerReady, postgresReady, serverFailed, waitReady } from './ready.ts';
 import {
   addressesOf,
+  brokersOf,
   forgetProcesses,
   readIdentity,
   readState,
   removeParts,
   runningServers,
   type ServerState,
+  type StackAddresses,
   type StackIdentity,
   type StackState,
   writeIdentity,
@@ -66,6 +75,9 @@ export interface StackOptions {
   readonly owned: boolean;
   /** Undefined: as many as the folder was formatted with, 1 for a new folder. */
   readonly brokerCount: number | undefined;
+  /** Protocol of the listener for clients. Undefined: that of the folder, plaintext for a folder
+   *  that is new. */
+  readonly brokerSecurity?: BrokerSecurity | undefined;
   /** Port of the first broker; the others use the next ports. Undefined: free ports. */
   readonly kafkaPort: number | undefined;
   readonly postgresPort: number | undefined;
@@ -78,11 +90,6 @@ export interface StackOptions {
   /** Called before each step that takes time. */
   readonly onStep: (step: string) => void;
   readonly signal: AbortSignal | undefined;
-}
-
-export interface StackAddresses {
-  readonly brokers: string;
-  readonly postgres: string;
 }
 
 export interface Stack extends StackAddresses {
@@ -124,6 +131,7 @@ function kafkaOptions(
   jars: string,
   clusterId: string,
   nodes: readonly KafkaNode[],
+  security: KafkaSecurity | undefined,
 ): KafkaOptions {
   return {
     folder,
@@ -133,6 +141,7 @@ function kafkaOptions(
       options.kafkaHeapBytes ?? (nodes.length === 1 ? DEFAULT_KAFKA_HEAP_BYTES : SHARED_KAFKA_HEAP_BYTES),
     clusterId,
     nodes,
+    security,
     // An ephemeral stack ends with its broker.
     sessionMs:
       options.folder === undefined && nodes.length === 1 ? LONE_BROKER_SESSION_MS : BROKER_SESSION_MS,
@@ -144,6 +153,7 @@ async function chooseNodes(
   count: number,
   before: StackState | undefined,
   taken: Set<number>,
+  isSecured: boolean,
 ): Promise<readonly KafkaNode[]> {
   const nodes: KafkaNode[] = [];
   for (let i = 0; i < count; i++) {
@@ -151,13 +161,18 @@ async function chooseNodes(
     const given = options.kafkaPort === undefined ? undefined : options.kafkaPort + i;
     const port = await choosePort('-kafka-port', given, old?.port, taken);
     const controllerPort = await choosePort('-kafka-port', undefined, old?.controllerPort, taken);
-    nodes.push({ id: i + 1, name: `kafka-${i + 1}`, port, controllerPort });
+    const node = { id: i + 1, name: `kafka-${i + 1}`, port, controllerPort };
+    if (!isSecured) nodes.push(node);
+    else {
+      const internalPort = await choosePort('-kafka-port', undefined, old?.internalPort, taken);
+      nodes.push({ ...node, internalPort });
+    }
   }
   return nodes;
 }
 
 /** Entries that an unfinished formatting may have left. */
-const OWN_ENTRY = /^(run|logs|postgres|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
+const OWN_ENTRY = /^(run|logs|postgres|security|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
 
 /** Refuses a folder with foreign files, because formatting removes files in its way.
  *  @throws strange_folder */
@@ -195,6 +210,20 @@ function brokerCount(options: StackOptions, folder: string): number {
   );
 }
 
+/** Protocol of the listener for clients; a formatted folder keeps its own. @throws strange_folder
+ */
+function brokerSecurity(options: StackOptions, folder: string): BrokerSecurity {
+  const identity = readIdentity(folder);
+  const formatted = identity === undefined ? undefined : (identity.security?.protocol ?? 'plaintext');
+  const wanted = options.brokerSecurity ?? formatted ?? 'plaintext';
+  if (formatted === undefined || formatted === wanted) return wanted;
+  throw stackError(
+    'strange_folder',
+    `the stack in ${folder} was made with -broker-security=${formatted}, not ${wanted}`,
+    { next: 'leave -broker-security out, or make another stack with -dir' },
+  );
+}
+
 /** Formats the storage if it is not formatted. The identity is written last: without it everything
  *  is formatted again. */
 async function ensureFormatted(
@@ -210,10 +239,16 @@ async function ensureFormatted(
   for (const name of [POSTGRES_NAME, ...nodes.map((node) => node.name)])
     rmSync(join(folder, name), { recursive: true, force: true });
   const kafkaClusterId = newClusterId();
+  const protocol = brokerSecurity(options, folder);
+  const security = protocol === 'plaintext' ? undefined : newKafkaSecurity(protocol);
+  if (security !== undefined) {
+    options.onStep('making the certificates of Kafka');
+    await makeCertificates(folder, javaProgram(options.environment), security);
+  }
   const postgresPassword = randomBytes(12).toString('hex');
   const binaries = postgresBinaries(join(folder, 'run'));
   await Promise.all([
-    formatKafka(kafkaOptions(options, folder, jars, kafkaClusterId, nodes)),
+    formatKafka(kafkaOptions(options, folder, jars, kafkaClusterId, nodes, security)),
     formatPostgres({ folder, binaries, password: postgresPassword, ephemeral: options.folder === undefined }),
   ]);
   const identity: StackIdentity = {
@@ -222,6 +257,7 @@ async function ensureFormatted(
     postgresSystemId: recordedSystemId(folder),
     postgresPassword,
     kafkaNodes: nodes.length,
+    ...(security === undefined ? {} : { security }),
   };
   writeIdentity(folder, identity);
   return identity;
@@ -234,13 +270,16 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
   const taken = new Set<number>();
   // Requested ports are chosen first, so that no free choice takes them.
   const postgresPort = await choosePort('-postgres-port', options.postgresPort, before?.postgresPort, taken);
-  const nodes = await chooseNodes(options, brokerCount(options, folder), before, taken);
+  const isSecured = brokerSecurity(options, folder) !== 'plaintext';
+  const nodes = await chooseNodes(options, brokerCount(options, folder), before, taken, isSecured);
   writeKafkaLogging(folder);
   const identity = await ensureFormatted(options, folder, jars, nodes);
   if (options.signal?.aborted === true)
     throw stackError('interrupted', 'interrupted while the stack was starting');
   const binaries = postgresBinaries(join(folder, 'run'));
-  writeKafkaScripts(kafkaOptions(options, folder, jars, identity.kafkaClusterId, nodes));
+  const { security } = identity;
+  writeKafkaScripts(kafkaOptions(options, folder, jars, identity.kafkaClusterId, nodes, security));
+  if (security !== undefined) writeClientFiles(folder, security, brokersOf(nodes));
   writePostgresScript(
     { folder, binaries, password: identity.postgresPassword, ephemeral: options.folder === undefined },
     postgresPort,
@@ -256,7 +295,7 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
     servers.push(postgres);
     await Promise.all([
       ...nodes.map((node, i) =>
-        waitReady(options, folder, servers[i] as ServerState, () => brokerReady(node, identity)),
+        waitReady(options, folder, servers[i] as ServerState, () => brokerReady(folder, node, identity)),
       ),
       waitReady(options, folder, postgres, () => postgresReady(postgresPort, identity)),
     ]);
@@ -296,7 +335,9 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
   const nodes = state.brokers.filter((node) => ended.includes(node.name));
   const { postgresPort } = state;
   const endedPostgres = ended.includes(POSTGRES_NAME);
-  const ports = nodes.flatMap((node) => [node.port, node.controllerPort]);
+  const ports = nodes.flatMap(({ port, controllerPort, internalPort }) =>
+    internalPort === undefined ? [port, controllerPort] : [port, controllerPort, internalPort],
+  );
   for (const port of endedPostgres ? [...ports, postgresPort] : ports)
     if (!(await isReleased(port))) return [];
   options.onStep(`restarting ${ended.join(' and ')}`);
@@ -309,7 +350,8 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
       return () => waitReady(options, folder, server, ready);
     };
     const waits: Array<() => Promise<void>> = [];
-    for (const node of nodes) waits.push(await start(node.name, 'KILL', () => brokerReady(node, identity)));
+    for (const node of nodes)
+      waits.push(await start(node.name, 'KILL', () => brokerReady(folder, node, identity)));
     if (endedPostgres) {
       forgetPostmaster(folder);
       waits.push(await start(POSTGRES_NAME, 'QUIT', () => postgresReady(postgresPort, identity)));
@@ -337,9 +379,9 @@ async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses |
     if (!state.servers.every((server) => isAlive(server.process))) return undefined;
     const answers = await Promise.all([
       postgresReady(state.postgresPort, identity),
-      ...state.brokers.map((node) => brokerReady(node, identity)),
+      ...state.brokers.map((node) => brokerReady(folder, node, identity)),
     ]);
-    if (answers.every((ready) => ready)) return addressesOf(state, identity);
+    if (answers.every((ready) => ready)) return addressesOf(folder, state, identity);
     if (performance.now() >= deadline) return undefined;
     await sleep(WATCH_MS);
   }
@@ -444,6 +486,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
   try {
     prepareFolder(folder);
     brokerCount(options, folder);
+    brokerSecurity(options, folder);
     const again = options.owned ? [] : await startEnded(options, folder);
     // A single late answer does not justify stopping servers that other processes use.
     const found = await findRunning(folder, Math.min(options.startTimeoutMs, ANSWER_MS));
@@ -467,7 +510,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
     writeState(folder, started.state);
     const stack = ownedStack(
       folder,
-      addressesOf(started.state, identity),
+      addressesOf(folder, started.state, identity),
       started,
       ephemeral,
       performance.now() - startedMs,

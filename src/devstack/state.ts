@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { stackError } from './errors.ts';
 import { writeWhole } from './files.ts';
+import { type ClientFiles, clientFiles, type KafkaSecurity } from './kafka/security.ts';
 import type { KafkaNode } from './kafka/server.ts';
 import { LOOPBACK } from './ports.ts';
 import { POSTGRES_NAME, postgresUrl, postmasterPid } from './postgres/server.ts';
@@ -17,6 +18,8 @@ export interface StackIdentity {
   readonly postgresSystemId: string;
   readonly postgresPassword: string;
   readonly kafkaNodes: number;
+  /** Undefined: the listeners are plaintext. */
+  readonly security?: KafkaSecurity;
 }
 
 export interface ServerState {
@@ -57,7 +60,8 @@ export function readIdentity(folder: string): StackIdentity | undefined {
     isText(identity.kafkaClusterId) &&
     isText(identity.postgresSystemId) &&
     isText(identity.postgresPassword) &&
-    Number.isInteger(identity.kafkaNodes);
+    Number.isInteger(identity.kafkaNodes) &&
+    (identity.security === undefined || isText(identity.security?.storePassword));
   if (whole) return identity;
   throw stackError(
     'strange_folder',
@@ -90,13 +94,21 @@ export function forgetProcesses(folder: string): void {
   if (state !== undefined && state.servers.length > 0) writeState(folder, { ...state, servers: [] });
 }
 
-const brokersOf = (nodes: readonly KafkaNode[]): string =>
+export const brokersOf = (nodes: readonly KafkaNode[]): string =>
   nodes.map((node) => `${LOOPBACK}:${node.port}`).join(',');
 
-export function addressesOf(state: StackState, identity: StackIdentity) {
+export interface StackAddresses {
+  readonly brokers: string;
+  readonly postgres: string;
+  /** Files with client settings; only of a secured cluster. */
+  readonly clients?: ClientFiles;
+}
+
+export function addressesOf(folder: string, state: StackState, identity: StackIdentity): StackAddresses {
   return {
     brokers: brokersOf(state.brokers),
     postgres: postgresUrl(state.postgresPort, identity.postgresPassword),
+    ...(identity.security === undefined ? {} : { clients: clientFiles(folder) }),
   };
 }
 

@@ -1,5 +1,6 @@
 /** Checks of the configured broker and database. */
 import { askBroker, type BrokerAddress } from '../devstack/kafka/wire.ts';
+import type { BrokerDriver } from '../io/kafka/port.ts';
 import type { SqlDriver, SqlPool } from '../io/postgres/sql/port.ts';
 import { type Answer, type Check, fail, ok, warn } from './check.ts';
 
@@ -26,7 +27,7 @@ async function listeners(brokers: string): Promise<Answer> {
     if (view === undefined) {
       return fail(
         `no broker answers in plaintext on ${text}`,
-        'check the address; the listener may require TLS or SASL',
+        'check the address; for a listener with TLS or SASL give -broker-config or -broker-property',
       );
     }
     clusters.add(view.clusterId ?? 'unnamed');
@@ -91,8 +92,29 @@ async function clockSkew(pool: SqlPool): Promise<Answer> {
   return skew <= CLOCK_SKEW_MS_MAX ? ok(found) : warn(found, 'run a time service on both machines');
 }
 
-export function brokerChecks(brokers: string): readonly Check[] {
-  return [{ id: 'broker-listeners', ask: () => listeners(brokers) }];
+/** Connects to each address with the properties of the user, as any client of Millrace does. */
+async function securedListeners(driver: BrokerDriver, brokers: string): Promise<Answer> {
+  const clusters = new Set<string>();
+  let topics = 0;
+  for (const address of brokers.split(',')) {
+    const one = { brokers: address, clientId: 'millrace-doctor', connectTimeoutMs: ANSWER_BOUND_MS };
+    const admin = await driver.admin(one);
+    try {
+      clusters.add(await admin.clusterId());
+      topics = (await admin.listTopics()).length;
+    } finally {
+      await admin.close();
+    }
+  }
+  if (clusters.size > 1)
+    return fail(`the addresses belong to ${clusters.size} clusters`, 'give the brokers of one cluster');
+  return ok(`cluster ${[...clusters][0]}, ${topics} topics that this client may describe`);
+}
+
+/** @param driver opens clients with the properties of the user; undefined: there are none */
+export function brokerChecks(brokers: string, driver: BrokerDriver | undefined): readonly Check[] {
+  const ask = () => (driver === undefined ? listeners(brokers) : securedListeners(driver, brokers));
+  return [{ id: 'broker-listeners', ask }];
 }
 
 export function postgresChecks(driver: SqlDriver, url: string): readonly Check[] {

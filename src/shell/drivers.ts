@@ -9,8 +9,10 @@ import { loadWindowKernels } from '../addon/windows.ts';
 import { coreError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { Gauge, Metrics } from '../core/metrics.ts';
+import type { Properties } from '../core/settings.ts';
 import { openBroker, openKv } from '../drivers.ts';
 import type { HttpCapability, HttpDriver } from '../io/http/port.ts';
+import { configured } from '../io/kafka/configured.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
 import type { LockDriver } from '../io/lock/port.ts';
 import type { SqlDriver } from '../io/postgres/sql/port.ts';
@@ -19,7 +21,11 @@ import type { KvDriver } from '../io/rocksdb/port.ts';
 /** Part of a command's context that selects drivers; every CommandContext implements it. */
 export interface DriverContext {
   /** `on`, `off` or `auto`. */
-  readonly settings: { readonly native: string };
+  readonly settings: {
+    readonly native: string;
+    /** Properties of every Kafka client; none for a command without the broker settings. */
+    readonly 'broker-property'?: Properties;
+  };
   readonly log: Logger;
   readonly metrics: Metrics;
   /** Undefined for a command that serves nothing; its drivers are logged at level debug. */
@@ -47,11 +53,12 @@ function logChoice(context: DriverContext, port: string, driver: string): void {
   context.log[level]({ port, driver, mode, reason }, 'driver chosen');
 }
 
-/** Opens the broker driver: batches through the addon, or node-rdkafka on the main thread. */
+/** Opens the broker driver: batches through the addon, or node-rdkafka on the main thread. Its
+ *  clients have the properties of -broker-config and -broker-property. */
 export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
   const driver = await openBroker(runsNative(context) ? 'on' : 'off');
   logChoice(context, 'broker', driver.name);
-  return driver;
+  return configured(driver, context.settings['broker-property'] ?? {});
 }
 
 /** Opens the RocksDB driver: the state addon, or the npm package. */

@@ -8,6 +8,8 @@ import {
   type SettingsOf,
   type SettingTable,
 } from '../core/settings.ts';
+import type { BrokerConfig } from '../io/kafka/config/client.ts';
+import { brokerFileOf, withBrokersOf, withPropertiesOf } from './broker-settings.ts';
 import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from './command.ts';
 import { redactSetting } from './terminal/redact.ts';
 
@@ -67,7 +69,7 @@ function readConfig(path: string): Record<string, unknown> {
   return parsed as Record<string, unknown>;
 }
 
-/** @throws unknown_flag, bad_value, usage, bad_file */
+/** @throws unknown_flag, bad_value, usage, bad_file, bad_broker_property */
 export function loadSettings<T extends SettingTable>(
   command: Pick<Command<T>, 'settings' | 'listens' | 'positionalMax'>,
   argv: readonly string[],
@@ -76,7 +78,7 @@ export function loadSettings<T extends SettingTable>(
   const table = settingTableOf(command as unknown as Command);
   const limits = command.positionalMax === undefined ? {} : { positionalMax: command.positionalMax };
   const inputs = { argv, env, ...limits };
-  // The first pass only finds -config, because required settings may be in that file.
+  // Parses without demands first, because required settings may be in one of the files.
   const lenient = Object.fromEntries(
     Object.entries(table).map(([name, { needs, excludes, ...setting }]) => [
       name,
@@ -84,11 +86,26 @@ export function loadSettings<T extends SettingTable>(
     ]),
   );
   const path = parseSettings(lenient, inputs).values['config'];
-  const parsed = parseSettings(
-    table,
-    typeof path === 'string' ? { ...inputs, config: readConfig(path) } : inputs,
-  );
-  return parsed as unknown as LoadedSettings<T>;
+  const all = typeof path === 'string' ? { ...inputs, config: readConfig(path) } : inputs;
+  const file = brokerFileOf(parseSettings(lenient, all).values['broker-config']);
+  const parsed = parseSettings(withBrokersOf(table, file), all);
+  const values = withPropertiesOf(table, parsed.values, file);
+  return { ...parsed, values, sources: sourcesWith(parsed, file) } as unknown as LoadedSettings<T>;
+}
+
+/** Names the file as the source of the values that it set. */
+function sourcesWith(
+  { sources, values }: ParsedSettings<SettingTable>,
+  file: BrokerConfig | undefined,
+): ParsedSettings<SettingTable>['sources'] {
+  if (file === undefined) return sources;
+  const given = values['broker-property'];
+  const isBare = typeof given !== 'object' || Object.keys(given).length === 0;
+  return Object.freeze({
+    ...sources,
+    ...(sources['brokers'] === 'default' ? { brokers: 'config' as const } : {}),
+    ...(isBare ? { 'broker-property': 'config' as const } : {}),
+  });
 }
 
 /** Returns settings for the start-up log line, `{format: 'avro (flag)', …}`. Hides secrets and

@@ -1,5 +1,6 @@
 /** Settings of `millrace payments`. */
 import { ORDER_EVENTS_TOPIC } from '../../outbox/relay/pipeline/event.ts';
+import { BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
 
@@ -7,10 +8,7 @@ import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
 const MODES = ['parked', 'redrive'] as const;
 
 export const SETTINGS = {
-  brokers: {
-    type: 'string',
-    help: 'host:port of the brokers, with commas between; -parked and -redrive need none',
-  },
+  ...BROKER_SETTINGS,
   postgres: {
     type: 'string',
     required: true,

@@ -6,6 +6,7 @@ import type { SchemaFormat } from '../../formats/format.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
 import { RegistryClient } from '../../serde/client.ts';
 import { fetchTransport } from '../../serde/transport.ts';
+import { REQUIRED_BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import { systemRandom } from '../../shell/clock.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
@@ -13,7 +14,7 @@ import { makeTopics } from '../../shell/topics.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {
-  brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
+  ...REQUIRED_BROKER_SETTINGS,
   registry: { type: 'string', default: 'http://127.0.0.1:8081', help: 'address of the schema registry' },
   ...CREDENTIAL_SETTINGS,
   format: {

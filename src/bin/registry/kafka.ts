@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import { SHOWN_PROPERTIES } from '../../io/kafka/properties.ts';
 import { ForwardTrust, forwardTransport, writeAtLeader } from '../../registry/api/forward.ts';
 import { KafkaLog } from '../../registry/store/kafka/log.ts';
+import { BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import { systemRandom } from '../../shell/clock.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
@@ -36,12 +36,7 @@ export const KAFKA_STORE_SETTINGS = {
     default: 'allow',
     help: 'while the brokers of -store=kafka:… do not answer: allow, answer reads from the local state with a Warning header; refuse, answer 50002',
   },
-  'broker-property': {
-    type: 'properties',
-    default: '',
-    shown: SHOWN_PROPERTIES,
-    help: 'property of the Kafka client as name=value, by the name of librdkafka (security.protocol=sasl_ssl): one for each flag, or one for each line in the environment. Values are secret except for harmless names, and a secret value extends to the end, including commas and blanks',
-  },
+  ...BROKER_SETTINGS,
 } as const satisfies SettingTable;
 
 /** Longest topic name; leaves room for the name of the companion topic. */
@@ -115,7 +110,6 @@ export async function kafkaStores(
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
   const url = use === 'serves' ? urlOf(context) : undefined;
-  const properties = settings['broker-property'];
   const stale = context.metrics.counter(
     'registry_stale_reads_total',
     'Reads answered from the local state because the broker did not report the end of the log.',
@@ -130,7 +124,6 @@ export async function kafkaStores(
       driver,
       brokers,
       topic: settings['schemas-topic'],
-      properties,
       log,
       clock: context.clock,
       random: systemRandom,

@@ -13,7 +13,7 @@ export const STORE_SETTINGS = {
   store: {
     type: 'string',
     default: 'memory',
-    help: 'file:DIR, a folder, each write durable before its answer; kafka:HOST:PORT,…, a topic that several instances share; memory, lost at exit',
+    help: 'file:DIR, a folder, each write durable before its answer; kafka:HOST:PORT,…, or kafka with -brokers, a topic that several instances share; memory, lost at exit',
   },
   ...KAFKA_STORE_SETTINGS,
 } as const;
@@ -32,6 +32,14 @@ interface Place {
   readonly where: string;
 }
 
+/** Brokers of -store=kafka. @throws usage */
+function brokersOf({ settings }: Context): string {
+  if (settings.brokers !== undefined) return settings.brokers;
+  throw coreError('usage', '-store=kafka needs -brokers', {
+    next: 'give -brokers=host:port, or bootstrap.servers in -broker-config',
+  });
+}
+
 /** Parses -store and validates its settings. Call it before a port is opened, so that a wrong
  *  setting is never served.
  *  @throws bad_value, bad_file */
@@ -39,10 +47,11 @@ export function checkStore(context: Context): Place {
   const { store } = context.settings;
   checkKafkaSettings(context);
   if (store === 'memory') return { kind: 'memory', where: '' };
+  if (store === 'kafka') return { kind: 'kafka', where: brokersOf(context) };
   const [, kind, where] = /^(kafka|file):(.+)$/s.exec(store) ?? [];
   if (where === undefined) {
     throw coreError('bad_value', `-store=${store} is not a store`, {
-      next: 'give file:DIR, kafka:HOST:PORT or memory',
+      next: 'give file:DIR, kafka:HOST:PORT, kafka or memory',
     });
   }
   return { kind: kind === 'file' ? 'file' : 'kafka', where };

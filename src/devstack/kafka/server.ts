@@ -13,6 +13,7 @@ import { stackError } from '../errors.ts';
 import { shellWord, writeWhole } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 import { LOOPBACK } from '../ports.ts';
+import { type KafkaSecurity, scramArguments, securityProperties } from './security.ts';
 
 /** A node of the cluster. `name` names its data folder, log and script. */
 export interface KafkaNode {
@@ -20,6 +21,8 @@ export interface KafkaNode {
   readonly name: string;
   readonly port: number;
   readonly controllerPort: number;
+  /** Port of the listener between brokers; only of a secured cluster. */
+  readonly internalPort?: number;
 }
 
 export interface KafkaOptions {
@@ -30,6 +33,8 @@ export interface KafkaOptions {
   readonly heapBytes: number;
   readonly clusterId: string;
   readonly nodes: readonly KafkaNode[];
+  /** Undefined: plaintext. */
+  readonly security: KafkaSecurity | undefined;
   /** Session timeout of the broker: how long it may miss heartbeats before it is fenced. */
   readonly sessionMs: number;
 }
@@ -57,12 +62,34 @@ export const BROKER_SESSION_MS = 5000;
  *  process and would fence it after every pause of that process. */
 export const LONE_BROKER_SESSION_MS = 60_000;
 
+function listenerSettings(
+  node: KafkaNode,
+  security: KafkaSecurity | undefined,
+): Readonly<Record<string, string>> {
+  const controller = `CONTROLLER://${LOOPBACK}:${node.controllerPort}`;
+  if (security === undefined) {
+    return {
+      listeners: `PLAINTEXT://${LOOPBACK}:${node.port},${controller}`,
+      'advertised.listeners': `PLAINTEXT://${LOOPBACK}:${node.port}`,
+      'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
+      'inter.broker.listener.name': 'PLAINTEXT',
+    };
+  }
+  const served = `CLIENT://${LOOPBACK}:${node.port},INTERNAL://${LOOPBACK}:${node.internalPort}`;
+  return {
+    listeners: `${served},${controller}`,
+    'advertised.listeners': served,
+    ...securityProperties(security),
+  };
+}
+
 /** Text of server.properties for a node; `logDir` is relative to the stack's folder. */
 export function serverProperties(
   node: KafkaNode,
   nodes: readonly KafkaNode[],
   logDir: string,
   sessionMs = BROKER_SESSION_MS,
+  security?: KafkaSecurity,
 ): string {
   const replication = Math.min(REPLICATION_MAX, nodes.length);
   const inSync = Math.min(2, replication);
@@ -70,10 +97,7 @@ export function serverProperties(
     'process.roles': 'broker,controller',
     'node.id': node.id,
     'controller.quorum.voters': nodes.map((one) => `${one.id}@${LOOPBACK}:${one.controllerPort}`).join(','),
-    listeners: `PLAINTEXT://${LOOPBACK}:${node.port},CONTROLLER://${LOOPBACK}:${node.controllerPort}`,
-    'advertised.listeners': `PLAINTEXT://${LOOPBACK}:${node.port}`,
-    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
-    'inter.broker.listener.name': 'PLAINTEXT',
+    ...listenerSettings(node, security),
     'controller.listener.names': 'CONTROLLER',
     'log.dirs': logDir,
     'auto.create.topics.enable': false,
@@ -152,7 +176,8 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
     const part = `${node.name}.part`;
     rmSync(join(options.folder, part), { recursive: true, force: true });
     const config = join('run', `${node.name}-format.properties`);
-    writeWhole(join(options.folder, config), serverProperties(node, options.nodes, part, options.sessionMs));
+    const text = serverProperties(node, options.nodes, part, options.sessionMs, options.security);
+    writeWhole(join(options.folder, config), text, 0o600);
     const words = [
       ...deathSignalWords(),
       options.java,
@@ -169,6 +194,7 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
       options.clusterId,
       '-c',
       config,
+      ...(options.security === undefined ? [] : scramArguments(options.security)),
     ];
     try {
       await run(words[0] as string, words.slice(1), { cwd: options.folder, timeout: FORMAT_TIMEOUT_MS });
@@ -199,10 +225,8 @@ export function writeKafkaLogging(folder: string): void {
 export function writeKafkaScripts(options: KafkaOptions): void {
   for (const node of options.nodes) {
     const config = join('run', `${node.name}.properties`);
-    writeWhole(
-      join(options.folder, config),
-      serverProperties(node, options.nodes, node.name, options.sessionMs),
-    );
+    const text = serverProperties(node, options.nodes, node.name, options.sessionMs, options.security);
+    writeWhole(join(options.folder, config), text, 0o600);
     const heapMiB = Math.floor(options.heapBytes / 2 ** 20);
     const words = [
       ...deathSignalWords(),

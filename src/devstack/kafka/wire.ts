@@ -8,6 +8,7 @@
  *    size i32 | correlation i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) |
  *    cluster id nullable str | controller id i32 | topics i32 */
 import { connect } from 'node:net';
+import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 
 export interface BrokerAddress {
   readonly id: number;
@@ -75,10 +76,16 @@ export function decodeMetadataResponse(body: Buffer): ClusterView | undefined {
 }
 
 /** Sends one Metadata request. Undefined if there is no answer in time or the answer is not
- *  Kafka's. */
-export function askBroker(host: string, port: number, timeoutMs: number): Promise<ClusterView | undefined> {
+ *  Kafka's.
+ *  @param tls options for a listener with TLS and without SASL; undefined: plaintext */
+export function askBroker(
+  host: string,
+  port: number,
+  timeoutMs: number,
+  tls?: ConnectionOptions,
+): Promise<ClusterView | undefined> {
   return new Promise((resolve) => {
-    const socket = connect({ host, port });
+    const socket = tls === undefined ? connect({ host, port }) : connectTls({ host, port, ...tls });
     let received = Buffer.alloc(0);
     const end = (view: ClusterView | undefined) => {
       clearTimeout(timer);
@@ -86,7 +93,7 @@ export function askBroker(host: string, port: number, timeoutMs: number): Promis
       resolve(view);
     };
     const timer = setTimeout(() => end(undefined), timeoutMs);
-    socket.once('connect', () => socket.write(encodeMetadataRequest()));
+    socket.once(tls === undefined ? 'connect' : 'secureConnect', () => socket.write(encodeMetadataRequest()));
     socket.on('error', () => end(undefined));
     socket.on('close', () => end(undefined));
     socket.on('data', (chunk) => {

@@ -16,6 +16,12 @@ export const BROKER_ERRORS = {
   /** The group assigned these partitions to another member. */
   group_fenced: errorRow('fenced'),
   bad_broker_property: errorRow('invalid'),
+  /** The broker does not accept the credentials. */
+  broker_unauthenticated: errorRow('invalid'),
+  /** The client does not trust the broker's certificate, or the broker not the client's. */
+  broker_untrusted: errorRow('invalid'),
+  /** The broker's access control list does not allow the operation. */
+  broker_forbidden: errorRow('conflict', { http: 403, grpc: 7, exit: 2 }),
   /** The driver does not support the call in this thread. */
   driver_unusable: errorRow('internal'),
 } as const;
@@ -108,6 +114,23 @@ export function brokerEvent(
   };
 }
 
+/** Codes of a missing access control entry: topic, group, cluster, transactional id, delegation
+ *  token. */
+const FORBIDDEN: ReadonlyMap<number, string> = new Map([
+  [29, 'the topic'],
+  [30, 'the consumer group'],
+  [31, 'the cluster'],
+  [53, 'the transactional id'],
+  [65, 'the delegation token'],
+]);
+
+/** Error of a refused operation. */
+const forbidden = (line: string, event: BrokerEvent): MillraceError =>
+  brokerError('broker_forbidden', line, {
+    next: `allow the user of this client this operation on ${FORBIDDEN.get(event.code)} (kafka-acls --add)`,
+    details: { event },
+  });
+
 /** Error of a call that failed with `event`. @param what the call, for the message */
 export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
   const details = { event };
@@ -118,6 +141,7 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
       details,
     });
   }
+  if (FORBIDDEN.has(event.code)) return forbidden(line, event);
   if (event.fatal)
     return coreError('unreachable', line, { next: 'close this client and open another', details });
   if (event.code === ERR.TIMED_OUT)
@@ -145,11 +169,49 @@ export function thrownEvent(thrown: unknown): BrokerEvent {
  */
 const CONFIG_WARNING = /^CONFWARN\b/;
 
+/** Reasons in the texts of librdkafka for which a retry gets the same answer. */
+const REFUSALS = [
+  {
+    text: /certificate verify failed|self[- ]signed certificate|unable to get (local )?issuer|certificate (has expired|is not yet valid)|hostname mismatch|ip address mismatch|broker certificate could not be verified/i,
+    code: 'broker_untrusted',
+    what: 'the certificate of the broker is not trusted',
+    next: 'give its authority as ssl.ca.location, and an address that the certificate names',
+  },
+  {
+    text: /alert (bad certificate|certificate (required|unknown|expired|revoked)|unknown ca|handshake failure)|sslv3 alert|tlsv1[0-9]* alert/i,
+    code: 'broker_untrusted',
+    what: 'the broker refused the TLS handshake',
+    next: 'give the certificate and key of this client as ssl.certificate.location and ssl.key.location',
+  },
+  {
+    text: /authentication failed|invalid credentials|SASL authentication error|SaslAuthenticate/i,
+    code: 'broker_unauthenticated',
+    what: 'the broker does not accept the credentials',
+    next: 'check sasl.username, sasl.password and sasl.mechanism',
+  },
+  {
+    text: /unsupported SASL mechanism|mechanism handshake failed|SASL .*mechanism/i,
+    code: 'broker_unauthenticated',
+    what: 'the broker does not accept the SASL mechanism',
+    next: 'give sasl.mechanism as one that the listener has',
+  },
+] as const;
+
+/** True when the text names a refusal, which a retry does not change. */
+export const isRefusal = (why: string): boolean => REFUSALS.some(({ text }) => text.test(why));
+
+/** Error of a client that got no answer. A refusal of the broker has a code of its own. */
 export function unreachable(
   { brokers, properties }: Pick<BrokerOptions, 'brokers' | 'properties'>,
   why: string,
 ): MillraceError {
   const cause = CONFIG_WARNING.test(why) ? '' : `: ${secretsOf(properties).hide(why)}`;
+  const refusal = REFUSALS.find(({ text }) => text.test(why));
+  if (refusal !== undefined)
+    return brokerError(refusal.code, `${refusal.what} at ${brokers}${cause}`, {
+      next: refusal.next,
+      details: { brokers },
+    });
   return coreError('unreachable', `no broker answers at ${brokers}${cause}`, {
     next: 'check the address and that the broker runs',
     details: { brokers },

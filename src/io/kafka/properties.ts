@@ -97,7 +97,12 @@ export const SHOWN_PROPERTIES: ReadonlySet<string> = new Set([
   'socket.keepalive.enable',
   'socket.nagle.disable',
   'socket.timeout.ms',
+  'ssl.ca.location',
+  'ssl.certificate.location',
+  'ssl.crl.location',
   'ssl.endpoint.identification.algorithm',
+  'ssl.key.location',
+  'ssl.keystore.location',
   'statistics.interval.ms',
   'transaction.timeout.ms',
 ]);

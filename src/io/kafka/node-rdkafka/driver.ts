@@ -1,8 +1,9 @@
 /** Driver over node-rdkafka: works without the addon, on the main thread only, and creates an
  *  object for each message. */
+import type { EventEmitter } from 'node:events';
 import { isMainThread } from 'node:worker_threads';
 import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
-import { badProperty, thrownEvent, unreachable } from '../errors.ts';
+import { badProperty, isRefusal, thrownEvent, unreachable } from '../errors.ts';
 import type {
   BatchConsumer,
   BatchProducer,
@@ -67,13 +68,24 @@ async function connect<C extends KafkaConsumer | Producer>(
   } catch (thrown) {
     throw badProperty(options.properties, thrownEvent(thrown).message);
   }
-  await new Promise<void>((resolve, reject) => {
-    const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
-    client.connect(metadata, (error: LibrdKafkaError | undefined) => {
-      if (error) reject(unreachable(options, thrownEvent(error).message));
-      else resolve();
+  // Only the log has the reason of a refused connection; the error of the call is a later one.
+  let refusal: string | undefined;
+  const onLog = ({ message = '' }: { readonly message?: string }): void => {
+    if (isRefusal(message)) refusal = message;
+  };
+  const events: Pick<EventEmitter, 'on' | 'removeListener'> = client;
+  events.on('event.log', onLog);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
+      client.connect(metadata, (error: LibrdKafkaError | undefined) => {
+        if (error) reject(unreachable(options, refusal ?? thrownEvent(error).message));
+        else resolve();
+      });
     });
-  });
+  } finally {
+    events.removeListener('event.log', onLog);
+  }
   return client;
 }
 
