@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 
 const [dist, dir, keys] = process.argv.slice(2);
 const load = (...path) => import(pathToFileURL(join(dist, 'src', ...path)));
-const { FileLog } = await load('registry', 'store', 'file-log.js');
+const { FileLog } = await load('registry', 'store', 'file', 'log.js');
 const { openDisk } = await load('io', 'disk', 'node.js');
 const { flockDriver } = await load('io', 'lock', 'flock.js');
 const { silentLogger } = await load('core', 'log.js');

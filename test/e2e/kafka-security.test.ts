@@ -1,0 +1,231 @@
+/** Every command and the library on a broker with TLS, SCRAM-SHA-512 and access control lists, and
+ *  the errors of a wrong password, an untrusted certificate and a missing right. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import type { Stack } from '../../src/devstack/stack.ts';
+import { openBroker, readBrokerConfig } from '../../src/drivers.ts';
+import { orderSchema } from '../../src/gen/order-versions.ts';
+import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { batchOf } from '../contract/broker-world.ts';
+import { type AclEntry, allow } from '../fixtures/acl.ts';
+import { runConsumer } from '../fixtures/consumer.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
+import { runEngine } from '../fixtures/engine.ts';
+import { startOwned } from '../fixtures/own-stack.ts';
+import { runPayments } from '../fixtures/payments.ts';
+import { launcher, type Outcome, type Running } from '../fixtures/process.ts';
+import { runRegistry, startRegistry } from '../fixtures/registry.ts';
+import { runRelay } from '../fixtures/relay.ts';
+import { until } from '../wait.ts';
+import { insert } from './relay-kit.ts';
+
+const own = launcher();
+const SCHEMA = 'secured';
+/** Topics, groups and transactional ids that the user may use begin with this. */
+const ALLOWED = 'secured-';
+
+let stack: Stack;
+let pool: SqlPool;
+/** -broker-config of a user whose rights are those of the access control lists. */
+let client: string;
+
+const right = (resource: AclEntry['resource'], name = ALLOWED): AclEntry => ({
+  ...{ resource, name, pattern: 'prefixed', user: 'client', operation: 'all' },
+});
+
+beforeAll(async () => {
+  stack = await startOwned(undefined, undefined, 'sasl_ssl');
+  if (stack.clients === undefined) throw new Error('the stack is not secured');
+  client = `-broker-config=${stack.clients.client}`;
+  const ids = [right('transactionalId'), right('transactionalId', 'millrace-')];
+  await allow(stack.folder, [right('topic'), right('topic', 'bench-'), right('group'), ...ids]);
+  pool = await connectPool(stack.postgres, { schema: SCHEMA });
+  await createTables(pool, SCHEMA, 'orders', 'relay');
+});
+afterAll(async () => {
+  await pool?.close();
+  await stack?.close();
+});
+
+/** Fails with the log of the command unless it ended with 0. */
+function done({ code, stdout, stderr }: Outcome): string {
+  if (code !== 0) throw new Error(`it ended with code ${code}: ${stderr}`);
+  expect(stderr, 'no secret is logged').not.toContain(passwordOf('client'));
+  return stdout;
+}
+const passwordOf = (user: 'admin' | 'client'): string =>
+  /sasl\.password=(.+)/.exec(readFileSync(stack.clients?.[user] as string, 'utf8'))?.[1] as string;
+const document = <T>(outcome: Outcome): T => JSON.parse(done(outcome)) as T;
+const database = (): readonly string[] => [`-postgres=${stack.postgres}`, `-schema=${SCHEMA}`];
+
+/** Polls the engine, relay and payments of a topic, by its flags. */
+const RELAYED = `${ALLOWED}events`;
+const avro = (): string => {
+  const path = join(own.dir, 'order.avsc');
+  writeFileSync(path, orderSchema(1, 'avro'));
+  return path;
+};
+
+describe('commands on a broker with TLS, SCRAM and access control lists', () => {
+  it('topic creates, lists and deletes what the user may use', async () => {
+    const topic = `${ALLOWED}topic`;
+    done(await own.run(['topic', 'create', client, `-topic=${topic}`]));
+    const seen = document<{ topics: Array<{ topic: string }> }>(
+      await own.run(['topic', 'list', client, '-json']),
+    );
+    expect(seen.topics.map((one) => one.topic)).toContain(topic);
+    expect(seen.topics.every((one) => one.topic.startsWith(ALLOWED))).toBe(true);
+    done(await own.run(['topic', 'delete', client, `-topic=${topic}`]));
+  });
+
+  it('doctor reaches the broker through the settings of the user', async () => {
+    const { checks } = JSON.parse((await own.run(['doctor', client, '-json'])).stdout) as {
+      checks: Array<{ id: string; verdict: string; found: string }>;
+    };
+    const found = checks.find((one) => one.id === 'broker-listeners');
+    expect(found?.verdict, found?.found).toBe('ok');
+  });
+
+  describe('with a registry in a topic', () => {
+    let registry: Running;
+    let flags: readonly string[];
+    beforeAll(async () => {
+      registry = startRegistry(own, ['-store=kafka', client, `-schemas-topic=${ALLOWED}schemas`]);
+      const url = `http://${await registry.ready()}`;
+      const common = ['-format=avro', `-subject=${ALLOWED}orders-value`, '-partitions=2'];
+      flags = [client, `-registry=${url}`, ...common];
+    });
+    afterAll(() => registry.drain());
+
+    it('registry, producer and consumer exchange every record', async () => {
+      const count = 500;
+      done(await own.run(['producer', ...flags, `-schema=${avro()}`, `-count=${count}`, '-json']));
+      const out = join(own.dir, 'orders.jsonl');
+      const group = `-group=${ALLOWED}readers`;
+      done(
+        await runConsumer(own, [...flags, '-reader-version=1', `-out=file:${out}`, group, '-exit-at-end']),
+      );
+      expect(readFileSync(out, 'utf8').trim().split('\n')).toHaveLength(count);
+      expect(registry.log()).not.toContain(passwordOf('client'));
+    });
+  });
+
+  it('gen and engine: the results of all generated events reach a topic', async () => {
+    const topic = `${ALLOWED}windows`;
+    const to = [`-out=kafka:${topic}`, '-partitions=2'];
+    done(await own.run(['gen', '-kind=events', '-order=delayed', '-count=5000', client, ...to]));
+    const sink = `-sink=kafka:${ALLOWED}results`;
+    const state = `-state-dir=${join(own.dir, 'state')}`;
+    const windows = [`-topic=${topic}`, '-size=1s', state, sink, `-group=${ALLOWED}engine`, '-bounded'];
+    done(await runEngine(own, [client, ...windows]));
+    expect(await recordsOf(`${ALLOWED}results`)).toBeGreaterThan(0);
+  });
+
+  it('relay publishes the outbox, and payments charges each order once', async () => {
+    const orders = Array.from({ length: 20 }, () => randomUUID());
+    for (const order_id of orders) {
+      const order = { order_id, account_id: '7', amount_cents: '100', status: 'created' };
+      await insert(pool, order_id, JSON.stringify({ ...order, created_at: new Date().toISOString() }));
+    }
+    const topic = [`-topic=${RELAYED}`, '-partitions=2'];
+    done(await runRelay(own, [client, ...database(), ...topic, '-wake=off', '-exit-when-drained']));
+    const group = `-group=${ALLOWED}payments`;
+    done(await runPayments(own, [client, ...database(), ...topic, group, '-migrate', '-exit-at-end']));
+    const { rows } = await pool.query<{ n: string }>(
+      'SELECT count(DISTINCT order_id)::text AS n FROM charges',
+    );
+    expect(rows[0]?.n).toBe(String(orders.length));
+  });
+
+  it('bench broker measures beside the raw loop', async () => {
+    const flags = ['-smoke', '-json', client, `-brokers=${stack.brokers}`];
+    const { results } = document<{ results: unknown[] }>(await own.run(['bench', 'broker', ...flags]));
+    expect(results).toHaveLength(5);
+  });
+});
+
+/** Number of records in a topic, read by the library. */
+async function recordsOf(topic: string, native: 'on' | 'off' | 'auto' = 'auto'): Promise<number> {
+  const config = readBrokerConfig({ file: stack.clients?.client as string });
+  const driver = await openBroker(native, config);
+  const at = { brokers: config.brokers as string, clientId: 'test' };
+  const admin = await driver.admin(at);
+  const partitions = (await admin.describeTopic(topic))?.partitions ?? 0;
+  await admin.close();
+  const consumer = await driver.consumer({ ...at, group: `${ALLOWED}library`, partitionEof: true });
+  const places = Array.from({ length: partitions }, (_, partition) => ({ topic, partition }));
+  await consumer.assign(places.map((place) => ({ ...place, offset: OFFSET_BEGINNING })));
+  const batch = RecordBatch.create(1000, 1 << 20);
+  let count = 0;
+  let ends = 0;
+  await until(`the end of ${topic}`, async () => {
+    const read = await consumer.consume(batch, 500);
+    count += read.rowCount;
+    ends += read.ends.length;
+    return ends >= partitions;
+  });
+  await consumer.close();
+  return count;
+}
+
+describe.each(['on', 'off'] as const)('the library (native %s)', (native) => {
+  it('the library produces and consumes with the properties of a file', async () => {
+    const config = readBrokerConfig({ file: stack.clients?.client as string });
+    const driver = await openBroker(native, config);
+    const at = { brokers: config.brokers as string, clientId: 'test' };
+    const topic = `${ALLOWED}library-${native}`;
+    const admin = await driver.admin(at);
+    await admin.createTopics([{ topic, partitions: 1 }]);
+    await admin.close();
+    const producer = await driver.producer(at);
+    const rows = Array.from({ length: 7 }, (_, i) => ({
+      value: new TextEncoder().encode(`v${i}`),
+      partition: 0,
+    }));
+    expect(await producer.produce(batchOf(rows), [topic])).toMatchObject({ delivered: 7, failed: 0 });
+    await producer.close();
+    expect(await recordsOf(topic, native)).toBe(7);
+  });
+});
+
+/** Runs that connect to the broker, by command. */
+const RUNS: Readonly<Record<string, (flags: readonly string[], topic: string) => Promise<Outcome>>> = {
+  topic: (flags, topic) => own.run(['topic', 'create', ...flags, `-topic=${topic}`]),
+  gen: (flags, topic) => own.run(['gen', '-kind=events', '-count=10', ...flags, `-out=kafka:${topic}`]),
+  engine: (flags, topic) =>
+    runEngine(own, [...flags, `-topic=${topic}`, '-size=1s', `-state-dir=${join(own.dir, randomUUID())}`]),
+  relay: (flags, topic) => runRelay(own, [...flags, ...database(), `-topic=${topic}`, '-wake=off']),
+  payments: (flags, topic) => runPayments(own, [...flags, ...database(), `-topic=${topic}`, '-migrate']),
+  registry: (flags, topic) => runRegistry(own, ['-store=kafka', ...flags, `-schemas-topic=${topic}`]),
+};
+
+describe.each(Object.entries(RUNS))('errors of %s', (_name, run) => {
+  /** Settings of the user without the authority of the broker's certificate. */
+  const untrusting = (): string => {
+    const path = join(own.dir, 'untrusting.properties');
+    const text = readFileSync(stack.clients?.client as string, 'utf8');
+    writeFileSync(path, text.replace(/^ssl\.ca\.location=.*\n/m, ''));
+    return `-broker-config=${path}`;
+  };
+
+  it('a wrong password, an untrusted certificate and a missing right are errors of their own', async () => {
+    const password = 'wrong-zq-password';
+    const unauthenticated = await run([client, `-broker-property=sasl.password=${password}`], RELAYED);
+    expect(unauthenticated).toMatchObject({ code: 2 });
+    expect(unauthenticated.stderr).toContain('the broker does not accept the credentials');
+    expect(unauthenticated.stderr).toContain('check sasl.username, sasl.password and sasl.mechanism');
+    expect(unauthenticated.stderr).not.toContain(password);
+    const untrusted = await run([untrusting()], RELAYED);
+    expect(untrusted).toMatchObject({ code: 2 });
+    expect(untrusted.stderr).toContain('the certificate of the broker is not trusted');
+    expect(untrusted.stderr).toContain('give its authority as ssl.ca.location');
+    const forbidden = await run([client], 'other-topic');
+    expect(forbidden).toMatchObject({ code: 2 });
+    expect(forbidden.stderr).toContain('authorization failed');
+    expect(forbidden.stderr).toContain('[broker_forbidden]');
+  });
+});
