@@ -42,7 +42,13 @@ beforeAll(async () => {
   if (stack.clients === undefined) throw new Error('the stack is not secured');
   client = `-broker-config=${stack.clients.client}`;
   const ids = [right('transactionalId'), right('transactionalId', 'millrace-')];
-  await allow(stack.folder, [right('topic'), right('topic', 'bench-'), right('group'), ...ids]);
+  await allow(stack.folder, [
+    right('topic'),
+    right('topic', 'bench-'),
+    right('group'),
+    right('group', 'bench-'),
+    ...ids,
+  ]);
   pool = await connectPool(stack.postgres, { schema: SCHEMA });
   await createTables(pool, SCHEMA, 'orders', 'relay');
 });
@@ -120,7 +126,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     done(await own.run(['gen', '-kind=events', '-order=delayed', '-count=5000', client, ...to]));
     const sink = `-sink=kafka:${ALLOWED}results`;
     const state = `-state-dir=${join(own.dir, 'state')}`;
-    const windows = [`-topic=${topic}`, '-size=1s', state, sink, `-group=${ALLOWED}engine`, '-bounded'];
+    const windows = [`-topic=${topic}`, '-size=1s', state, sink, '-bounded'];
     done(await runEngine(own, [client, ...windows]));
     expect(await recordsOf(`${ALLOWED}results`)).toBeGreaterThan(0);
   });
@@ -179,7 +185,8 @@ describe.each(['on', 'off'] as const)('the library (native %s)', (native) => {
     const at = { brokers: config.brokers as string, clientId: 'test' };
     const topic = `${ALLOWED}library-${native}`;
     const admin = await driver.admin(at);
-    await admin.createTopics([{ topic, partitions: 1 }]);
+    await admin.createTopics([{ topic, partitions: 1, config: { 'retention.ms': '7200000' } }]);
+    expect((await admin.describeTopic(topic))?.config?.get('retention.ms')).toBe('7200000');
     await admin.close();
     const producer = await driver.producer(at);
     const rows = Array.from({ length: 7 }, (_, i) => ({
