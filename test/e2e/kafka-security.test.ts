@@ -126,7 +126,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     done(await own.run(['gen', '-kind=events', '-order=delayed', '-count=5000', client, ...to]));
     const sink = `-sink=kafka:${ALLOWED}results`;
     const state = `-state-dir=${join(own.dir, 'state')}`;
-    const windows = [`-topic=${topic}`, '-size=1s', state, sink, '-bounded'];
+    const windows = [`-topic=${topic}`, '-size=1s', state, sink, '-bounded', '-migrate'];
     done(await runEngine(own, [client, ...windows]));
     expect(await recordsOf(`${ALLOWED}results`)).toBeGreaterThan(0);
   });
@@ -196,6 +196,34 @@ describe.each(['on', 'off'] as const)('the library (native %s)', (native) => {
     expect(await producer.produce(batchOf(rows), [topic])).toMatchObject({ delivered: 7, failed: 0 });
     await producer.close();
     expect(await recordsOf(topic, native)).toBe(7);
+  });
+});
+
+describe('up', () => {
+  it.each(['ssl', 'sasl_plaintext'] as const)('up with %s prints settings that work', async (protocol) => {
+    const secured = await startOwned(undefined, undefined, protocol);
+    try {
+      const flags = (user: 'admin' | 'client') => [`-broker-config=${secured.clients?.[user]}`, '-topic=t'];
+      done(await own.run(['topic', 'create', ...flags('admin')]));
+      const { code, stderr } = await own.run(['topic', 'create', ...flags('client')]);
+      expect({ code, stderr }).toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining('[broker_forbidden]'),
+      });
+    } finally {
+      await secured.close();
+    }
+  });
+
+  it('up refuses another protocol for a folder that has one', async () => {
+    const { code, stderr } = await own.run(['up', `-dir=${stack.folder}`, '-broker-security=ssl']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('was made with -broker-security=sasl_ssl, not ssl');
+  });
+
+  it('doctor checks the secured stack of a folder as its admin', async () => {
+    const { stdout } = await own.run(['doctor', `-dir=${stack.folder}`]);
+    expect(stdout).toMatch(/ok +broker-listeners +cluster/);
   });
 });
 
