@@ -86,6 +86,7 @@ export const SECOND_PASS: readonly string[] = [
   'test/property/gen.test.ts',
   'test/unit/gen/command.test.ts',
   'test/unit/gen/events.test.ts',
+  'test/unit/shell/broker-settings.test.ts',
   'test/unit/shell/drivers.test.ts',
 ];
 

@@ -167,6 +167,11 @@ describe('cluster of three brokers', () => {
     expect(one.stderr).toMatch(
       /^error: the stack in .* was made with -broker-count=3, not 1; .*\[strange_folder\]/,
     );
+    const secured = await millrace('up', `-dir=${folder}`, '-broker-security=sasl_ssl');
+    expect(secured.code).toBe(2);
+    expect(secured.stderr).toMatch(
+      /^error: the stack in .* was made with -broker-security=plaintext, not sasl_ssl; .*\[strange_folder\]/,
+    );
     expect(runningServers(folder)).toHaveLength(4);
     expect(await up()).toBe(brokers);
   });

@@ -42,7 +42,13 @@ beforeAll(async () => {
   if (stack.clients === undefined) throw new Error('the stack is not secured');
   client = `-broker-config=${stack.clients.client}`;
   const ids = [right('transactionalId'), right('transactionalId', 'millrace-')];
-  await allow(stack.folder, [right('topic'), right('topic', 'bench-'), right('group'), ...ids]);
+  await allow(stack.folder, [
+    right('topic'),
+    right('topic', 'bench-'),
+    right('group'),
+    right('group', 'bench-'),
+    ...ids,
+  ]);
   pool = await connectPool(stack.postgres, { schema: SCHEMA });
   await createTables(pool, SCHEMA, 'orders', 'relay');
 });
@@ -90,7 +96,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     expect(found?.verdict, found?.found).toBe('ok');
   });
 
-  describe('with a registry in a topic', () => {
+  describe('registry in a topic', () => {
     let registry: Running;
     let flags: readonly string[];
     beforeAll(async () => {
@@ -120,7 +126,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     done(await own.run(['gen', '-kind=events', '-order=delayed', '-count=5000', client, ...to]));
     const sink = `-sink=kafka:${ALLOWED}results`;
     const state = `-state-dir=${join(own.dir, 'state')}`;
-    const windows = [`-topic=${topic}`, '-size=1s', state, sink, `-group=${ALLOWED}engine`, '-bounded'];
+    const windows = [`-topic=${topic}`, '-size=1s', state, sink, '-bounded', '-migrate'];
     done(await runEngine(own, [client, ...windows]));
     expect(await recordsOf(`${ALLOWED}results`)).toBeGreaterThan(0);
   });
@@ -179,7 +185,8 @@ describe.each(['on', 'off'] as const)('the library (native %s)', (native) => {
     const at = { brokers: config.brokers as string, clientId: 'test' };
     const topic = `${ALLOWED}library-${native}`;
     const admin = await driver.admin(at);
-    await admin.createTopics([{ topic, partitions: 1 }]);
+    await admin.createTopics([{ topic, partitions: 1, config: { 'retention.ms': '7200000' } }]);
+    expect((await admin.describeTopic(topic))?.config?.get('retention.ms')).toBe('7200000');
     await admin.close();
     const producer = await driver.producer(at);
     const rows = Array.from({ length: 7 }, (_, i) => ({
@@ -189,6 +196,34 @@ describe.each(['on', 'off'] as const)('the library (native %s)', (native) => {
     expect(await producer.produce(batchOf(rows), [topic])).toMatchObject({ delivered: 7, failed: 0 });
     await producer.close();
     expect(await recordsOf(topic, native)).toBe(7);
+  });
+});
+
+describe('up', () => {
+  it.each(['ssl', 'sasl_plaintext'] as const)('up with %s prints settings that work', async (protocol) => {
+    const secured = await startOwned(undefined, undefined, protocol);
+    try {
+      const flags = (user: 'admin' | 'client') => [`-broker-config=${secured.clients?.[user]}`, '-topic=t'];
+      done(await own.run(['topic', 'create', ...flags('admin')]));
+      const { code, stderr } = await own.run(['topic', 'create', ...flags('client')]);
+      expect({ code, stderr }).toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining('[broker_forbidden]'),
+      });
+    } finally {
+      await secured.close();
+    }
+  });
+
+  it('up refuses another protocol for a folder that has one', async () => {
+    const { code, stderr } = await own.run(['up', `-dir=${stack.folder}`, '-broker-security=ssl']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('was made with -broker-security=sasl_ssl, not ssl');
+  });
+
+  it('doctor checks the secured stack of a folder as its admin', async () => {
+    const { stdout } = await own.run(['doctor', `-dir=${stack.folder}`]);
+    expect(stdout).toMatch(/ok +broker-listeners +cluster/);
   });
 });
 

@@ -9,13 +9,12 @@
  *    value nullable str, read only i8, source i8, sensitive i8, synonyms i32 x (name str, value
  *    nullable str, source i8)))
  */
-import { connect } from 'node:net';
+import { askOnce } from './connection.ts';
 import type { BrokerOptions } from './port.ts';
 
 const DESCRIBE_CONFIGS = 32;
 const TOPIC = 2;
 const CORRELATION = 0x6d74;
-const RESPONSE_BYTES_MAX = 1 << 20;
 const COUNT_MAX = 10_000;
 
 const shortText = (text: string): Buffer => {
@@ -93,47 +92,19 @@ export function decodeDescribeTopic(body: Buffer): ReadonlyMap<string, string> |
   }
 }
 
-function askOne(
-  host: string,
-  port: number,
-  request: Buffer,
-  timeoutMs: number,
-): Promise<ReadonlyMap<string, string> | undefined> {
-  return new Promise((resolve) => {
-    const socket = connect({ host, port });
-    let got = Buffer.alloc(0);
-    const done = (found: ReadonlyMap<string, string> | undefined): void => {
-      clearTimeout(timer);
-      socket.destroy();
-      resolve(found);
-    };
-    const timer = setTimeout(() => done(undefined), timeoutMs);
-    socket.on('error', () => done(undefined));
-    socket.on('close', () => done(undefined));
-    socket.on('connect', () => socket.write(request));
-    socket.on('data', (chunk) => {
-      got = Buffer.concat([got, chunk]);
-      if (got.length < 4) return;
-      const size = got.readInt32BE(0);
-      if (size < 0 || size > RESPONSE_BYTES_MAX) done(undefined);
-      else if (got.length >= 4 + size) done(decodeDescribeTopic(got.subarray(4, 4 + size)));
-    });
-  });
-}
-
 /** Configuration of a topic; undefined when no broker of the list can be reached or answers. */
 export async function topicConfig(
   options: BrokerOptions,
   topic: string,
   timeoutMs: number,
 ): Promise<ReadonlyMap<string, string> | undefined> {
-  const security = String(options.properties?.['security.protocol'] ?? 'plaintext');
-  if (security.toLowerCase() !== 'plaintext') return undefined;
   const request = encodeDescribeTopic(options.clientId, topic);
   for (const address of options.brokers.split(',')) {
-    const parts = /^(?:plaintext:\/\/)?\[?([^\]]+?)\]?:(\d{1,5})$/i.exec(address.trim());
+    const parts = /^(?:[a-z_]+:\/\/)?\[?([^\]]+?)\]?:(\d{1,5})$/i.exec(address.trim());
     if (parts === null) continue;
-    const found = await askOne(parts[1] as string, Number(parts[2]), request, timeoutMs);
+    const at = { host: parts[1] as string, port: Number(parts[2]) };
+    const answer = await askOnce(at, options.properties ?? {}, request, timeoutMs);
+    const found = answer === undefined ? undefined : decodeDescribeTopic(answer);
     if (found !== undefined) return found;
   }
   return undefined;

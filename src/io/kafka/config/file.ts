@@ -1,7 +1,7 @@
 /** Text of a file with client properties, in the form of librdkafka or of the Java client. */
 
 /** One property of a file. */
-export interface Entry {
+export interface FileProperty {
   readonly name: string;
   readonly value: string;
   /** Number of its first line, from 1. */
@@ -22,8 +22,8 @@ const unescaped = (text: string): string =>
 /** Ends with an odd number of backslashes: the next line continues this one. */
 const continues = (line: string): boolean => ((/\\+$/.exec(line)?.[0] ?? '').length & 1) === 1;
 
-function javaEntries(lines: readonly string[]): Entry[] {
-  const entries: Entry[] = [];
+function javaEntries(lines: readonly string[]): FileProperty[] {
+  const entries: FileProperty[] = [];
   for (let at = 0; at < lines.length; at++) {
     const line = at + 1;
     let text = (lines[at] as string).trimStart();
@@ -38,8 +38,8 @@ function javaEntries(lines: readonly string[]): Entry[] {
   return entries;
 }
 
-function plainEntries(lines: readonly string[]): Entry[] {
-  const entries: Entry[] = [];
+function plainEntries(lines: readonly string[]): FileProperty[] {
+  const entries: FileProperty[] = [];
   for (const [at, text] of lines.entries()) {
     if (text.trim() === '' || /^\s*[#!]/.test(text)) continue;
     const equals = text.indexOf('=');
@@ -55,7 +55,7 @@ function plainEntries(lines: readonly string[]): Entry[] {
  *  @example
  *  parseClientFile('security.protocol=SASL_SSL\nsasl.username=app');
  */
-export function parseClientFile(text: string): readonly Entry[] {
+export function parseClientFile(text: string): readonly FileProperty[] {
   const plain = text.replace(/^\uFEFF/, '');
   const lines = plain.split(/\r\n|\n|\r/);
   return JAVA_ONLY.test(plain) ? javaEntries(lines) : plainEntries(lines);
