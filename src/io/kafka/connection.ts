@@ -2,8 +2,8 @@
  *  have: plaintext or TLS, and SASL with PLAIN or SCRAM.
  *
  *  SaslHandshake, version 1: key i16 = 17 | mechanism str -> error i16 | mechanisms i32 x str
- *  SaslAuthenticate, version 0: key i16 = 36 | auth bytes -> error i16 | message nullable str | auth
- *  bytes (Source: Kafka protocol guide)
+ *  SaslAuthenticate, version 0: key i16 = 36 | auth bytes -> error i16 | message nullable str |
+ *  auth bytes (Source: Kafka protocol guide)
  */
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';

@@ -1,4 +1,5 @@
-/** SCRAM against the example of its standard, and against a server that does not know the password. */
+/** SCRAM against the example of its standard, and against a server that does not know the password.
+ */
 import { expect, test } from 'vitest';
 import { scramClient } from '../../../../src/io/kafka/scram.ts';
 
