@@ -96,7 +96,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     expect(found?.verdict, found?.found).toBe('ok');
   });
 
-  describe('with a registry in a topic', () => {
+  describe('a registry in a topic', () => {
     let registry: Running;
     let flags: readonly string[];
     beforeAll(async () => {

@@ -186,7 +186,7 @@ describe('sasl.jaas.config', () => {
     ['x.PlainLoginModule required username="u', 'is not `module required'],
     ['x.LdapLoginModule required;', 'has none of the login modules'],
     ['x.ScramLoginModule required tokenauth="true";', 'has the option tokenauth'],
-  ])('%s is refused', (text, why) => {
+  ])('the login module text "%s" is refused', (text, why) => {
     expect(translateJaas(text)).toContain(why);
   });
 });
