@@ -77,6 +77,7 @@ export const SECOND_PASS: readonly string[] = [
   'test/e2e/demos.test.ts',
   'test/e2e/engine.test.ts',
   'test/e2e/gen.test.ts',
+  'test/e2e/kafka-security.test.ts',
   'test/e2e/payments.test.ts',
   'test/e2e/registry-clients-serde.test.ts',
   'test/e2e/registry-kafka.test.ts',
