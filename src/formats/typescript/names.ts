@@ -24,7 +24,7 @@ function identifierOf(name: string): string {
 }
 
 /** Gives out names, each once. */
-export class Names {
+export class TypeNames {
   private readonly taken = new Set([...KEYWORDS, ...GLOBALS]);
 
   /** Reserves the wanted name, or one like it. */

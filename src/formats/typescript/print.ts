@@ -9,7 +9,7 @@ import {
   type TsType,
   type TypeModel,
 } from './model.ts';
-import { isIdentifier, Names } from './names.ts';
+import { isIdentifier, TypeNames } from './names.ts';
 
 /** Columns of a line; a longer type is broken into lines. */
 const WIDTH = 100;
@@ -67,7 +67,7 @@ class Printer {
   private readonly differing: ReadonlySet<Declaration>;
   private readonly outputNames: ReadonlyMap<Declaration, string>;
   private readonly inputNames = new Map<Declaration, string>();
-  private readonly names = new Names();
+  private readonly names = new TypeNames();
   private readonly helpers = new Map<HelperName, string>();
 
   constructor(model: TypeModel) {
