@@ -23,6 +23,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   producer: () => import('./producer.ts'),
   consumer: () => import('./consumer.ts'),
   gen: () => import('./gen.ts'),
+  'gen types': () => import('./gen/types.ts'),
   load: () => import('./load.ts'),
   orders: () => import('./orders.ts'),
   relay: () => import('./relay.ts'),

@@ -25,6 +25,7 @@ export {
   type FramedRecord,
 } from './client/deserializer.ts';
 export type { RecordHeaders } from './client/headers.ts';
+export { type ReaderIdentity, type RecordFault, recordFaultOf } from './client/record-fault.ts';
 export { type RegistryAuth, SchemaRegistry, type SchemaRegistryOptions } from './client/schema-registry.ts';
 export { Serializer, type SerializerOptions } from './client/serializer.ts';
 export type { SubjectContext, SubjectStrategy } from './client/subject.ts';

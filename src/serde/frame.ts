@@ -56,44 +56,59 @@ export function idHeaderOf(guid: string, path: ArrayLike<number> | null): Buffer
   return Buffer.concat([Buffer.from([HEADER_VERSION]), bytes, ...indexes]);
 }
 
-/** Reads the prefix of a record. @throws bad_magic, truncated_frame, bad_message_index */
+/** Name of an offset in the details of an error: of the record, or of its schema id header. */
+type Offset = 'byte' | 'headerByte';
+
+/** Reads the prefix of a record.
+ *  @throws bad_magic, truncated_frame, bad_message_index, with the detail `byte` */
 export function readPrefix(bytes: Uint8Array, hasIndexes: boolean): RecordFrame {
   if (bytes.length === 0) throw tooShort(bytes);
   if (bytes[0] !== FRAME.MAGIC)
-    throw serdeError('bad_magic', 'the value does not begin with the magic byte 0x00');
+    throw serdeError('bad_magic', 'the value does not begin with the magic byte 0x00', {
+      details: { byte: 0 },
+    });
   if (bytes.length < FRAME.HEADER_BYTES) throw tooShort(bytes);
   const id = new DataView(bytes.buffer, bytes.byteOffset).getUint32(1, false);
   if (!hasIndexes) return { id, path: undefined, payloadStart: FRAME.HEADER_BYTES };
-  const { path, end } = readIndexes(bytes, FRAME.HEADER_BYTES);
+  const { path, end } = readIndexes(bytes, FRAME.HEADER_BYTES, 'byte');
   return { id, path, payloadStart: end };
 }
 
-const tooShort = ({ length }: Uint8Array): Error =>
-  serdeError('truncated_frame', `a value of ${length} bytes is too short for a frame`);
+const tooShort = ({ length }: Uint8Array, offset: Offset = 'byte'): Error =>
+  serdeError(
+    'truncated_frame',
+    `a ${offset === 'byte' ? 'value' : 'schema id header'} of ${length} bytes is too short for a frame`,
+    { details: { [offset]: length } },
+  );
 
-/** Reads a schema id header. @throws bad_magic, truncated_frame, bad_message_index */
+/** Reads a schema id header.
+ *  @throws bad_magic, truncated_frame, bad_message_index, with the detail `headerByte` */
 export function readIdHeader(header: Uint8Array, hasIndexes: boolean): RecordFrame {
   if (header[0] !== HEADER_VERSION)
-    throw serdeError('bad_magic', 'the schema id header does not begin with the version 0x01');
-  if (header.length < 1 + GUID_BYTES)
-    throw serdeError('truncated_frame', `a schema id header of ${header.length} bytes is too short`);
+    throw serdeError('bad_magic', 'the schema id header does not begin with the version 0x01', {
+      details: { headerByte: 0 },
+    });
+  if (header.length < 1 + GUID_BYTES) throw tooShort(header, 'headerByte');
   const hex = Buffer.from(header.buffer, header.byteOffset + 1, GUID_BYTES).toString('hex');
   const id = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join(
     '-',
   );
-  const path = hasIndexes ? readIndexes(header, 1 + GUID_BYTES).path : undefined;
+  const path = hasIndexes ? readIndexes(header, 1 + GUID_BYTES, 'headerByte').path : undefined;
   return { id, path, payloadStart: 0 };
 }
 
 function readIndexes(
   bytes: Uint8Array,
   start: number,
+  offset: Offset,
 ): { readonly path: readonly number[]; readonly end: number } {
   let at = start;
+  let begun = start;
   const next = (): number => {
     let bits = 0;
+    begun = at;
     for (let i = 0; i < VARINT_BYTES_MAX; i++) {
-      if (at >= bytes.length) throw tooShort(bytes);
+      if (at >= bytes.length) throw tooShort(bytes, offset);
       const byte = bytes[at++] as number;
       bits |= (byte & 0x7f) << (7 * i);
       if (byte >= 0x80) continue;
@@ -101,19 +116,19 @@ function readIndexes(
       if (past32Bits || (i > 0 && byte === 0)) break;
       return (bits >>> 1) ^ -(bits & 1);
     }
-    throw badIndexes();
+    throw badIndexes({ [offset]: begun });
   };
   const count = next();
-  if (count < 0 || count > FRAME.MESSAGE_DEPTH_MAX) throw badIndexes();
+  if (count < 0 || count > FRAME.MESSAGE_DEPTH_MAX) throw badIndexes({ [offset]: begun });
   if (count === 0) return { path: [0], end: at };
   const path: number[] = [];
   for (let i = 0; i < count; i++) {
     const index = next();
-    if (index < 0) throw badIndexes();
+    if (index < 0) throw badIndexes({ [offset]: begun });
     path.push(index);
   }
   return { path, end: at };
 }
 
-const badIndexes = (): Error =>
-  serdeError('bad_message_index', 'the message indexes are negative, too long or too many');
+const badIndexes = (details: Readonly<Record<string, number>>): Error =>
+  serdeError('bad_message_index', 'the message indexes are negative, too long or too many', { details });

@@ -5,7 +5,12 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { beforeAll, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { openMetricsPage } from '../../src/drivers.ts';
-import { type RecordHeaders, SchemaRegistry } from '../../src/registry/index.ts';
+import {
+  type RecordFault,
+  type RecordHeaders,
+  recordFaultOf,
+  SchemaRegistry,
+} from '../../src/registry/index.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 
@@ -225,6 +230,152 @@ test('a bad record of a batch costs its own row and says what and where', async 
     path: 'Parcel.state',
   });
   expect(await codeOf(() => serializer.serialize({ id: 1n } as Parcel))).toBe('value_refused');
+});
+
+/** Facts of the error that reading a record throws. */
+async function faultOf(work: () => Promise<unknown>): Promise<RecordFault | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (thrown) {
+    return recordFaultOf(thrown);
+  }
+}
+
+test('an error names reason, field, byte, writer schema and the version of the reader schema', async () => {
+  const registry = new SchemaRegistry({ url });
+  const options = { topic: 'faults', autoRegister: true } as const;
+  const first = await registry.serializer<Parcel>({ ...options, schema: V1 }).prefetch();
+  const second = await registry.serializer<Parcel>({ ...options, schema: V2 }).prefetch();
+  const cut = first.serialize({ id: 1n, state: 'sent' }).subarray(0, -1);
+  // The prefix of 5 bytes, the id of 1 byte, then the length of the text and 3 of its 4 bytes.
+  const fault = { reason: 'malformed_payload', path: 'Parcel.state', at: 1, byte: 6 };
+  const schemaId = first.schemaId;
+  expect(await faultOf(() => registry.deserializer().deserialize(cut))).toEqual({ ...fault, schemaId });
+
+  const subject = 'faults-value';
+  const latest = registry.deserializer({ readerVersion: { subject, version: 'latest' } });
+  const reader = { subject, version: 2, schemaId: second.schemaId };
+  expect(await faultOf(() => latest.deserialize(cut))).toEqual({ ...fault, schemaId, reader });
+  await expect(async () => latest.deserializeSync(cut)).rejects.toMatchObject({ details: { reader } });
+  expect((await latest.deserializeBatch([cut])).map(({ error }) => recordFaultOf(error))).toEqual([
+    { ...fault, schemaId, reader },
+  ]);
+
+  const given = registry.deserializer({ readerSchema: V2 });
+  const guid = await registry.client.guidOf(second.schemaId);
+  expect(await faultOf(() => given.deserialize(cut))).toEqual({ ...fault, schemaId, reader: { guid } });
+
+  const other = registry.deserializer({
+    readerSchema: record('Parcel', field('id', 'long'), field('more', 'int')),
+  });
+  expect(await faultOf(() => other.deserialize(first.serialize(parcel)))).toMatchObject({
+    reason: 'incompatible_schema',
+    schemaId,
+    path: 'Parcel',
+    at: 0,
+    byte: 5,
+  });
+});
+
+test('an error of the frame names its byte, also in a header', async () => {
+  const registry = new SchemaRegistry({ url });
+  const schema = 'syntax = "proto3"; package shop; message Parcel { int64 id = 1; }';
+  const options = { topic: 'frames', format: 'PROTOBUF', schema, autoRegister: true } as const;
+  const serializer = await registry.serializer({ ...options, header: 'headers' }).prefetch();
+  const { schemaId } = serializer;
+  const read = (bytes: Uint8Array, headers?: Record<string, Uint8Array>) =>
+    faultOf(() => registry.deserializer().deserialize(bytes, headers));
+  const prefix = (...rest: number[]): Buffer => {
+    const bytes = Buffer.from([0, 0, 0, 0, 0, ...rest]);
+    bytes.writeUInt32BE(schemaId, 1);
+    return bytes;
+  };
+  expect(await read(Buffer.from('{}'))).toEqual({ reason: 'bad_magic', byte: 0 });
+  expect(await read(Buffer.from([0, 0, 0]))).toEqual({ reason: 'truncated_frame', byte: 3 });
+  expect(await read(prefix())).toEqual({ reason: 'truncated_frame', schemaId, byte: 5 });
+  expect(await read(prefix(2, 1))).toEqual({ reason: 'bad_message_index', schemaId, byte: 6 });
+  expect(await read(prefix(2, 8))).toEqual({ reason: 'bad_message_index', schemaId, byte: 5 });
+  expect(await read(prefix(0, 8))).toEqual({
+    reason: 'malformed_payload',
+    schemaId,
+    path: 'shop.Parcel.id',
+    at: 1,
+    byte: 7,
+  });
+  const unknown = Buffer.from([0, 0x7f, 0, 0, 0, 0]);
+  expect(await read(unknown)).toEqual({ reason: 'unknown_schema_id', schemaId: 0x7f00_0000, byte: 1 });
+
+  const name = '__value_schema_id';
+  const header = serializer.headers[name] as Buffer;
+  const guid = await registry.client.guidOf(schemaId);
+  const none = Buffer.alloc(0);
+  expect(await read(none, { [name]: Buffer.of(9) })).toEqual({ reason: 'bad_magic', headerByte: 0 });
+  expect(await read(none, { [name]: header.subarray(0, 4) })).toEqual({
+    reason: 'truncated_frame',
+    headerByte: 4,
+  });
+  expect(await read(none, { [name]: Buffer.concat([header.subarray(0, 17), Buffer.of(2, 8)]) })).toEqual({
+    reason: 'bad_message_index',
+    schemaId: guid,
+    headerByte: 17,
+  });
+  const lost = Buffer.concat([Buffer.of(1), Buffer.alloc(16, 3)]);
+  expect(await read(none, { [name]: lost })).toMatchObject({ reason: 'unknown_schema_id', headerByte: 1 });
+  expect(await read(Buffer.of(8), { [name]: header })).toMatchObject({
+    reason: 'malformed_payload',
+    schemaId: guid,
+    at: 1,
+    byte: 1,
+  });
+});
+
+test('a Protobuf record that a reader would misread is refused with its message', async () => {
+  const registry = new SchemaRegistry({ url });
+  const text = (type: string): string =>
+    `syntax = "proto3"; package shop; message Box { ${type} size = 1; } message Parcel { Box box = 1; }`;
+  const options = {
+    topic: 'misread',
+    format: 'PROTOBUF',
+    autoRegister: true,
+    message: 'shop.Parcel',
+  } as const;
+  const serializer = await registry.serializer({ ...options, schema: text('int64') }).prefetch();
+  const { schemaId } = serializer;
+  const reader = text('sint64');
+  const deserializer = registry.deserializer({ readerSchema: reader, format: 'PROTOBUF' });
+  expect(await deserializer.deserialize(serializer.serialize({ box: null }))).toEqual({ box: null });
+  const fault = await faultOf(() => deserializer.deserialize(serializer.serialize({ box: { size: 5n } })));
+  const indexes = 2;
+  expect(fault).toMatchObject({ reason: 'incompatible_schema', schemaId, at: 0, byte: 5 + indexes });
+  expect(fault?.path).toMatch(/^shop\.Parcel/);
+});
+
+test('an error that says nothing about the record has no facts', async () => {
+  const registry = new SchemaRegistry({ url: 'http://127.0.0.1:1', retries: 0 });
+  const bytes = Buffer.from([0, 0, 0, 0, 1, 0]);
+  expect(await codeOf(() => registry.deserializer().deserialize(bytes))).toBe('registry_unavailable');
+  expect(await faultOf(() => registry.deserializer().deserialize(bytes))).toBeUndefined();
+  expect(recordFaultOf(new Error('another'))).toBeUndefined();
+});
+
+test('a refused value names the field and the schema', async () => {
+  const registry = new SchemaRegistry({ url });
+  const avro = await registry.serializer({ topic: 'refused', schema: V1, autoRegister: true }).prefetch();
+  const schema = 'syntax = "proto3"; package shop; message Parcel { repeated int64 id = 1; }';
+  const proto = await registry
+    .serializer({ topic: 'refused-proto', format: 'PROTOBUF', schema, autoRegister: true })
+    .prefetch();
+  for (const [serializer, value, path] of [
+    [avro, { id: 1n, state: 5 }, 'shop.Parcel.state'],
+    [proto, { id: ['x'] }, 'shop.Parcel.id'],
+  ] as const) {
+    const details = { path, schemaId: serializer.schemaId };
+    await expect(async () => serializer.serialize(value)).rejects.toMatchObject({
+      code: 'value_refused',
+      details,
+    });
+  }
 });
 
 test('ten thousand concurrent misses of one id are one request', async () => {

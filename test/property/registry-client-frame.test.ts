@@ -73,12 +73,7 @@ test('a schema id header that is cut short or of another version is refused', ()
   const header = idHeaderOf('01234567-89ab-4def-8123-456789abcdef', [3, 1]);
   for (let length = 1; length < header.length; length++)
     expect(() => readIdHeader(header.subarray(0, length), true)).toThrow(
-      serdeError(
-        'truncated_frame',
-        length < 17
-          ? `a schema id header of ${length} bytes is too short`
-          : `a value of ${length} bytes is too short for a frame`,
-      ).message,
+      serdeError('truncated_frame', `a schema id header of ${length} bytes is too short for a frame`).message,
     );
   expect(() => readIdHeader(Buffer.from([0, ...header.subarray(1)]), true)).toThrow('version 0x01');
   expect(() => readIdHeader(Buffer.alloc(0), true)).toThrow('version 0x01');

@@ -23,6 +23,7 @@ const PATH_OF_A_SHELL = 'runs the shell commands of a page, which find the launc
 const EXCEPTIONS: Readonly<Record<string, string>> = {
   'test/e2e/compat-check.test.ts': SHORT_RUNS,
   'test/e2e/gen.test.ts': SHORT_RUNS,
+  'test/e2e/gen-types.test.ts': SHORT_RUNS,
   'test/e2e/reconcile.test.ts': SHORT_RUNS,
   'test/e2e/compat-check-gate.test.ts': PATH_OF_A_SHELL,
   'test/e2e/compat-check-session.test.ts': PATH_OF_A_SHELL,

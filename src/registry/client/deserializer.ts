@@ -4,9 +4,12 @@
  *  without I/O.
  */
 import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import { FRAME } from '../../core/layout/layouts.gen.ts';
+import { avroTypeName } from '../../formats/avro/syntax/tree.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
+import { guidOf } from '../../formats/guid.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import {
@@ -19,6 +22,7 @@ import {
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 import { headerOf, type RecordHeaders } from './headers.ts';
+import type { ReaderIdentity } from './record-fault.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
 export interface DeserializerOptions {
@@ -50,6 +54,11 @@ export type Deserialized<T> =
  *  are compiled for each record. */
 const PATHS_MAX = 1024;
 
+/** Offset of the message indexes in a schema id header: behind its version and the guid. */
+const HEADER_INDEXES_START = 17;
+/** Offset of the schema id in a prefix, and of the guid in a header. */
+const ID_START = 1;
+
 interface Framed {
   readonly bytes: Uint8Array | null;
   readonly headers: RecordHeaders | undefined;
@@ -59,6 +68,11 @@ function framed(record: Uint8Array | null | undefined | FramedRecord): Framed {
   if (record === null || record === undefined || record instanceof Uint8Array)
     return { bytes: record ?? null, headers: undefined };
   return { bytes: record.bytes ?? null, headers: record.headers };
+}
+
+interface Reader {
+  readonly schema: Schema;
+  readonly identity: ReaderIdentity;
 }
 
 interface Writer {
@@ -72,7 +86,7 @@ export class Deserializer<T = unknown> {
   private readonly options: DeserializerOptions;
   private readonly times: SerdeTimes;
   private readonly writers = new Map<number | string, Writer>();
-  private reader: Schema | undefined;
+  private reader: Reader | undefined;
   private loading: Promise<void> | undefined;
 
   /** @throws bad_option */
@@ -101,10 +115,8 @@ export class Deserializer<T = unknown> {
   /** Deserializes a record; null for a tombstone (null or undefined).
    *  @param headers headers of the record, for schema ids in a header
    *  @throws bad_magic, truncated_frame, bad_message_index, unknown_schema_id, incompatible_schema,
-   *    malformed_payload: facts about the record, each with its reason in `error.row.reason` and
-   *    with
-   *    schemaId, path and byte in `error.details`; registry_unavailable, registry_protocol,
-   *    unauthenticated, forbidden: retry later
+   *    malformed_payload: facts about the record, which `recordFaultOf` returns from the error;
+   *    registry_unavailable, registry_protocol, unauthenticated, forbidden: retry later
    */
   async deserialize(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): Promise<T | null> {
     if (bytes === null || bytes === undefined) return null;
@@ -165,7 +177,7 @@ export class Deserializer<T = unknown> {
     const failed = new Map<number | string, MillraceError>();
     const byId = async (): Promise<void> => {
       for (const [id, found] of await this.client.schemasById(missing))
-        if (found instanceof MillraceError) failed.set(id, factOf(found, id));
+        if (found instanceof MillraceError) failed.set(id, this.unreadable(found, id) as MillraceError);
         else this.keep(id, found);
     };
     const byGuid = [...guids].map(async (guid) => {
@@ -208,11 +220,14 @@ export class Deserializer<T = unknown> {
     const { readerSchema, readerVersion, format = 'AVRO', references = [] } = this.options;
     if (readerVersion !== undefined) {
       const { subject, version } = readerVersion;
-      this.reader = (await this.client.version(subject, String(version))).schema;
+      const found = await this.client.version(subject, String(version));
+      const identity = { subject, version: found.version, schemaId: found.id };
+      this.reader = { schema: found.schema, identity };
       return;
     }
     const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
-    this.reader = parseSchema(format, text, { references: await this.client.resolve(references) });
+    const schema = parseSchema(format, text, { references: await this.client.resolve(references) });
+    this.reader = { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
   }
 
   private async loadWriter(id: number | string): Promise<void> {
@@ -221,17 +236,50 @@ export class Deserializer<T = unknown> {
         typeof id === 'number' ? await this.client.schemaById(id) : await this.client.schemaByGuid(id);
       this.keep(id, schema);
     } catch (cause) {
-      const error = findMillraceError(cause);
-      throw error === undefined ? cause : factOf(error, id);
+      throw this.unreadable(cause, id);
     }
+  }
+
+  /** Error of a writer schema that was not loaded. An id that the registry does not know is a fact
+   *  about the record. */
+  private unreadable(thrown: unknown, id: number | string): unknown {
+    const error = findMillraceError(thrown);
+    const fact =
+      error?.code === 'schema_not_found'
+        ? registryError('unknown_schema_id', error.message, { cause: error })
+        : thrown;
+    const byte = typeof id === 'number' ? { byte: ID_START } : { headerByte: ID_START };
+    return this.described(fact, { ...byte, schemaId: id });
+  }
+
+  /** Adds details to an error that is a fact about a record; any other error stays. */
+  private described(thrown: unknown, more: Readonly<Record<string, unknown>>): unknown {
+    const error = findMillraceError(thrown);
+    const reason = error?.row.reason;
+    if (error === undefined || reason === undefined) return thrown;
+    const { code, row, message, next } = error;
+    const reader = this.reader === undefined ? {} : { reader: this.reader.identity };
+    return new MillraceError(code, row, message, {
+      ...(next === undefined ? {} : { next }),
+      cause: thrown,
+      details: { ...more, ...error.details, ...reader, reason },
+    });
   }
 
   private keep(id: number | string, schema: Schema): void {
     if (!this.writers.has(id)) this.writers.set(id, { schema, byPath: new Map() });
   }
 
-  /** The header first, then the prefix, as the existing deserializers do. */
   private frameOf(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes = false): RecordFrame {
+    try {
+      return this.readFrame(bytes, headers, hasIndexes);
+    } catch (thrown) {
+      throw this.described(thrown, {});
+    }
+  }
+
+  /** The header first, then the prefix, as the existing deserializers do. */
+  private readFrame(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes: boolean): RecordFrame {
     const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
     return header === undefined ? readPrefix(bytes, hasIndexes) : readIdHeader(header, hasIndexes);
   }
@@ -241,18 +289,16 @@ export class Deserializer<T = unknown> {
     const { id } = this.frameOf(bytes, headers);
     const writer = this.writers.get(id);
     if (writer === undefined) throw notCached(`the schema ${id}`);
+    let frame: RecordFrame | undefined;
     try {
-      const frame =
-        writer.schema.format === 'PROTOBUF'
-          ? this.frameOf(bytes, headers, true)
-          : this.frameOf(bytes, headers);
+      frame = this.readFrame(bytes, headers, writer.schema.format === 'PROTOBUF');
       const decode = this.codecOf(writer, frame.path);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       const value = decode(buffer, frame.payloadStart, buffer.length) as T;
       this.times.deserialized(startMs);
       return value;
     } catch (thrown) {
-      throw withSchema(thrown, id);
+      throw this.described(thrown, { schemaId: id, ...placeOf(thrown, writer.schema, frame) });
     }
   }
 
@@ -260,17 +306,10 @@ export class Deserializer<T = unknown> {
     const key = path === undefined ? '' : path.join();
     const known = writer.byPath.get(key);
     if (known !== undefined) return known;
-    const made = readerCodec(this.reader ?? writer.schema, writer.schema, path ?? [0]);
+    const made = readerCodec(this.reader?.schema ?? writer.schema, writer.schema, path ?? [0]);
     if (writer.byPath.size < PATHS_MAX) writer.byPath.set(key, made);
     return made;
   }
-}
-
-/** An id that the registry does not know is a fact about the record; any other error stays. */
-function factOf(error: MillraceError, schemaId: number | string): MillraceError {
-  return error.code === 'schema_not_found'
-    ? registryError('unknown_schema_id', error.message, { cause: error, details: { schemaId } })
-    : error;
 }
 
 const notCached = (what: string): Error =>
@@ -278,13 +317,25 @@ const notCached = (what: string): Error =>
     next: 'await deserializer.prefetch() or deserialize() first',
   });
 
-/** The error with the id of the writer's schema among its details. */
-function withSchema(thrown: unknown, schemaId: number | string): unknown {
-  if (!(thrown instanceof MillraceError)) return thrown;
-  const { code, row, message, next, details } = thrown;
-  return new MillraceError(code, row, message, {
-    ...(next === undefined ? {} : { next }),
-    cause: thrown,
-    details: { ...details, schemaId },
-  });
+/** Place of an error in the record. @param frame undefined where the frame cannot be read */
+function placeOf(
+  thrown: unknown,
+  writer: Schema,
+  frame: RecordFrame | undefined,
+): Readonly<Record<string, unknown>> {
+  const error = findMillraceError(thrown);
+  if (frame === undefined || error === undefined) return {};
+  if (error.code === 'bad_message_index')
+    return typeof frame.id === 'number' ? { byte: FRAME.HEADER_BYTES } : { headerByte: HEADER_INDEXES_START };
+  const { at } = error.details;
+  const offset = typeof at === 'number' ? at : 0;
+  return { path: rootOf(writer, frame.path), at: offset, byte: frame.payloadStart + offset };
+}
+
+/** Name of the record in the paths of errors. */
+function rootOf(writer: Schema, path: readonly number[] = []): string {
+  if (writer.format === 'AVRO') return avroTypeName(writer.tree).replace(/^.*\./s, '');
+  if (writer.format === 'JSON') return '';
+  const key = path.join();
+  return writer.tree.messages.find((message) => message.path.join() === key)?.name ?? '';
 }

@@ -3,6 +3,7 @@
  *  Loading the schema is the only asynchronous step, and happens once; `serialize` is synchronous
  *  and does no I/O.
  */
+import { MillraceError } from '../../core/errors.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { Payloads } from '../../formats/payloads.ts';
@@ -48,6 +49,16 @@ interface Loaded {
   readonly id: number;
   readonly prefix: Buffer;
   readonly headers: Readonly<Record<string, Buffer>>;
+}
+
+function withSchemaId(thrown: unknown, schemaId: number): unknown {
+  if (!(thrown instanceof MillraceError)) return thrown;
+  const { code, row, message, next, details } = thrown;
+  return new MillraceError(code, row, message, {
+    ...(next === undefined ? {} : { next }),
+    cause: thrown,
+    details: { ...details, schemaId },
+  });
 }
 
 /** Serializer of one schema for one topic; made by `SchemaRegistry.serializer`. */
@@ -104,14 +115,19 @@ export class Serializer<T = unknown> {
   }
 
   /** Serializes a value. The result is a buffer of its own.
-   *  @throws value_refused with the path of the part that does not fit; schema_not_cached
+   *  @throws value_refused with the details `path` of the part that does not fit and `schemaId`;
+   *    schema_not_cached
    */
   serialize(value: T): Buffer {
-    const { codec, prefix } = this.ready();
+    const { codec, prefix, id } = this.ready();
     const { payloads, times } = this;
     const startMs = times.nowMs();
     payloads.clear();
-    codec.encode(value, payloads);
+    try {
+      codec.encode(value, payloads);
+    } catch (thrown) {
+      throw withSchemaId(thrown, id);
+    }
     const length = payloads.length[0] as number;
     const record = Buffer.allocUnsafe(prefix.length + length);
     record.set(prefix, 0);

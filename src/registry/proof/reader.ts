@@ -13,15 +13,15 @@ import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { protoDatum } from './protobuf/datum.ts';
 import { protoProjector } from './protobuf/projection.ts';
-import { sameValue } from './same.ts';
+import { differenceOf } from './same.ts';
 
 /** Compiles a reader of records of one writer schema. Its decoder throws incompatible_schema for a
- *  record that only its writer schema can read.
+ *  record that only its writer schema can read, with the detail `path` where one field is the
+ *  cause.
  *  @param path message indexes of the record; ignored for Avro
  *  @throws incompatible_schema, bad_message_index
  *  @example
- *  const decode = readerCodec(reader, writer, []);
- *  const value = decode(payload);
+ *  const decode = readerCodec(reader, writer, []); const value = decode(payload);
  */
 export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {
   const decode = readerUnjudged(reader, writer, path);
@@ -46,14 +46,16 @@ function judged(decode: Decode, reader: ProtoSchema, writer: ProtoSchema, path: 
     } catch (cause) {
       throw refused(findMillraceError(cause)?.message ?? String(cause), cause);
     }
-    if (!sameValue(projection.value, read))
-      throw refused(`${message.name} would be read with a changed value`);
-    return read;
+    const changed = differenceOf(projection.value, read);
+    if (changed === undefined) return read;
+    const where = `${message.name}${changed}`;
+    throw refused(`${where} would be read with a changed value`, undefined, { path: where });
   };
 }
 
-function refused(why: string, cause?: unknown): Error {
+function refused(why: string, cause?: unknown, details = findMillraceError(cause)?.details): Error {
   return registryError('incompatible_schema', `the reader's schema cannot read this record: ${why}`, {
     cause,
+    ...(details === undefined ? {} : { details }),
   });
 }

@@ -25,6 +25,21 @@ export function sameValue(one: unknown, other: unknown): boolean {
   );
 }
 
+/** Path of the first difference, such as `.items[2].price`; empty where the values themselves
+ *  differ. Undefined for equal values, as `sameValue` compares them. */
+export function differenceOf(one: unknown, other: unknown): string | undefined {
+  if (sameValue(one, other)) return undefined;
+  if (!isObject(one) || !isObject(other) || isBytes(one) || isBytes(other)) return '';
+  const isList = Array.isArray(one);
+  if (isList !== Array.isArray(other)) return '';
+  for (const key of new Set([...Object.keys(one), ...Object.keys(other)])) {
+    const both = Object.hasOwn(one, key) && Object.hasOwn(other, key);
+    const inside = both ? differenceOf(one[key], other[key]) : '';
+    if (inside !== undefined) return isList ? `[${key}]${inside}` : `.${key}${inside}`;
+  }
+  return '';
+}
+
 const BYTE_TEXT_SPECIAL = /[^ !#-[\]-~]/g;
 
 /** Renders bytes as a JSON text of U+0000 to U+00FF. */

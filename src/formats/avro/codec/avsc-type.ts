@@ -99,21 +99,29 @@ class Builder {
     }
   }
 
-  private field({ name, aliases, type, defaultJson }: AvroField): unknown {
-    const field = { name, aliases, type: this.schema(type) };
-    // A default that does not fit, in a schema from another registry, can never be read.
-    if (defaultJson === undefined || misfitOf(defaultJson, type) !== undefined) return field;
-    if (defaultJson.kind === 'string' && type.kind === 'primitive' && /^(float|double)$/.test(type.type))
-      return { ...field, default: floatOfText(defaultJson.value) };
-    try {
-      return { ...field, default: defaultOf(defaultJson, type) };
-    } catch (thrown) {
-      // Without a default the encoder requires the value from the program.
-      if (thrown instanceof OtherBranch) return field;
-      throw thrown;
-    }
+  private field(field: AvroField): unknown {
+    const { name, aliases, type } = field;
+    return { name, aliases, type: this.schema(type), ...writtenDefault(field) };
   }
 }
+
+/** Default that the encoder writes where a program omits the field; without one the encoder
+ *  requires the value. */
+function writtenDefault({ type, defaultJson }: AvroField): { readonly default?: unknown } {
+  // A default that does not fit, in a schema from another registry, can never be read.
+  if (defaultJson === undefined || misfitOf(defaultJson, type) !== undefined) return {};
+  if (defaultJson.kind === 'string' && type.kind === 'primitive' && /^(float|double)$/.test(type.type))
+    return { default: floatOfText(defaultJson.value) };
+  try {
+    return { default: defaultOf(defaultJson, type) };
+  } catch (thrown) {
+    if (thrown instanceof OtherBranch) return {};
+    throw thrown;
+  }
+}
+
+/** True when the encoder accepts a record without this field. */
+export const isOmittable = (field: AvroField): boolean => 'default' in writtenDefault(field);
 
 interface HookOptions {
   readonly registry: Readonly<Record<string, avsc.Type>>;

@@ -32,6 +32,7 @@ function typeOf(schema: AvroSchema): avsc.Type {
 /** Bytes by which the buffer grows when a value does not fit. */
 const GROWTH_BYTES = 4096;
 
+/** Makes the encoder of a schema. It throws value_refused with the detail `path`. */
 export function avroWriter(schema: AvroSchema): Encode {
   const type = typeOf(schema);
   return (value, into) => {
@@ -40,7 +41,11 @@ export function avroWriter(schema: AvroSchema): Encode {
       try {
         end = type.encode(value, into.bytes, into.used);
       } catch (cause) {
-        throw formatError('value_refused', misfit(schema, type, value) ?? unexplained(cause), { cause });
+        const found = misfit(schema, type, value);
+        throw formatError('value_refused', found?.why ?? unexplained(cause), {
+          cause,
+          ...(found === undefined ? {} : { details: { path: found.path } }),
+        });
       }
       if (end >= 0) {
         into.push(end);
@@ -54,12 +59,20 @@ export function avroWriter(schema: AvroSchema): Encode {
 const unexplained = (cause: unknown): string =>
   `a value does not fit its Avro schema: ${(cause as Error).message}`;
 
-/** Path of the first part of a value that does not fit, as `Order.items[2].price`. Undefined where
- *  avsc's check accepts the value, or overflows the stack. */
-function misfit(schema: AvroSchema, type: avsc.Type, value: unknown): string | undefined {
-  let found: string | undefined;
-  const errorHook = (path: readonly string[], part: unknown, expected: avsc.Type): void => {
-    found ??= `${placeOf(avroTypeName(schema.tree), path, value)} cannot hold ${shownOf(part)}: it is ${wordOf(expected)}`;
+interface Misfit {
+  /** Path such as `Order.items[2].price`. */
+  readonly path: string;
+  readonly why: string;
+}
+
+/** First part of a value that does not fit. Undefined where avsc's check accepts the value, or
+ *  overflows the stack. */
+function misfit(schema: AvroSchema, type: avsc.Type, value: unknown): Misfit | undefined {
+  let found: Misfit | undefined;
+  const errorHook = (keys: readonly string[], part: unknown, expected: avsc.Type): void => {
+    if (found !== undefined) return;
+    const path = placeOf(avroTypeName(schema.tree), keys, value);
+    found = { path, why: `${path} cannot hold ${shownOf(part)}: it is ${wordOf(expected)}` };
   };
   try {
     type.isValid(value, { errorHook } as Parameters<avsc.Type['isValid']>[1]);

@@ -106,6 +106,11 @@ export function avroError(
   });
 }
 
+function docOf(json: JsonObject): { readonly doc?: string } {
+  const doc = memberOf(json, 'doc');
+  return doc?.kind === 'string' ? { doc: doc.value } : {};
+}
+
 /** Splits a name that may be qualified into its parts. */
 function split(name: string, namespace: string): { readonly name: string; readonly namespace: string } {
   const dot = name.lastIndexOf('.');
@@ -310,6 +315,7 @@ export class AvroReader {
       kind: 'record' as const,
       name,
       aliases,
+      ...docOf(json),
       fields,
       ...this.place(json.at),
       ...logical,
@@ -353,6 +359,7 @@ export class AvroReader {
       name,
       aliases: this.names(json, 'aliases', `aliases of ${where}`, NAME, false),
       type,
+      ...docOf(json),
       hasDefault: defaultJson !== undefined,
       defaultJson,
       at: json.at,
@@ -377,6 +384,7 @@ export class AvroReader {
       kind: 'enum' as const,
       name,
       aliases,
+      ...docOf(json),
       symbols,
       defaultSymbol,
       ...place,
@@ -400,7 +408,15 @@ export class AvroReader {
     }
     const place = this.place(json.at);
     const logical = this.logical(json, 'fixed', size);
-    this.define(json, header, { kind: 'fixed' as const, name, aliases, size, ...place, ...logical });
+    this.define(json, header, {
+      kind: 'fixed' as const,
+      name,
+      aliases,
+      ...docOf(json),
+      size,
+      ...place,
+      ...logical,
+    });
     return this.merge(json);
   }
 }

@@ -38,6 +38,7 @@ export interface AvroField {
   readonly name: string;
   readonly aliases: readonly string[];
   readonly type: AvroNode;
+  readonly doc?: string;
   readonly hasDefault: boolean;
   readonly defaultJson: JsonNode | undefined;
   readonly at: number;
@@ -48,12 +49,14 @@ export interface AvroRecordNode extends Node {
   readonly name: string;
   /** Full names. */
   readonly aliases: readonly string[];
+  readonly doc?: string;
   readonly fields: AvroField[];
 }
 export interface AvroEnumNode extends Node {
   readonly kind: 'enum';
   readonly name: string;
   readonly aliases: readonly string[];
+  readonly doc?: string;
   readonly symbols: readonly string[];
   readonly defaultSymbol: string | undefined;
 }
@@ -61,6 +64,7 @@ export interface AvroFixedNode extends Node {
   readonly kind: 'fixed';
   readonly name: string;
   readonly aliases: readonly string[];
+  readonly doc?: string;
   readonly size: number;
 }
 export interface AvroArrayNode extends Node {

@@ -35,7 +35,9 @@ interface Simple {
 }
 
 function refuse(where: string, value: unknown, type: string): never {
-  throw formatError('value_refused', `${where} cannot hold ${shownOf(value)}: it is ${type}`);
+  throw formatError('value_refused', `${where} cannot hold ${shownOf(value)}: it is ${type}`, {
+    details: { path: where },
+  });
 }
 
 function demandDepth(name: string, depth: number): void {
