@@ -1,4 +1,4 @@
-/** Where the engine spends its time, by stage; docs/explanation/engine-stages.md defines the
+/** Time that the engine spends, by stage; docs/explanation/engine-stages.md defines the
  *  stages.
  *
  *  Two accounts. (1) The operator's loop is in exactly one place at any time: it works in a stage

@@ -6,6 +6,7 @@
  *  wire format of the schema registries, versions 0 and 1. The batch kernels of src/addon read the
  *  same prefix (test/property/registry-client-frame).
  */
+import { messageIndexBytes } from '../addon/reference/frame.ts';
 import { FRAME } from '../core/layout/layouts.gen.ts';
 import { serdeError } from './errors.ts';
 
@@ -23,36 +24,10 @@ export interface RecordFrame {
   readonly payloadStart: number;
 }
 
-/** Message indexes as bytes. */
-function indexBytes(path: ArrayLike<number>): Buffer {
-  const { length } = path;
-  if (length === 1 && path[0] === 0) return Buffer.from([0]);
-  return Buffer.from([length, ...Array.from(path)].flatMap(varint));
-}
-
-/** Zigzag varint of a number from 0 to 2^31 - 1. */
-function varint(value: number): number[] {
-  let bits = value * 2;
-  const out: number[] = [];
-  while (bits > 0x7f) {
-    out.push((bits % 0x80) | 0x80);
-    bits = Math.floor(bits / 0x80);
-  }
-  out.push(bits);
-  return out;
-}
-
-/** Bytes before the payload. @param path null for Avro */
-export function prefixOf(id: number, path: ArrayLike<number> | null): Buffer {
-  const header = Buffer.alloc(FRAME.HEADER_BYTES);
-  header.writeUInt32BE(id, 1);
-  return path === null ? header : Buffer.concat([header, indexBytes(path)]);
-}
-
 /** Value of the schema id header. @param path null for Avro */
-export function idHeaderOf(guid: string, path: ArrayLike<number> | null): Buffer {
+export function idHeaderOf(guid: string, path: Int32Array | null): Buffer {
   const bytes = Buffer.from(guid.replaceAll('-', ''), 'hex');
-  const indexes = path === null ? [] : [indexBytes(path)];
+  const indexes = path === null ? [] : [Buffer.from(messageIndexBytes(path))];
   return Buffer.concat([Buffer.from([HEADER_VERSION]), bytes, ...indexes]);
 }
 

@@ -38,7 +38,7 @@ export interface Claim {
 export interface Checked {
   /** Errors of the generated module itself. */
   readonly errors: readonly string[];
-  /** For each claim the error of its literal; undefined where it has the type. */
+  /** Errors of the literals, one for each claim; undefined where a literal has the type. */
   readonly misfits: ReadonlyArray<string | undefined>;
 }
 

@@ -125,18 +125,20 @@ function varintBytes(value: number): number[] {
   return out;
 }
 
-/** Bytes before a payload: header, and the message indexes unless null. @throws out_of_range */
-function framePrefix(schemaId: number, messageIndexes: Int32Array | null): Uint8Array {
-  const header = [FRAME.MAGIC, schemaId >>> 24, schemaId >>> 16, schemaId >>> 8, schemaId];
-  if (messageIndexes === null) return Uint8Array.from(header);
+/** Message indexes as bytes. @throws out_of_range */
+export function messageIndexBytes(messageIndexes: Int32Array): readonly number[] {
   const depth = messageIndexes.length;
   if (depth < 1 || depth > FRAME.MESSAGE_DEPTH_MAX || messageIndexes.some((index) => index < 0))
     throw coreError('out_of_range', 'messageIndexes: a number outside its range');
-  const path =
-    depth === 1 && messageIndexes[0] === 0
-      ? [0]
-      : [...varintBytes(depth), ...[...messageIndexes].flatMap(varintBytes)];
-  return Uint8Array.from([...header, ...path]);
+  if (depth === 1 && messageIndexes[0] === 0) return [0];
+  return [...varintBytes(depth), ...[...messageIndexes].flatMap(varintBytes)];
+}
+
+/** Bytes before a payload: header, and the message indexes unless null. @throws out_of_range */
+export function framePrefix(schemaId: number, messageIndexes: Int32Array | null): Uint8Array {
+  const header = [FRAME.MAGIC, schemaId >>> 24, schemaId >>> 16, schemaId >>> 8, schemaId];
+  if (messageIndexes === null) return Uint8Array.from(header);
+  return Uint8Array.from([...header, ...messageIndexBytes(messageIndexes)]);
 }
 
 /** Kernels.writeFrames. A payload length of SPAN.NULL appends a null value without a frame.

@@ -1,7 +1,8 @@
 /** Event time: watermarks, and which events are in time. The admission kernel implements the rules;
  *  this module owns its cells, the decisions about partitions, and the counters.
  *
- *  For partition p: watermark = greatest event_ts - skew; an event is late iff event_ts < watermark
+ *  The watermark of partition p is its greatest event_ts - skew; an event is late iff event_ts <
+ *  watermark
  *  - lateness. The frontier is the running maximum of the least (watermark - lateness) over the
  *  partitions that are not idle. Invariants: (1) neither ever falls; (2) both advance row by row,
  *  so a verdict does not depend on batch boundaries; (3) a partition without an event holds the

@@ -58,7 +58,7 @@ function objectOf(value: unknown): Body {
  *  schema text itself.
  *  A JSON object without `schema` but with `type` is an Avro schema, and so is a list that is not
  *  empty (a union). This holds for each of the JSON content types.
- *  For application/octet-stream, or without a content type, any object that defines a type is an
+ *  With application/octet-stream, or without a content type, any object that defines a type is an
  *  Avro schema. Any other body that is not a JSON object is a schema text: Avro if it begins like
  *  JSON, else Protobuf.
  *  @throws unsupported_media_type, malformed_request, invalid_schema */

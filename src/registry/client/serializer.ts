@@ -3,6 +3,8 @@
  *  Loading the schema is the only asynchronous step, and happens once; `serialize` is synchronous
  *  and does no I/O.
  */
+
+import { framePrefix } from '../../addon/reference/frame.ts';
 import { MillraceError } from '../../core/errors.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
@@ -10,7 +12,7 @@ import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
-import { idHeaderOf, KEY_ID_HEADER, prefixOf, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
@@ -154,7 +156,8 @@ export class Serializer<T = unknown> {
     const { schema, id } = await this.resolve();
     const codec = writerCodec(schema, message);
     const { messageIndexes } = codec;
-    if (header !== 'headers') return { schema, codec, id, prefix: prefixOf(id, messageIndexes), headers: {} };
+    if (header !== 'headers')
+      return { schema, codec, id, prefix: Buffer.from(framePrefix(id, messageIndexes)), headers: {} };
     const guid = await this.client.guidOf(id);
     const name = this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER;
     return { schema, codec, id, prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };

@@ -49,8 +49,9 @@ export class InFlight {
 
   add(row: OutboxRow, shard: number): void {
     invariant(shard >= 0 && shard < this.shardLoad.length, 'a row belongs to a shard of its outbox');
-    invariant(!this.has(row.id), 'a row is accepted once');
+    const before = this.ids.size;
     this.ids.add(numberOf(row.id));
+    invariant(this.ids.size === before + 1, 'a row is accepted once');
     this.byteCount += bytesOf(row);
     this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
   }
