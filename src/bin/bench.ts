@@ -45,7 +45,7 @@ const SETTINGS = {
   only: { type: 'list', help: 'orders, relay, inbox, engine: the parts to run (default: all)' },
   peers: {
     type: 'list',
-    help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; an empty value for no peer (default: all)',
+    help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; serde: protobufjs, bufbuild, kafkajs, confluent, arrow-avro; an empty value for no peer (default: all, with -smoke none)',
   },
   duration: {
     type: 'duration',
