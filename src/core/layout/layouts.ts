@@ -458,4 +458,56 @@ export const CONSTANTS: readonly ConstantGroup[] = [
     values: { KEY: 0x4d524731, NOISE_BYTES: 65792 },
   },
   { name: 'XXH32', meaning: 'State of the streaming digest, in 32-bit words.', values: { WORDS: 12 } },
+  {
+    name: 'COLUMN_KIND',
+    meaning: 'Memory layout of a column, as in the Arrow columnar format.',
+    values: {
+      NULL: 0,
+      BOOL: 1,
+      INT32: 2,
+      INT64: 3,
+      UINT32: 4,
+      UINT64: 5,
+      FLOAT32: 6,
+      FLOAT64: 7,
+      UTF8: 8,
+      BINARY: 9,
+      FIXED: 10,
+      DECIMAL128: 11,
+      DECIMAL256: 12,
+      DICTIONARY: 13,
+      LIST: 14,
+      MAP: 15,
+      STRUCT: 16,
+      UNION: 17,
+    },
+  },
+  {
+    name: 'COLUMN_CELL',
+    meaning:
+      'Words of one column in the table of a column schema: kind, 1 if nullable, bytes of a cell, index behind its subtree.',
+    values: { KIND: 0, NULLABLE: 1, SIZE: 2, NEXT: 3, COUNT: 4 },
+  },
+  {
+    name: 'COLUMN_SLOT',
+    meaning: 'Buffers of one column, in this order; a buffer that a column lacks has capacity 0.',
+    values: { VALIDITY: 0, OFFSETS: 1, VALUES: 2, COUNT: 3 },
+  },
+  {
+    name: 'COLUMN_STATE',
+    meaning:
+      'Words of the state of a column batch. Behind HEAD: the length of each column, then offset and capacity of each buffer.',
+    values: { ROW_COUNT: 0, ROW_CAPACITY: 1, NEED_SLOT: 2, NEED_BYTES: 3, HEAD: 4 },
+  },
+  {
+    name: 'COLUMN_STATUS',
+    meaning: 'Verdict of one row. TOO_LARGE: its columns exceed the byte limit of a batch.',
+    values: { OK: 0, MALFORMED: 1, INCOMPATIBLE: 2, TOO_LARGE: 3, NULL_VALUE: 4 },
+  },
+  {
+    name: 'COLUMN_LIMIT',
+    meaning:
+      'Greatest number of columns of a schema, nesting of columns, elements of a column, and words of a program.',
+    values: { COLUMNS: 32_768, DEPTH: 64, ELEMENTS: 0x7fff_ffff, PROGRAM_WORDS: 1 << 22 },
+  },
 ];
