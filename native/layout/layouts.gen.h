@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x8152a337U;
+inline constexpr std::uint32_t kFingerprint = 0x74245f97U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -139,6 +139,52 @@ inline constexpr std::int32_t kColumnLimitColumns = 32768;
 inline constexpr std::int32_t kColumnLimitDepth = 64;
 inline constexpr std::int32_t kColumnLimitElements = 2147483647;
 inline constexpr std::int32_t kColumnLimitProgramWords = 4194304;
+
+// Bounds of an Avro payload: nesting of records, arrays and maps, and values without bytes.
+inline constexpr std::int32_t kAvroLimitDepth = 256;
+inline constexpr std::int32_t kAvroLimitEmptyValues = 65536;
+
+// Instructions of a program for Avro payloads. Operands are words; `to` is the position of an instruction, `column` an index in preorder.
+inline constexpr std::int32_t kAvroOpEnd = 0;
+inline constexpr std::int32_t kAvroOpSkipInt = 1;
+inline constexpr std::int32_t kAvroOpSkipLong = 2;
+inline constexpr std::int32_t kAvroOpSkipBool = 3;
+inline constexpr std::int32_t kAvroOpSkipFixed = 4;
+inline constexpr std::int32_t kAvroOpSkipBytes = 5;
+inline constexpr std::int32_t kAvroOpSkipText = 6;
+inline constexpr std::int32_t kAvroOpSkipIndex = 7;
+inline constexpr std::int32_t kAvroOpCheckEnum = 8;
+inline constexpr std::int32_t kAvroOpRefuse = 9;
+inline constexpr std::int32_t kAvroOpCall = 10;
+inline constexpr std::int32_t kAvroOpJump = 11;
+inline constexpr std::int32_t kAvroOpUnion = 12;
+inline constexpr std::int32_t kAvroOpOptional = 13;
+inline constexpr std::int32_t kAvroOpRecord = 14;
+inline constexpr std::int32_t kAvroOpArray = 15;
+inline constexpr std::int32_t kAvroOpMap = 16;
+inline constexpr std::int32_t kAvroOpLazy = 17;
+inline constexpr std::int32_t kAvroOpPick = 18;
+inline constexpr std::int32_t kAvroOpBool = 20;
+inline constexpr std::int32_t kAvroOpInt = 21;
+inline constexpr std::int32_t kAvroOpLong = 22;
+inline constexpr std::int32_t kAvroOpIntToLong = 23;
+inline constexpr std::int32_t kAvroOpIntToFloat = 24;
+inline constexpr std::int32_t kAvroOpLongToFloat = 25;
+inline constexpr std::int32_t kAvroOpFloat = 26;
+inline constexpr std::int32_t kAvroOpIntToDouble = 27;
+inline constexpr std::int32_t kAvroOpLongToDouble = 28;
+inline constexpr std::int32_t kAvroOpFloatToDouble = 29;
+inline constexpr std::int32_t kAvroOpDouble = 30;
+inline constexpr std::int32_t kAvroOpBytes = 31;
+inline constexpr std::int32_t kAvroOpText = 32;
+inline constexpr std::int32_t kAvroOpFixed = 33;
+inline constexpr std::int32_t kAvroOpDecimal = 34;
+inline constexpr std::int32_t kAvroOpEnum = 35;
+inline constexpr std::int32_t kAvroOpNull = 40;
+inline constexpr std::int32_t kAvroOpConstBool = 41;
+inline constexpr std::int32_t kAvroOpConstInt = 42;
+inline constexpr std::int32_t kAvroOpConstBytes = 43;
+inline constexpr std::int32_t kAvroOpClose = 44;
 
 // First 64 bytes of every batch.
 struct BatchHeader {

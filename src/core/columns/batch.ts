@@ -4,10 +4,11 @@
  *  columns follow, each at a multiple of ALIGN bytes. `state` has the lengths of the columns and
  *  the place of each buffer, so a kernel gets the whole batch as two arguments.
  *
- *  Invariants: (1) a row keeps its number; a row that cannot be read has a null, or where the column
- *  is not nullable a zero value, in every top column; (2) kernels change the batch only within the
- *  capacities and never grow it; (3) growing moves all buffers, so views are made anew. Ownership:
- *  the batch belongs to its creator; views made by a reader are valid until the batch is cleared. */
+ *  Invariants: (1) a row keeps its number; a row that cannot be read has a null, or where the
+ *  column is not nullable a zero value, in every top column; (2) kernels change the batch only
+ *  within the capacities and never grow it; (3) growing moves all buffers, so views are made anew.
+ *  Ownership: the batch belongs to its creator; views made by a reader are valid until the batch is
+ *  cleared. */
 import { coreError, invariant } from '../errors.ts';
 import { ALIGN } from '../layout/define.ts';
 import { COLUMN_SLOT, COLUMN_STATE } from '../layout/layouts.gen.ts';
@@ -16,7 +17,7 @@ import { type Column, cellBytes } from './column.ts';
 import type { ColumnSchema } from './schema.ts';
 
 /** Greatest number of bytes of one batch, unless its creator chooses fewer. */
-export const COLUMN_BATCH_BYTES_MAX = 1 << 30;
+const COLUMN_BATCH_BYTES_MAX = 1 << 30;
 /** Least number of bytes of the buffer for texts and binary values. */
 const VALUE_BYTES_MIN = 256;
 /** Elements of a list, and bytes of a text, that the first buffers have room for in each row. */
@@ -110,6 +111,11 @@ export class ColumnBatch {
   /** Byte offset of one buffer in `buffer`. @param slot COLUMN_SLOT.* */
   offsetOf(index: number, slot: number): number {
     return this.state[this.slotAt(index, slot)] as number;
+  }
+
+  /** Bytes that one buffer has room for. @param slot COLUMN_SLOT.* */
+  capacityOf(index: number, slot: number): number {
+    return this.state[this.slotAt(index, slot) + 1] as number;
   }
 
   /** Removes all rows and keeps the memory. */

@@ -1,7 +1,7 @@
 /** Port of the codec kernels: the addon and the TypeScript reference implementation.
  *
  *  A program is data: code for the interpreter of a format, and a pool of constants. Kernels check
- *  a program once, when it is opened, so that no code makes them read or write outside its memory. */
+ *  a program once, when it is opened, so that no code makes them access memory of others. */
 import { coreError } from '../errors.ts';
 import type { ColumnBatch } from './batch.ts';
 import type { ColumnSchema } from './schema.ts';

@@ -52,6 +52,11 @@ export class ColumnSchema {
     return this.table[index * COLUMN_CELL.COUNT + COLUMN_CELL.NEXT] as number;
   }
 
+  /** Bytes of a value of column `index`; 0 where values have no fixed number of bytes. */
+  sizeOf(index: number): number {
+    return this.table[index * COLUMN_CELL.COUNT + COLUMN_CELL.SIZE] as number;
+  }
+
   /** Indexes of the children of column `index`. */
   childrenOf(index: number): number[] {
     const children: number[] = [];

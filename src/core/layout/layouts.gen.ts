@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x8152a337;
+export const LAYOUT_FINGERPRINT = 0x74245f97;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -175,6 +175,56 @@ export const COLUMN_LIMIT = {
   DEPTH: 64,
   ELEMENTS: 2147483647,
   PROGRAM_WORDS: 4194304,
+} as const;
+
+/** Bounds of an Avro payload: nesting of records, arrays and maps, and values without bytes. */
+export const AVRO_LIMIT = {
+  DEPTH: 256,
+  EMPTY_VALUES: 65536,
+} as const;
+
+/** Instructions of a program for Avro payloads. Operands are words; `to` is the position of an instruction, `column` an index in preorder. */
+export const AVRO_OP = {
+  END: 0,
+  SKIP_INT: 1,
+  SKIP_LONG: 2,
+  SKIP_BOOL: 3,
+  SKIP_FIXED: 4,
+  SKIP_BYTES: 5,
+  SKIP_TEXT: 6,
+  SKIP_INDEX: 7,
+  CHECK_ENUM: 8,
+  REFUSE: 9,
+  CALL: 10,
+  JUMP: 11,
+  UNION: 12,
+  OPTIONAL: 13,
+  RECORD: 14,
+  ARRAY: 15,
+  MAP: 16,
+  LAZY: 17,
+  PICK: 18,
+  BOOL: 20,
+  INT: 21,
+  LONG: 22,
+  INT_TO_LONG: 23,
+  INT_TO_FLOAT: 24,
+  LONG_TO_FLOAT: 25,
+  FLOAT: 26,
+  INT_TO_DOUBLE: 27,
+  LONG_TO_DOUBLE: 28,
+  FLOAT_TO_DOUBLE: 29,
+  DOUBLE: 30,
+  BYTES: 31,
+  TEXT: 32,
+  FIXED: 33,
+  DECIMAL: 34,
+  ENUM: 35,
+  NULL: 40,
+  CONST_BOOL: 41,
+  CONST_INT: 42,
+  CONST_BYTES: 43,
+  CLOSE: 44,
 } as const;
 
 /** First 64 bytes of every batch. Byte offsets of its fields. */
