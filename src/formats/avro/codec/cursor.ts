@@ -6,12 +6,13 @@
  *  Avro 1.12 specification, "Binary Encoding". */
 import { isUtf8 } from 'node:buffer';
 import { invariant, type MillraceError } from '../../../core/errors.ts';
+import { AVRO_LIMIT } from '../../../core/layout/layouts.gen.ts';
 import { formatError } from '../../errors.ts';
 
 /** Greatest nesting of records, arrays and maps. */
-export const AVRO_PAYLOAD_DEPTH_MAX = 256;
+export const AVRO_PAYLOAD_DEPTH_MAX = AVRO_LIMIT.DEPTH;
 /** Greatest number of values without bytes (null outside a union, an empty record) in a payload. */
-const AVRO_EMPTY_VALUES_MAX = 65_536;
+const AVRO_EMPTY_VALUES_MAX = AVRO_LIMIT.EMPTY_VALUES;
 /** Characters of a path that an error shows. */
 const PATH_CHARS_MAX = 500;
 
