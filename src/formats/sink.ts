@@ -3,8 +3,7 @@
  *  Invariants: (1) `at <= end`, and every element reserves its room before it is written; (2) the
  *  bytes of a value that is refused are not part of any payload, because only `push` appends; (3)
  *  one value is written at a time: a getter of a value cannot write into the same payloads. */
-import { Misfit } from './misfit.ts';
-import type { Payloads } from './payloads.ts';
+import { Refusal } from './refusal.ts';
 
 /** Greatest number of bytes of one payload, below the limit of a broker record. */
 export const PAYLOAD_BYTES_MAX = 64 << 20;
@@ -30,6 +29,17 @@ const TWO_32 = 0x1_0000_0000;
 const words = new Int32Array(2);
 const wide = new BigInt64Array(words.buffer);
 
+/** Buffer that grows, with payloads one after the other. */
+export interface PayloadBuffer {
+  readonly bytes: Buffer;
+  /** Bytes of the complete payloads. */
+  readonly used: number;
+  /** Makes room for `more` bytes behind the used ones; keeps the first `kept` bytes. */
+  grow(more: number, kept: number): void;
+  /** Appends the bytes from `used` to `end` as a payload. */
+  push(end: number): void;
+}
+
 export class Sink {
   bytes: Buffer;
   at = 0;
@@ -37,19 +47,20 @@ export class Sink {
   depth = 0;
   private end: number;
   private view: DataView;
-  private readonly payloads: Payloads;
+  private readonly payloads: PayloadBuffer;
   private isOpen = false;
 
-  constructor(payloads: Payloads) {
+  constructor(payloads: PayloadBuffer) {
     this.payloads = payloads;
     this.bytes = payloads.bytes;
     this.end = this.bytes.length;
     this.view = viewOf(this.bytes);
   }
 
-  /** Begins a payload. @throws Misfit while another value is written */
+  /** Begins a payload. @throws Refusal while another value is written */
   open(): void {
-    if (this.isOpen) throw new Misfit('writes another value into the same payloads by one of its properties');
+    if (this.isOpen)
+      throw new Refusal('writes another value into the same payloads by one of its properties');
     const { payloads } = this;
     if (this.bytes !== payloads.bytes) this.follow();
     this.at = payloads.used;
@@ -74,7 +85,7 @@ export class Sink {
     this.view = viewOf(this.bytes);
   }
 
-  /** Makes room for `more` bytes. @throws Misfit for a payload above its limit */
+  /** Makes room for `more` bytes. @throws Refusal for a payload above its limit */
   reserve(more: number): void {
     if (this.at + more > this.end) this.grow(more);
   }
@@ -82,7 +93,7 @@ export class Sink {
   private grow(more: number): void {
     const { payloads, at } = this;
     if (at - payloads.used + more > PAYLOAD_BYTES_MAX)
-      throw new Misfit(`makes the payload longer than ${PAYLOAD_BYTES_MAX} bytes`);
+      throw new Refusal(`makes the payload longer than ${PAYLOAD_BYTES_MAX} bytes`);
     payloads.grow(at - payloads.used + more, at);
     this.follow();
   }

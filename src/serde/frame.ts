@@ -85,8 +85,8 @@ export function readHeaderId(header: Uint8Array): RecordId {
 const FIRST_MESSAGE = [0] as const;
 const indexes = new IndexReader();
 
-/** Reads the message of a record behind its id. @param hasIndexes false for a format without message
- *  indexes
+/** Reads the message of a record behind its id. @param hasIndexes false for a format without
+ *  message indexes
  *  @throws truncated_frame, bad_message_index, with the detail `byte` or `headerByte` */
 export function readMessage({ id, bytes, end }: RecordId, hasIndexes: boolean): RecordMessage {
   const isPrefix = typeof id === 'number';

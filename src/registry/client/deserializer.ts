@@ -41,7 +41,7 @@ export interface DeserializerOptions {
   readonly references?: readonly Reference[];
   /** Version of a subject as the reader schema. */
   readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
-  /** `reference` reads with avsc and protobufjs, for comparison; it is slower and has weaker checks.
+  /** `reference` reads with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
 }

@@ -40,7 +40,7 @@ export interface SerializerOptions {
   readonly header?: 'prefix' | 'headers';
   /** Full name of the Protobuf message; default: the first of the file. */
   readonly message?: string;
-  /** `reference` writes with avsc and protobufjs, for comparison; it is slower and has weaker checks.
+  /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
 }

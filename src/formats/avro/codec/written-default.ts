@@ -12,7 +12,7 @@ class NotWritten extends Error {}
 const cache = new WeakMap<AvroField, Buffer | null>();
 
 /** Bytes of the default; null where there is none, where it does not fit its type, and where a
- *  union's default belongs to another branch than the first: the encoder then requires the value. */
+ *  union's default belongs to another branch than the first: then the value is required. */
 export function writtenDefault(field: AvroField): Buffer | null {
   const held = cache.get(field);
   if (held !== undefined) return held;

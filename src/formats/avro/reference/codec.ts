@@ -137,8 +137,8 @@ function resolverOf(reader: avsc.Type, writer: avsc.Type): ReturnType<avsc.Type[
 
 type Members = Readonly<Record<string, unknown>>;
 
-/** Converts a value of avsc to the form of the compiled decoder: records and wrapped values as plain
- *  objects. */
+/** Converts a value of avsc to the form of the compiled decoder: records and wrapped values are
+ *  plain objects. */
 function plainOf(node: AvroNode, value: unknown): unknown {
   switch (node.kind) {
     case 'array':

@@ -1,8 +1,8 @@
 /** Reference codec for Protobuf: protobufjs writes and reads. It is slower than the compiled codec,
  *  and its checks are weaker; it is for comparison.
  *
- *  protobufjs wants 64-bit numbers as two words, enums as numbers, and the keys of a map in forms of
- *  its own; this module converts a program's values from and to these. */
+ *  protobufjs wants 64-bit numbers as two words, enums as numbers, and the keys of a map in forms
+ *  of its own; this module converts a program's values from and to these. */
 import protobuf from 'protobufjs';
 import type { Decode, Encode } from '../../decode.ts';
 import { formatError } from '../../errors.ts';
