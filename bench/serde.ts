@@ -8,12 +8,21 @@ import { join } from 'node:path';
 import { SchemaRegistry } from '../src/registry/index.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
+import { selectParts } from './parts.ts';
 import { ask, startOurs } from './registry-server.ts';
 import { arrowSides, type Measure } from './serde/arrow.ts';
-import { checkReading, checkWriting, passOf, type Wanted } from './serde/case.ts';
+import {
+  type Contestants,
+  checkReading,
+  checkValues,
+  checkWriting,
+  passOf,
+  type Wanted,
+} from './serde/case.ts';
 import { casesOf, type PreparedCase } from './serde/cases.ts';
 import { confluentSides, kafkajsSides, ourSides } from './serde/clients.ts';
-import { avscSides, bufbuildSides, type Contestants, protobufjsSides } from './serde/codecs.ts';
+import { avscSides, bufbuildSides, protobufjsSides } from './serde/codecs.ts';
+import { columnSides } from './serde/columns.ts';
 import { lookupResults } from './serde/lookups.ts';
 import { generatingResults } from './serde/orders.ts';
 import { type SerdePeers, serdePeers } from './serde/peers.ts';
@@ -54,7 +63,7 @@ async function contestantsOf(one: PreparedCase, run: Run): Promise<Contestants> 
   const { peers, url, registry } = run;
   const { load } = peers;
   const ours = await ourSides(one, registry);
-  const own = one.format === 'AVRO' ? { ...ours, ...avscSides(one) } : ours;
+  const own = one.format === 'AVRO' ? { ...ours, ...columnSides(one), ...avscSides(one) } : ours;
   if (load === undefined) return own;
   const isProtobuf = one.format === 'PROTOBUF';
   return {
@@ -72,6 +81,7 @@ async function measuresOf(one: PreparedCase, run: Run): Promise<Readonly<Record<
   const measures: Record<string, Measure> = {};
   for (const [name, by] of Object.entries(contestants)) {
     if (by.kind === 'read') await checkReading(name, one, by);
+    else if (by.kind === 'batch') checkValues(name, one, by.wanted, by.values(), by.fields);
     else await checkWriting(name, one, by, one.read);
     const pass = passOf(one, by);
     measures[name] = (timeMs) => passNs(pass, one.frames.length, timeMs);
@@ -124,7 +134,12 @@ async function overheadOf(one: PreparedCase, run: Run): Promise<BenchResult[]> {
   );
 }
 
+const PARTS = ['avro-s', 'protobuf-s', 'avro-l', 'protobuf-l', 'lookups', 'gen'];
+
+const partOf = ({ format, shape }: PreparedCase): string => `${format}-${shape.name}`.toLowerCase();
+
 async function run(context: BenchContext): Promise<readonly BenchResult[]> {
+  const parts = selectParts(context.only, PARTS);
   const peers = await serdePeers(context);
   const parent = join(packageRoot(), '.millrace', 'bench');
   mkdirSync(parent, { recursive: true });
@@ -135,12 +150,13 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
   const registry = new SchemaRegistry({ url: server.url });
   const whole: Run = { context, registry, url: server.url, peers, dir };
   const results: BenchResult[] = [];
-  const cases = await casesOf(context.smoke ? RECORDS_SMOKE : RECORDS, registry);
-  for (const one of cases) {
-    if (context.drain.aborted) break;
+  for (const one of await casesOf(context.smoke ? RECORDS_SMOKE : RECORDS, registry)) {
+    if (context.drain.aborted || !parts.includes(partOf(one))) continue;
     results.push(...(await overheadOf(one, whole)), ...(await timesOf(one, whole)));
   }
-  return [...results, ...(await lookupResults(context, server.url)), ...generatingResults(context)];
+  if (parts.includes('lookups')) results.push(...(await lookupResults(context, server.url)));
+  if (parts.includes('gen')) results.push(...generatingResults(context));
+  return results;
 }
 
 export const bench: Bench = {

@@ -50,6 +50,20 @@ export interface Writing {
   write(index: number): Answer<Uint8Array>;
 }
 
+/** Way to read all records of a case in one call. */
+export interface Batching {
+  readonly kind: 'batch';
+  readonly wanted: Wanted;
+  readAll(): unknown;
+  /** Values of the records, for the check. */
+  values(): readonly unknown[];
+  /** Fields of a partial read; default: all. */
+  readonly fields?: readonly string[];
+}
+
+export type Contestant = Reading | Writing | Batching;
+export type Contestants = Readonly<Record<string, Contestant>>;
+
 /** The value in comparable form: plain objects, integers as decimal text, without the fields whose
  *  names begin with $. */
 export function comparable(value: unknown): unknown {
@@ -116,8 +130,12 @@ export async function checkWriting(
 const kept: { last?: unknown } = {};
 
 /** Pass over all records of a case. */
-export function passOf(one: SerdeCase, by: Reading | Writing): Pass {
+export function passOf(one: SerdeCase, by: Contestant): Pass {
   const { frames } = one;
+  if (by.kind === 'batch')
+    return () => {
+      kept.last = by.readAll();
+    };
   const call =
     by.kind === 'read'
       ? (index: number) => by.read(frames[index] as Buffer, index)

@@ -1,8 +1,7 @@
 /** Clients of a schema registry as contestants: Millrace's public serializer and deserializer,
  *  @kafkajs/confluent-schema-registry and @confluentinc/schemaregistry, against one registry. */
 import type { SchemaRegistry } from '../../src/registry/index.ts';
-import type { Reading, SerdeCase, Wanted, Writing } from './case.ts';
-import type { Contestants } from './codecs.ts';
+import type { Contestants, Reading, SerdeCase, Wanted, Writing } from './case.ts';
 import type { LoadPeer } from './peers.ts';
 
 const awaited = (wanted: Wanted, read: (frame: Buffer) => Promise<unknown>): Reading => ({

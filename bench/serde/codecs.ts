@@ -2,10 +2,8 @@
  *  Each is used in its fastest form that gives the same values. */
 import avsc from 'avsc';
 import { ORDER_STATUSES } from '../../src/gen/order.ts';
-import type { Reading, SerdeCase, Wanted, Writing } from './case.ts';
+import type { Contestants, Reading, SerdeCase, Wanted, Writing } from './case.ts';
 import type { LoadPeer } from './peers.ts';
-
-export type Contestants = Readonly<Record<string, Reading | Writing>>;
 
 /** Bytes of the slab that avsc writes into, and the room that a record needs at most. */
 const SLAB_BYTES = 1 << 16;
