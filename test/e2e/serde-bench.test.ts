@@ -2,7 +2,7 @@
  *  as the exact decoder, and each goal has its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/serde.ts';
-import { smokeContext } from '../unit/bench/context.ts';
+import { goalOf, smokeContext } from '../unit/bench/context.ts';
 
 const PEERS = ['protobufjs', 'bufbuild', 'kafkajs', 'confluent'];
 
@@ -30,8 +30,7 @@ it('the serde bench compares all sides with the exact decoder and measures them'
   // arrow-avro takes no part: a test does not compile Rust.
   const goals = results.filter(({ goal }) => goal !== null);
   const named = goals.map(
-    ({ metric, goal, against }) =>
-      `${metric}: ${goal?.replace(/ x .*/, ' scaled')}${against === null ? '' : `, ${against}`}`,
+    (one) => `${one.metric}: ${goalOf(one)}${one.against === null ? '' : `, ${one.against}`}`,
   );
   const overRaw = (title: string): string[] => [
     `${title}: serialize(value) over raw bytes, p50: value < 8`,
@@ -39,14 +38,14 @@ it('the serde bench compares all sides with the exact decoder and measures them'
   ];
   const avro = (title: string, columnsUs: number, twoFieldsUs?: number): string[] => [
     ...overRaw(title),
-    `${title}: batch to columns, all fields: value <= ${columnsUs} scaled`,
+    `${title}: batch to columns, all fields: value <= ${columnsUs}, scaled`,
     `${title}: batch to columns, all fields: ratio >= 3.5, avsc, decode`,
     `${title}: batch to columns, all fields: ratio >= 1.5, columns in TypeScript, all fields`,
-    `${title}: batch to columns, all fields, reader schema: value <= ${columnsUs} scaled`,
+    `${title}: batch to columns, all fields, reader schema: value <= ${columnsUs}, scaled`,
     `${title}: batch to columns, all fields, reader schema: ratio >= 3.5, avsc, decode with a resolver`,
     ...(twoFieldsUs === undefined
       ? []
-      : [`${title}: batch to columns, two fields: value <= ${twoFieldsUs} scaled`]),
+      : [`${title}: batch to columns, two fields: value <= ${twoFieldsUs}, scaled`]),
     `${title}: lazy row, three fields read: ratio >= 3, avsc, decode`,
     `${title}: serialize(value), numbers: ratio >= 1, avsc, encode into a slab`,
     `${title}: public deserializer, awaited, reader schema: ratio >= 50, kafkajs, decode with a reader schema`,
@@ -61,8 +60,8 @@ it('the serde bench compares all sides with the exact decoder and measures them'
     ...protobuf('Protobuf, S'),
     ...avro('Avro, L', 0.55),
     ...protobuf('Protobuf, L'),
-    'warm look-up of a schema id: value <= 1 scaled',
+    'warm look-up of a schema id: value <= 1, scaled',
     'cold look-up, p99: value < 25',
-    'generate a random order: value <= 1.5 scaled',
+    'generate a random order: value <= 1.5, scaled',
   ]);
 });
