@@ -1,7 +1,8 @@
 /** Hands the columns of a batch to apache-arrow without a copy.
  *
  *  The caller passes the package, so that this library does not depend on it. The record batch
- *  shows the memory of the column batch: it is valid until that batch is cleared or decoded into. */
+ *  shows the memory of the column batch, so it is valid until that batch is cleared or decoded
+ *  into. */
 import type { ColumnBatch } from '../../core/columns/batch.ts';
 import type { Column, ColumnLogical } from '../../core/columns/column.ts';
 import { COLUMN_SLOT } from '../../core/layout/layouts.gen.ts';
