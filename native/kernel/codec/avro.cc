@@ -309,6 +309,18 @@ Bytes AvroDecoder::Run(Code pc, Bytes at) {
         at = Enum(pc, at);
         pc += 3 + pc[2];
         break;
+      case kAvroOpSkipInt:
+        at = SkipNumber<std::int32_t, ReadInt>(at);
+        pc += 1;
+        break;
+      case kAvroOpSkipLong:
+        at = SkipNumber<std::int64_t, ReadLong>(at);
+        pc += 1;
+        break;
+      case kAvroOpSkipText:
+        at = SkipText(at);
+        pc += 1;
+        break;
       case kAvroOpRecord:
       case kAvroOpArray:
       case kAvroOpMap:
@@ -339,12 +351,6 @@ Bytes AvroDecoder::Check(Code* pc, Bytes at) {
   std::uint32_t length = 0;
   std::int32_t index = 0;
   switch (*op) {
-    case kAvroOpSkipInt:
-      *pc += 1;
-      return SkipNumber<std::int32_t, ReadInt>(at);
-    case kAvroOpSkipLong:
-      *pc += 1;
-      return SkipNumber<std::int64_t, ReadLong>(at);
     case kAvroOpSkipBool:
       *pc += 1;
       return at == end_ || *at > 1 ? Malformed(at) : at + 1;
@@ -355,9 +361,6 @@ Bytes AvroDecoder::Check(Code* pc, Bytes at) {
       *pc += 1;
       at = Length(at, &length);
       return at == nullptr ? nullptr : at + length;
-    case kAvroOpSkipText:
-      *pc += 1;
-      return SkipText(at);
     case kAvroOpSkipIndex:
       *pc += 2;
       return Index(at, op[1], &index);

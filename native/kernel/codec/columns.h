@@ -72,8 +72,6 @@ inline std::uint64_t CopyBytes(std::uint8_t* into, const std::uint8_t* from, std
   return seen | seen << 8 | seen << 16;
 }
 
-inline constexpr std::uint64_t kHighBits = 0x8080808080808080U;
-
 class Columns {
  public:
   // Bytes that no buffer has: the column has its greatest number of elements.

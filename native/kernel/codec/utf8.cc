@@ -1,33 +1,7 @@
 #include "kernel/codec/utf8.h"
 
-#include <cstring>
-
-#include "kernel/codec/columns.h"
-
 namespace millrace::kernel::codec {
 namespace {
-
-std::uint64_t Word(const std::uint8_t* at) {
-  std::uint64_t word;
-  std::memcpy(&word, at, sizeof word);
-  return word;
-}
-
-bool IsAscii(const std::uint8_t* text, std::size_t size) {
-  std::uint64_t seen = 0;
-  if (size >= 8) {
-    std::size_t at = 0;
-    for (; at + 32 <= size; at += 32) {
-      seen |= Word(text + at) | Word(text + at + 8) | Word(text + at + 16) | Word(text + at + 24);
-    }
-    for (; at + 8 <= size; at += 8) seen |= Word(text + at);
-    // Overlaps the bytes before, so that the tail is one step.
-    seen |= Word(text + size - 8);
-  } else {
-    for (std::size_t i = 0; i < size; i++) seen |= text[i];
-  }
-  return (seen & kHighBits) == 0;
-}
 
 bool IsTail(std::uint8_t byte) { return (byte & 0xc0U) == 0x80U; }
 
@@ -49,9 +23,7 @@ std::size_t CharacterBytes(const std::uint8_t* at, std::size_t size) {
 
 }  // namespace
 
-bool IsUtf8(const std::uint8_t* text, std::size_t size) {
-  // Most texts are ASCII as a whole.
-  if (IsAscii(text, size)) return true;
+bool IsUtf8Beyond(const std::uint8_t* text, std::size_t size) {
   std::size_t at = 0;
   while (at < size) {
     if (size - at >= 8 && IsAscii(text + at, 8)) {

@@ -4,9 +4,8 @@
 
 #include <bit>
 #include <cstdint>
-#include <cstring>
 
-#include "kernel/codec/columns.h"
+#include "kernel/codec/utf8.h"
 
 namespace millrace::kernel::codec {
 
@@ -41,8 +40,7 @@ inline const std::uint8_t* ReadVarint(const std::uint8_t* at, const std::uint8_t
     return at + 1;
   }
   if (end - at >= 8) [[likely]] {
-    std::uint64_t word;
-    std::memcpy(&word, at, sizeof word);
+    std::uint64_t word = LoadWord(at);
     const std::uint64_t stops = ~word & kHighBits;
     if (stops != 0) [[likely]] {
       // Keeps the bytes up to the first without a continuation bit, then joins groups of 7 bits.
