@@ -23,4 +23,5 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
   hostile: () => import('./hostile.ts'),
+  columns: () => import('./columns.ts'),
 };

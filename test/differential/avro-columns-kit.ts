@@ -1,6 +1,6 @@
 /** Payloads decoded to columns, compared with the resolving decoder of single payloads. */
 import { expect } from 'vitest';
-import { referenceColumnKernels } from '../../src/addon/reference/codec/kernels.ts';
+import { loadColumnKernels } from '../../src/addon/codec.ts';
 import { ColumnBatch } from '../../src/core/columns/batch.ts';
 import { type ColumnKernels, decodeColumns, type PayloadSpans } from '../../src/core/columns/kernel.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -14,7 +14,10 @@ import { type AvroSchema, parseSchema } from '../../src/formats/schema.ts';
 import { datumOf, type Next } from '../property/registry-avro-decoder-kit.ts';
 
 /** Kernels that every test runs. */
-export const columnKernels: readonly ColumnKernels[] = [referenceColumnKernels];
+export const columnKernels: readonly ColumnKernels[] = [
+  loadColumnKernels('reference'),
+  loadColumnKernels('native'),
+];
 
 export const parse = (json: unknown): AvroSchema =>
   parseSchema('AVRO', JSON.stringify(json), { lenient: true, unvalidated: true }) as AvroSchema;
@@ -64,11 +67,7 @@ export function oracle(
 }
 
 /** Decodes all payloads into a batch that starts small, so that it grows on the way. */
-function columnsOf(
-  kernels: ColumnKernels,
-  { program }: CompiledColumns,
-  spans: PayloadSpans,
-): ColumnBatch {
+function columnsOf(kernels: ColumnKernels, { program }: CompiledColumns, spans: PayloadSpans): ColumnBatch {
   const decoder = kernels.openAvro(program);
   const batch = ColumnBatch.create(program.schema, Math.max(1, spans.start.length));
   expect(decodeColumns(decoder, spans, 0, spans.start.length, batch)).toBe(spans.start.length);
