@@ -160,7 +160,8 @@ class ProtoProgramReader {
     const spend = this.word();
     const tagCount = this.word();
     if (!(isRoot ? column === -1 : column === -1 || this.isColumn(column, ['struct']))) throw this.bad(start);
-    if (spend < 0) throw this.bad(start);
+    // Counted fields bound the memory of frames.
+    if (spend < fieldCount) throw this.bad(start);
     const fields = Array.from({ length: fieldCount }, () => this.field(fieldCount));
     const tags = new Map<number, { readonly field: number; readonly isRun: boolean }>();
     let last = -1;
