@@ -27,8 +27,7 @@ async function passesOf(work: keyof typeof SIDES, url: string): Promise<Pass[]> 
   const registry = new SchemaRegistry({ url });
   const passes: Pass[] = [];
   for (const one of await casesOf(RECORDS, registry)) {
-    const columns = one.format === 'AVRO' ? columnSides(one) : {};
-    const sides = { ...(await ourSides(one, registry)), ...columns };
+    const sides = { ...(await ourSides(one, registry)), ...columnSides(one) };
     for (const name of SIDES[work]) {
       const side = sides[name];
       if (side !== undefined) passes.push(passOf(one, side));

@@ -62,8 +62,8 @@ async function descriptorsOf(one: PreparedCase, url: string): Promise<Readonly<R
 async function contestantsOf(one: PreparedCase, run: Run): Promise<Contestants> {
   const { peers, url, registry } = run;
   const { load } = peers;
-  const ours = await ourSides(one, registry);
-  const own = one.format === 'AVRO' ? { ...ours, ...columnSides(one), ...avscSides(one) } : ours;
+  const ours = { ...(await ourSides(one, registry)), ...columnSides(one) };
+  const own = one.format === 'AVRO' ? { ...ours, ...avscSides(one) } : ours;
   if (load === undefined) return own;
   const isProtobuf = one.format === 'PROTOBUF';
   return {

@@ -1,13 +1,14 @@
-/** Millrace's columns as a contestant: a batch of framed records is scanned and decoded at one
- *  time, with the addon's kernels and with the TypeScript reference implementation. */
+/** Millrace's columns as contestants: a batch of framed records is scanned and decoded in one call,
+ *  with the addon's kernels and with the TypeScript reference implementation. */
 import { loadColumnKernels } from '../../src/addon/codec.ts';
 import { loadKernels } from '../../src/addon/load.ts';
 import type { ColumnBatch } from '../../src/core/columns/batch.ts';
 import { invariant } from '../../src/core/errors.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { avroColumnDecoder } from '../../src/formats/avro/columns/decoder.ts';
-import type { AvroSchema } from '../../src/formats/schema.ts';
+import { type AvroColumnDecoder, avroColumnDecoder } from '../../src/formats/avro/columns/decoder.ts';
+import { writtenMessage } from '../../src/formats/protobuf/codec/record-codec.ts';
+import { type ProtoColumnDecoder, protoColumnDecoder } from '../../src/formats/protobuf/columns/decoder.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 import type { Batching, Contestants, SerdeCase, Wanted } from './case.ts';
 
@@ -17,19 +18,26 @@ type Mode = 'native' | 'reference';
 const LAZY_FIELDS = ['order_id', 'account_id', 'amount_cents'] as const;
 type LazyOrder = Readonly<Record<(typeof LAZY_FIELDS)[number], unknown>>;
 
-const avroSchema = (text: string): AvroSchema => {
-  const schema = parseSchema('AVRO', text);
-  invariant(schema.format === 'AVRO', 'an Avro schema');
-  return schema;
-};
+type Decoder = AvroColumnDecoder | ProtoColumnDecoder;
+
+function decoderOf(one: SerdeCase, mode: Mode, wanted: Wanted, fields?: readonly string[]): Decoder {
+  const kernels = loadColumnKernels(mode);
+  const reader = parseSchema(one.format, one.texts[wanted]);
+  const writer = parseSchema(one.format, one.texts.writer);
+  if (reader.format === 'AVRO' && writer.format === 'AVRO')
+    return avroColumnDecoder(kernels, reader, writer, fields);
+  invariant(reader.format === 'PROTOBUF', 'columns are decoded from Avro and Protobuf');
+  return protoColumnDecoder(kernels, writtenMessage(reader, undefined), fields);
+}
 
 /** Decoder of all records of a case into one batch of columns. */
 class ColumnReading {
   private readonly records: RecordBatch;
   private readonly frames: FrameBatch;
   private readonly into: ColumnBatch;
-  private readonly decoder;
-  private readonly rows;
+  private readonly isProtobuf: boolean;
+  private readonly decoder: Decoder;
+  private readonly rows: ReturnType<Decoder['rows']>;
   private readonly mode: Mode;
   private readonly count: number;
 
@@ -40,8 +48,8 @@ class ColumnReading {
     this.records = RecordBatch.create(this.count, bytes);
     for (const value of one.frames) this.records.append({ value });
     this.frames = FrameBatch.create(this.count);
-    const [reader, writer] = [avroSchema(one.texts[wanted]), avroSchema(one.texts.writer)];
-    this.decoder = avroColumnDecoder(loadColumnKernels(mode), reader, writer, fields);
+    this.isProtobuf = one.format === 'PROTOBUF';
+    this.decoder = decoderOf(one, mode, wanted, fields);
     this.into = this.decoder.createBatch(this.count);
     this.rows = this.decoder.rows();
   }
@@ -49,7 +57,7 @@ class ColumnReading {
   /** Scans the frames and decodes their payloads. */
   decode(): ColumnBatch {
     const { records, frames, into, count } = this;
-    loadKernels(this.mode).scanFrames(records, false, frames);
+    loadKernels(this.mode).scanFrames(records, this.isProtobuf, frames);
     const { payloadStart: start, payloadLength: length } = frames.columns;
     into.clear();
     const read = this.decoder.decode({ bytes: records.columns.arena, start, length }, 0, count, into);
@@ -108,11 +116,9 @@ function lazily(one: SerdeCase): Batching {
   };
 }
 
-/** Column contestants of an Avro case. */
+/** Column contestants of a case. */
 export function columnSides(one: SerdeCase): Contestants {
-  const names = (JSON.parse(one.texts.writer) as { fields: { name: string }[] }).fields.map(
-    ({ name }) => name,
-  );
+  const names = Object.keys(one.orders[0] as object);
   const two = one.shape.twoFields.map((at) => names[at] as string);
   const ends = [names[0] as string, names.at(-1) as string];
   return {

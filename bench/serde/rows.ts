@@ -90,6 +90,34 @@ const AVRO_ROWS: readonly Row[] = [
 
 const PROTOBUF_ROWS: readonly Row[] = [
   {
+    metric: 'batch to columns, all fields',
+    ours: 'columns, all fields',
+    goalUs: COLUMNS_GOAL,
+    against: { 'protobufjs, decode': 8, 'columns in TypeScript, all fields': 1.5 },
+  },
+  {
+    metric: "batch to columns, all fields, reader's message",
+    ours: 'columns, reader schema',
+    goalUs: COLUMNS_GOAL,
+    against: { "protobufjs, decode with the reader's message": 8 },
+  },
+  {
+    metric: 'batch to columns, two fields',
+    ours: 'columns, two fields',
+    goalUs: TWO_FIELDS_GOAL,
+    against: {},
+  },
+  {
+    metric: 'batch to columns, first and last field',
+    ours: 'columns, first and last field',
+    against: {},
+  },
+  {
+    metric: 'lazy row, three fields read',
+    ours: 'lazy row, three fields',
+    against: { 'protobufjs, decode': null },
+  },
+  {
     metric: 'serialize(value), bigint',
     ours: 'serialize, bigint',
     against: { 'raw bytes': null },

@@ -51,15 +51,23 @@ it('the serde bench compares all sides with the exact decoder and measures them'
     `${title}: public deserializer, awaited, reader schema: ratio >= 50, kafkajs, decode with a reader schema`,
     `${title}: public deserializer, awaited, reader schema: ratio >= 20, confluent, deserialize with a reader schema`,
   ];
-  const protobuf = (title: string): string[] => [
+  const protobuf = (title: string, columnsUs: number, twoFieldsUs?: number): string[] => [
     ...overRaw(title),
+    `${title}: batch to columns, all fields: value <= ${columnsUs}, scaled`,
+    `${title}: batch to columns, all fields: ratio >= 8, protobufjs, decode`,
+    `${title}: batch to columns, all fields: ratio >= 1.5, columns in TypeScript, all fields`,
+    `${title}: batch to columns, all fields, reader's message: value <= ${columnsUs}, scaled`,
+    `${title}: batch to columns, all fields, reader's message: ratio >= 8, protobufjs, decode with the reader's message`,
+    ...(twoFieldsUs === undefined
+      ? []
+      : [`${title}: batch to columns, two fields: value <= ${twoFieldsUs}, scaled`]),
     `${title}: serialize(value), numbers: ratio >= 3, protobufjs, encode`,
   ];
   expect(named).toEqual([
     ...avro('Avro, S', 0.3, 0.12),
-    ...protobuf('Protobuf, S'),
+    ...protobuf('Protobuf, S', 0.3, 0.12),
     ...avro('Avro, L', 0.55),
-    ...protobuf('Protobuf, L'),
+    ...protobuf('Protobuf, L', 0.55),
     'warm look-up of a schema id: value <= 1, scaled',
     'cold look-up, p99: value < 25',
     'generate a random order: value <= 1.5, scaled',
