@@ -3,11 +3,12 @@
 // database) are stopped for 0.5 to 4 s and continued. A seed determines the times, the processes
 // and the durations.
 //
-//   tools/stall [-seeds=1-10] [-resume] [-busy=2] [-out=docs/results/stall/runs.json] [-- COMMAND …]
+//   tools/stall [-seeds=1-10] [-resume] [-busy=2] [-out=FILE] [-- COMMAND …]
 //
 //   -seeds=1-10   one run of the command for each seed; also a list, as in -seeds=3,7
 //   -resume       skips seeds that -out already holds for the current sources
 //   -busy=2       number of busy loops
+//   -out=FILE     record of the runs, from the root; default: docs/results/stall/runs.json
 //   COMMAND       default: npm test. Its last line is `N passed, N failed`.
 //
 // Each recorded run names the build that it tested, as `millrace version` prints it.
