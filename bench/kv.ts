@@ -21,6 +21,7 @@ import {
   seriesOf,
   takeTurns,
 } from './harness.ts';
+import { machineFactor } from './unit.ts';
 
 const ROW_BYTES = 64;
 const PAGE_ROWS = 16_384;
@@ -345,14 +346,14 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
         metric: 'run, a key each',
         ours: wrote.single,
         against: plain(wrote.raw),
-        goal: { valueAtLeast: 3_000_000 },
+        goal: { onReference: 3_000_000, factor: machineFactor() },
       }),
       result({
         ...rows,
         metric: `run, ${many}`,
         ours: wrote.many,
         against: plain(wrote.raw),
-        goal: { valueAtLeast: 5_000_000 },
+        goal: { onReference: 5_000_000, factor: machineFactor() },
       }),
       result({ ...rows, metric: 'run, a key each', ours: wrote.single, against: puts(wrote.put) }),
       result({
@@ -375,7 +376,7 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
         metric: 'scan, a key each',
         ours: read.single,
         against: plain(read.raw),
-        goal: { valueAtLeast: 2_000_000 },
+        goal: { onReference: 2_000_000, factor: machineFactor() },
       }),
       result({ ...rows, metric: `scan, ${many}`, ours: read.many, against: plain(read.raw) }),
       result({

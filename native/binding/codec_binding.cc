@@ -7,6 +7,7 @@
 #include "binding/register.h"
 #include "kernel/codec/avro.h"
 #include "kernel/codec/decoder.h"
+#include "kernel/codec/protobuf.h"
 
 namespace millrace::binding {
 namespace {
@@ -26,6 +27,19 @@ class Program final : public Resource {
   std::unique_ptr<Decoder> decoder_;
 };
 
+// Handle of an opened program; an exception where the program breaks a rule at the word `bad`.
+napi_value Opened(napi_env env, Status status, std::unique_ptr<Decoder> decoder, std::int64_t bad) {
+  if (status == Status::kOk) {
+    return NewHandle(env, kProgram, std::make_shared<Program>(std::move(decoder)));
+  }
+  if (bad < 0) {
+    Throw(env, kOutOfRange, "program: the columns are no tree");
+  } else {
+    Throw(env, kOutOfRange, "program: a bad instruction at word %lld", static_cast<long long>(bad));
+  }
+  return nullptr;
+}
+
 // codecOpenAvro(code, pool, table): program
 napi_value OpenAvro(napi_env env, napi_callback_info info) {
   Call call(env, info);
@@ -40,15 +54,22 @@ napi_value OpenAvro(napi_env env, napi_callback_info info) {
   std::int64_t bad = -1;
   const Status status = kernel::codec::OpenAvro({code.data, code.size}, {pool.data, pool.size},
                                                 {table.data, table.size}, &decoder, &bad);
-  if (status == Status::kOk) {
-    return NewHandle(env, kProgram, std::make_shared<Program>(std::move(decoder)));
+  return Opened(env, status, std::move(decoder), bad);
+}
+
+// codecOpenProtobuf(code, table): program
+napi_value OpenProtobuf(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  Span<std::int32_t> code;
+  Span<std::int32_t> table;
+  if (!call.HasArguments(2) || !call.Array(0, "code", &code) || !call.Array(1, "table", &table)) {
+    return nullptr;
   }
-  if (bad < 0) {
-    Throw(env, kOutOfRange, "program: the columns are no tree");
-  } else {
-    Throw(env, kOutOfRange, "program: a bad instruction at word %lld", static_cast<long long>(bad));
-  }
-  return nullptr;
+  std::unique_ptr<Decoder> decoder;
+  std::int64_t bad = -1;
+  const Status status = kernel::codec::OpenProtobuf({code.data, code.size},
+                                                    {table.data, table.size}, &decoder, &bad);
+  return Opened(env, status, std::move(decoder), bad);
 }
 
 // codecDecode(program, payloads, start, length, from, to, skips, into, state): number
@@ -91,6 +112,7 @@ napi_value Close(napi_env env, napi_callback_info info) {
 
 void RegisterCodec(napi_env env, napi_value exports) {
   Export(env, exports, "codecOpenAvro", OpenAvro);
+  Export(env, exports, "codecOpenProtobuf", OpenProtobuf);
   Export(env, exports, "codecDecode", Decode);
   Export(env, exports, "codecClose", Close);
 }

@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x74245f97U;
+inline constexpr std::uint32_t kFingerprint = 0x21e15433U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -185,6 +185,40 @@ inline constexpr std::int32_t kAvroOpConstBool = 41;
 inline constexpr std::int32_t kAvroOpConstInt = 42;
 inline constexpr std::int32_t kAvroOpConstBytes = 43;
 inline constexpr std::int32_t kAvroOpClose = 44;
+
+// Bounds of a Protobuf payload: nesting of messages, map entries and groups; fields of all messages, at least FIELDS and FIELDS_PER_BYTE for each byte.
+inline constexpr std::int32_t kProtoLimitDepth = 100;
+inline constexpr std::int32_t kProtoLimitFields = 1048576;
+inline constexpr std::int32_t kProtoLimitFieldsPerByte = 32;
+
+// Encoding of a field of a program for Protobuf payloads.
+inline constexpr std::int32_t kProtoKindInt32 = 0;
+inline constexpr std::int32_t kProtoKindUint32 = 1;
+inline constexpr std::int32_t kProtoKindSint32 = 2;
+inline constexpr std::int32_t kProtoKindBool = 3;
+inline constexpr std::int32_t kProtoKindInt64 = 4;
+inline constexpr std::int32_t kProtoKindSint64 = 5;
+inline constexpr std::int32_t kProtoKindFixed32 = 6;
+inline constexpr std::int32_t kProtoKindFixed64 = 7;
+inline constexpr std::int32_t kProtoKindString = 8;
+inline constexpr std::int32_t kProtoKindBytes = 9;
+inline constexpr std::int32_t kProtoKindEnum = 10;
+inline constexpr std::int32_t kProtoKindClosedEnum = 11;
+inline constexpr std::int32_t kProtoKindMessage = 12;
+
+// Properties of a field of a program for Protobuf payloads.
+inline constexpr std::int32_t kProtoFlagRepeated = 1;
+inline constexpr std::int32_t kProtoFlagPresence = 2;
+inline constexpr std::int32_t kProtoFlagRequired = 4;
+inline constexpr std::int32_t kProtoFlagGroup = 8;
+inline constexpr std::int32_t kProtoFlagMap = 16;
+inline constexpr std::int32_t kProtoFlagRaw = 32;
+
+// Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields.
+inline constexpr std::int32_t kProtoWordHead = 3;
+inline constexpr std::int32_t kProtoWordNode = 4;
+inline constexpr std::int32_t kProtoWordField = 7;
+inline constexpr std::int32_t kProtoWordTag = 3;
 
 // First 64 bytes of every batch.
 struct BatchHeader {

@@ -7,108 +7,15 @@
 #include <vector>
 
 #include "kernel/codec/avro.h"
+#include "test/column_batch.h"
 #include "test/input.h"
 
 namespace {
 
 using namespace millrace;
+using test::Batch;
 using kernel::Status;
-using kernel::codec::ColumnType;
 using kernel::codec::Decoder;
-
-constexpr std::uint32_t kSlots = layout::kColumnSlotCount;
-constexpr std::uint32_t kHead = layout::kColumnStateHead;
-constexpr int kGrowthsMax = 64;
-constexpr std::uint32_t kBufferBytesMax = 1 << 20;
-
-// Column batch whose buffers have exactly the capacities that the fuzzer chose.
-class Batch {
- public:
-  Batch(std::size_t columns, std::uint32_t rows, std::uint32_t bytes)
-      : columns_(columns), rows_(rows), capacity_(columns * kSlots, bytes) {
-    Place();
-  }
-
-  kernel::Span<std::uint8_t> buffer() { return {buffer_->data(), buffer_->size()}; }
-  kernel::Span<std::uint32_t> state() { return {state_.data(), state_.size()}; }
-  std::uint8_t status(std::uint32_t row) const { return buffer_->data()[Errors() + row]; }
-  std::uint32_t error_at(std::uint32_t row) const {
-    return reinterpret_cast<std::uint32_t*>(buffer_->data())[row];
-  }
-
-  // Grows the buffer that the kernel asked for. False if it would become too large.
-  bool Grow() {
-    const std::uint32_t slot = state_[layout::kColumnStateNeedSlot];
-    const std::uint32_t need = state_[layout::kColumnStateNeedBytes];
-    MILLRACE_CHECK(slot < capacity_.size() && need > capacity_[slot]);
-    if (need > kBufferBytesMax) return false;
-    const auto old = std::move(buffer_);
-    const std::vector<std::uint32_t> places = state_;
-    const std::vector<std::uint32_t> capacities = capacity_;
-    capacity_[slot] = need * 2;
-    Place();
-    std::memcpy(buffer_->data(), old->data(), Errors() + layout::Align(rows_));
-    for (std::size_t i = 0; i < capacities.size(); i++) {
-      std::memcpy(buffer_->data() + state_[kHead + columns_ + 2 * i],
-                  old->data() + places[kHead + columns_ + 2 * i], capacities[i]);
-    }
-    for (std::size_t i = 0; i < kHead + columns_; i++) state_[i] = places[i];
-    return true;
-  }
-
- private:
-  std::size_t Errors() const {
-    return static_cast<std::size_t>(layout::Align(rows_ * sizeof(std::uint32_t)));
-  }
-
-  void Place() {
-    state_.assign(kHead + columns_ * (1 + 2 * kSlots), 0);
-    state_[layout::kColumnStateRowCapacity] = rows_;
-    std::size_t at = Errors() + static_cast<std::size_t>(layout::Align(rows_));
-    std::size_t end = at;
-    for (std::size_t i = 0; i < capacity_.size(); i++) {
-      state_[kHead + columns_ + 2 * i] = static_cast<std::uint32_t>(at);
-      state_[kHead + columns_ + 2 * i + 1] = capacity_[i];
-      end = at + capacity_[i];
-      at += (capacity_[i] + 7) / 8 * 8;
-    }
-    buffer_ = std::make_unique<test::Buffer>(end);
-  }
-
-  std::size_t columns_;
-  std::uint32_t rows_;
-  std::vector<std::uint32_t> capacity_;
-  std::vector<std::uint32_t> state_;
-  std::unique_ptr<test::Buffer> buffer_;
-};
-
-// Decodes one payload, alone in its memory, and grows the batch as needed. False when the batch has
-// become too large.
-bool DecodeRow(Decoder* decoder, test::Buffer* payload, std::uint32_t row, Batch* batch) {
-  const std::uint32_t start = 0;
-  const auto length = static_cast<std::int32_t>(payload->size());
-  for (int growths = 0; growths < kGrowthsMax; growths++) {
-    std::uint32_t rows = 0;
-    const Status status =
-        decoder->Decode({{payload->data(), payload->size()}, {&start, 1}, {&length, 1}}, 0, 1,
-                        false, batch->buffer(), batch->state(), &rows);
-    MILLRACE_CHECK(status == Status::kOk);
-    if (rows == 1) {
-      MILLRACE_CHECK(batch->state().data[layout::kColumnStateRowCount] == row + 1);
-      MILLRACE_CHECK(batch->status(row) <= layout::kColumnStatusIncompatible);
-      MILLRACE_CHECK(batch->error_at(row) <= payload->size());
-      return true;
-    }
-    if (!batch->Grow()) return false;
-  }
-  return false;
-}
-
-std::vector<std::int32_t> TakeWords(test::Input* input, std::size_t count) {
-  std::vector<std::int32_t> words(count);
-  for (std::int32_t& word : words) word = input->Take<std::int32_t>();
-  return words;
-}
 
 }  // namespace
 
@@ -120,8 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto capacity = input.Take<std::uint16_t>();
   const auto rows = input.Take<std::uint8_t>();
   if (table_words + code_words > 4096) return 0;
-  const std::vector<std::int32_t> table = TakeWords(&input, table_words);
-  const std::vector<std::int32_t> code = TakeWords(&input, code_words);
+  const std::vector<std::int32_t> table = test::TakeWords(&input, table_words);
+  const std::vector<std::int32_t> code = test::TakeWords(&input, code_words);
   test::Buffer pool(pool_bytes);
   input.TakeBytes(pool.data(), pool.size());
   std::unique_ptr<Decoder> decoder;
@@ -136,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::uint32_t row = 0; row < rows; row++) {
     test::Buffer payload(input.Take<std::uint16_t>() & 0x3ffU);
     input.TakeBytes(payload.data(), payload.size());
-    if (!DecodeRow(decoder.get(), &payload, row, &batch)) return 0;
+    if (!test::DecodeRow(decoder.get(), &payload, row, &batch)) return 0;
   }
   return 0;
 }

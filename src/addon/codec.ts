@@ -28,6 +28,14 @@ function nativeColumnKernels(addon: Addon): ColumnKernels {
         callAddon(() => addon.codecOpenAvro(code, pool, schema.table)),
       );
     },
+    openProtobuf(program) {
+      const { code, schema } = program;
+      return opened(
+        addon,
+        program,
+        callAddon(() => addon.codecOpenProtobuf(code, schema.table)),
+      );
+    },
   };
 }
 

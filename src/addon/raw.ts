@@ -34,6 +34,7 @@ export type CodecHandle = object & { readonly __codec?: never };
 
 interface CodecFunctions {
   codecOpenAvro(code: Int32Array, pool: Uint8Array, table: Int32Array): CodecHandle;
+  codecOpenProtobuf(code: Int32Array, table: Int32Array): CodecHandle;
   codecDecode(
     program: CodecHandle,
     payloads: Uint8Array,

@@ -76,7 +76,7 @@ function columnsOf(kernels: ColumnKernels, { program }: CompiledColumns, spans: 
 }
 
 /** Every used byte of a batch, by column and slot. */
-function bytesOf(batch: ColumnBatch): string[] {
+export function bytesOf(batch: ColumnBatch): string[] {
   const all = batch.schema.all.flatMap((column, index) =>
     Object.values(COLUMN_SLOT)
       .slice(0, 3)

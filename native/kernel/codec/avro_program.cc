@@ -127,7 +127,7 @@ class ProgramCheck {
       case kAvroOpArray:
         return (a == 0 || a == 1) && (b == -1 || IsKind(b, {kColumnKindList}));
       case kAvroOpMap:
-        return a == -1 || IsKind(a, {kColumnKindMap});
+        return a == -1 || (IsKind(a, {kColumnKindMap}) && IsKind(a + 2, {kColumnKindUtf8}));
       case kAvroOpNull:
         return IsColumn(a);
       default:

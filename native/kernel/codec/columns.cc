@@ -55,10 +55,10 @@ std::int64_t CheckTrees(const std::vector<ColumnType>& types, std::uint32_t at, 
         if (children != 1) return -1;
         break;
       case layout::kColumnKindMap:
-        // The entries are a struct of a text and one more column.
+        // The entries are a struct of a key without children and one more column.
         if (children != 1 || types[at + 1].kind != layout::kColumnKindStruct ||
-            types[at + 1].nullable || at + 3 >= type.next ||
-            types[at + 2].kind != layout::kColumnKindUtf8 || types[at + 3].next != type.next) {
+            types[at + 1].nullable || at + 3 >= type.next || types[at + 2].next != at + 3 ||
+            types[at + 3].next != type.next) {
           return -1;
         }
         break;
@@ -255,6 +255,51 @@ bool Columns::AppendEmpty(std::uint32_t column) {
   if (place.validity != nullptr) SetBit(place.validity, count.length, false);
   count.length++;
   return true;
+}
+
+void Columns::TruncateOpen(std::uint32_t column) {
+  const std::uint32_t next = types_[column].next;
+  for (std::uint32_t child = column + 1; child < next; child = types_[child].next) {
+    const std::int32_t kind = types_[child].kind;
+    if (kind == layout::kColumnKindStruct) {
+      TruncateOpen(child);
+    } else if (kind == layout::kColumnKindList || kind == layout::kColumnKindMap) {
+      Truncate(child + 1, OpenStart(child));
+    }
+  }
+}
+
+std::uint32_t Columns::OpenStart(std::uint32_t column) const {
+  const std::int32_t start = places_[column].offsets[counts_[column].length];
+  return start < 0 ? 0 : static_cast<std::uint32_t>(start);
+}
+
+void Columns::Truncate(std::uint32_t column, std::uint32_t length) {
+  Count& count = counts_[column];
+  // The offsets come from the batch, which may be shared with a thread that writes it.
+  if (length >= count.length) return;
+  const ColumnType& type = types_[column];
+  const Place& place = places_[column];
+  const auto clear = [length](std::uint8_t* bitmap) {
+    const std::uint32_t bit = length & 7U;
+    if (bit != 0) {
+      std::uint8_t& byte = bitmap[length >> 3];
+      byte = static_cast<std::uint8_t>(byte & ((1U << bit) - 1U));
+    }
+  };
+  count.length = length;
+  if (place.validity != nullptr) clear(place.validity);
+  if (type.kind == layout::kColumnKindBool) {
+    clear(place.values);
+  } else if (type.kind == layout::kColumnKindList || type.kind == layout::kColumnKindMap) {
+    Truncate(column + 1, OpenStart(column));
+  } else if (IsText(type.kind)) {
+    count.used = std::min(count.used, OpenStart(column));
+  } else if (type.kind == layout::kColumnKindStruct) {
+    for (std::uint32_t child = column + 1; child < type.next; child = types_[child].next) {
+      Truncate(child, length);
+    }
+  }
 }
 
 bool Columns::Lack(std::uint32_t column) {

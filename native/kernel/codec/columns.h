@@ -207,6 +207,10 @@ class Columns {
   // Appends null, or the zero value of a column that is not nullable.
   bool AppendEmpty(std::uint32_t column);
 
+  // Removes the elements of lists and maps that are not closed yet, in the fields of the struct
+  // `column`, whose own element is not closed either.
+  void TruncateOpen(std::uint32_t column);
+
  private:
   struct Count {
     std::uint32_t length = 0;
@@ -236,6 +240,10 @@ class Columns {
   static void SetValid(const Place& place, std::uint32_t at) {
     if (place.validity != nullptr) SetBit(place.validity, at, true);
   }
+
+  // Elements of the child, or bytes, that belong to the closed elements of a list, map or text.
+  std::uint32_t OpenStart(std::uint32_t column) const;
+  void Truncate(std::uint32_t column, std::uint32_t length);
 
   // Record what the next value needs; return false.
   bool Lack(std::uint32_t column);

@@ -35,6 +35,8 @@ export interface ColumnKernels {
   readonly name: 'native' | 'reference';
   /** Opens a program for Avro payloads. @throws out_of_range for code that is no program */
   openAvro(program: ColumnProgram): ColumnDecoder;
+  /** Opens a program for Protobuf payloads. @throws out_of_range for code that is no program */
+  openProtobuf(program: ColumnProgram): ColumnDecoder;
 }
 
 /** Decodes payloads into a batch and grows it as needed. Returns the number of rows appended: fewer

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x74245f97;
+export const LAYOUT_FINGERPRINT = 0x21e15433;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -225,6 +225,48 @@ export const AVRO_OP = {
   CONST_INT: 42,
   CONST_BYTES: 43,
   CLOSE: 44,
+} as const;
+
+/** Bounds of a Protobuf payload: nesting of messages, map entries and groups; fields of all messages, at least FIELDS and FIELDS_PER_BYTE for each byte. */
+export const PROTO_LIMIT = {
+  DEPTH: 100,
+  FIELDS: 1048576,
+  FIELDS_PER_BYTE: 32,
+} as const;
+
+/** Encoding of a field of a program for Protobuf payloads. */
+export const PROTO_KIND = {
+  INT32: 0,
+  UINT32: 1,
+  SINT32: 2,
+  BOOL: 3,
+  INT64: 4,
+  SINT64: 5,
+  FIXED32: 6,
+  FIXED64: 7,
+  STRING: 8,
+  BYTES: 9,
+  ENUM: 10,
+  CLOSED_ENUM: 11,
+  MESSAGE: 12,
+} as const;
+
+/** Properties of a field of a program for Protobuf payloads. */
+export const PROTO_FLAG = {
+  REPEATED: 1,
+  PRESENCE: 2,
+  REQUIRED: 4,
+  GROUP: 8,
+  MAP: 16,
+  RAW: 32,
+} as const;
+
+/** Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields. */
+export const PROTO_WORD = {
+  HEAD: 3,
+  NODE: 4,
+  FIELD: 7,
+  TAG: 3,
 } as const;
 
 /** First 64 bytes of every batch. Byte offsets of its fields. */

@@ -582,4 +582,52 @@ export const CONSTANTS: readonly ConstantGroup[] = [
       CLOSE: 44,
     },
   },
+  {
+    name: 'PROTO_LIMIT',
+    meaning:
+      'Bounds of a Protobuf payload: nesting of messages, map entries and groups; fields of all messages, at least FIELDS and FIELDS_PER_BYTE for each byte.',
+    values: { DEPTH: 100, FIELDS: 1 << 20, FIELDS_PER_BYTE: 32 },
+  },
+  {
+    name: 'PROTO_KIND',
+    meaning: 'Encoding of a field of a program for Protobuf payloads.',
+    values: {
+      INT32: 0,
+      UINT32: 1,
+      SINT32: 2,
+      BOOL: 3,
+      INT64: 4,
+      SINT64: 5,
+      FIXED32: 6,
+      FIXED64: 7,
+      STRING: 8,
+      BYTES: 9,
+      /** Number of an open enum. */
+      ENUM: 10,
+      /** Index of a closed enum's symbol, by its table of numbers. */
+      CLOSED_ENUM: 11,
+      MESSAGE: 12,
+    },
+  },
+  {
+    name: 'PROTO_FLAG',
+    meaning: 'Properties of a field of a program for Protobuf payloads.',
+    values: {
+      REPEATED: 1,
+      /** Null when absent; without it the zero. */
+      PRESENCE: 2,
+      REQUIRED: 4,
+      /** A message between group tags. */
+      GROUP: 8,
+      MAP: 16,
+      /** The column has the bytes of the message. */
+      RAW: 32,
+    },
+  },
+  {
+    name: 'PROTO_WORD',
+    meaning:
+      'Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields.',
+    values: { HEAD: 3, NODE: 4, FIELD: 7, TAG: 3 },
+  },
 ];

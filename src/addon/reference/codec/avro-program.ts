@@ -150,7 +150,7 @@ class AvroProgramCheck {
       case AVRO_OP.ARRAY:
         return (a === 0 || a === 1) && this.isOptional(b, 'list');
       case AVRO_OP.MAP:
-        return this.isOptional(a, 'map');
+        return a === -1 || (this.isColumn(a, ['map']) && this.isColumn(a + 2, ['utf8']));
       case AVRO_OP.NULL:
         return this.isColumn(a);
       default:

@@ -173,6 +173,40 @@ export class ColumnWriter {
     this.finish(column, at, false);
   }
 
+  /** Removes the elements of lists and maps that are not closed yet, in the fields of the struct
+   *  `column`, whose own element is not closed either. */
+  truncateOpen(column: number): void {
+    for (const child of this.children[column] as readonly number[]) {
+      const kind = this.kinds[child];
+      if (kind === 'struct') this.truncateOpen(child);
+      else if (kind === 'list' || kind === 'map') this.truncate(child + 1, this.openStart(child));
+    }
+  }
+
+  /** Elements of the child that belong to the closed elements of a list or map. */
+  private openStart(column: number): number {
+    return this.view.getInt32(this.place(column, COLUMN_SLOT.OFFSETS) + this.lengthOf(column) * 4, true);
+  }
+
+  private truncate(column: number, length: number): void {
+    if (this.lengthOf(column) === length) return;
+    const kind = this.kinds[column];
+    this.counts[column] = length;
+    if (this.schema.all[column]?.nullable) this.clearBits(this.place(column, COLUMN_SLOT.VALIDITY), length);
+    if (kind === 'bool') this.clearBits(this.place(column, COLUMN_SLOT.VALUES), length);
+    else if (kind === 'list' || kind === 'map') this.truncate(column + 1, this.openStart(column));
+    else if (this.isText(column)) this.counts[this.schema.all.length + column] = this.openStart(column);
+    else if (kind === 'struct')
+      for (const child of this.children[column] as readonly number[]) this.truncate(child, length);
+  }
+
+  /** Clears the bits of a bitmap's last byte behind `length`. */
+  private clearBits(bitmap: number, length: number): void {
+    if ((length & 7) === 0) return;
+    const byte = bitmap + (length >>> 3);
+    this.bytes[byte] = (this.bytes[byte] as number) & ((1 << (length & 7)) - 1);
+  }
+
   /** Bytes of a value of fixed size. */
   sizeOf(column: number): number {
     return this.sizes[column] as number;
