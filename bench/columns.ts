@@ -162,6 +162,8 @@ function measure(context: BenchContext): BenchResult[] {
       AvroSchema,
     ];
     const all = framesOf(writer, new Chance(seed + pairs));
+    // A record that contains itself without end has no event.
+    if (all.length === 0) continue;
     frames += all.length;
     const disagreement = judge(kernels, reader, writer, all, counts);
     if (disagreement !== undefined && disagreements++ < REPORTED_MAX)

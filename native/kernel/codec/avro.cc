@@ -62,7 +62,7 @@ class AvroDecoder final : public Decoder {
   Bytes Branch(Code* pc, Bytes at);
   // Checks a value that no column receives. `pc` moves behind the instruction.
   Bytes Check(Code* pc, Bytes at);
-  // Reads a value that is promoted, or appends a constant. `pc` moves behind the instruction.
+  // Reads a value of the other types, or appends a constant. `pc` moves behind the instruction.
   Bytes Promote(Code* pc, Bytes at);
   Bytes Constant(Code* pc, Bytes at);
   // Runs the block of a record, array or map.
@@ -289,20 +289,12 @@ Bytes AvroDecoder::Run(Code pc, Bytes at) {
         at = Int<std::int64_t>(column, at);
         pc += 2;
         break;
-      case kAvroOpFloat:
-        at = Cell<std::uint32_t>(column, at);
-        pc += 2;
-        break;
       case kAvroOpDouble:
         at = Cell<std::uint64_t>(column, at);
         pc += 2;
         break;
       case kAvroOpText:
         at = Text(column, at);
-        pc += 2;
-        break;
-      case kAvroOpBytes:
-        at = Binary(column, at);
         pc += 2;
         break;
       case kAvroOpEnum:
@@ -404,6 +396,10 @@ Bytes AvroDecoder::Promote(Code* pc, Bytes at) {
   const auto column = static_cast<std::uint32_t>(op[1]);
   *pc += 2;
   switch (*op) {
+    case kAvroOpFloat:
+      return Cell<std::uint32_t>(column, at);
+    case kAvroOpBytes:
+      return Binary(column, at);
     case kAvroOpIntToFloat:
       return Int<float>(column, at);
     case kAvroOpLongToFloat:

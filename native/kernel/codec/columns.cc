@@ -183,6 +183,17 @@ Status Columns::OpenColumn(std::uint32_t column, Span<std::uint8_t> buffer,
   return Status::kOk;
 }
 
+void Columns::Rollback() {
+  for (std::size_t column = 0; column < counts_.size(); column++) {
+    if (counts_[column].length == committed_[column].length) continue;
+    counts_[column] = committed_[column];
+    const Place& place = places_[column];
+    const std::uint32_t length = counts_[column].length;
+    if (place.validity != nullptr) ClearBits(place.validity, length);
+    if (types_[column].kind == layout::kColumnKindBool) ClearBits(place.values, length);
+  }
+}
+
 bool Columns::AppendEmptyRow() {
   for (const std::uint32_t column : top_) {
     if (!AppendEmpty(column)) return false;

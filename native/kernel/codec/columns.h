@@ -96,7 +96,7 @@ class Columns {
     std::copy(counts_.begin(), counts_.end(), committed_.begin());
   }
   // Removes the values behind the last complete row.
-  void Rollback() { std::copy(committed_.begin(), committed_.end(), counts_.begin()); }
+  void Rollback();
   // Appends a null or zero value to every top column. False where room lacks.
   bool AppendEmptyRow();
   // Writes row count, lengths and the needed room to the state.
@@ -230,6 +230,12 @@ class Columns {
     const std::uint32_t bit = at & 7U;
     const std::uint32_t kept = bitmap[at >> 3] & ((1U << bit) - 1U);
     bitmap[at >> 3] = static_cast<std::uint8_t>(kept | (value ? 1U : 0U) << bit);
+  }
+  // Clears the bits behind the first `length` in their byte.
+  static void ClearBits(std::uint8_t* bitmap, std::uint32_t length) {
+    const std::uint32_t bit = length & 7U;
+    if (bit == 0) return;
+    bitmap[length >> 3] = static_cast<std::uint8_t>(bitmap[length >> 3] & ((1U << bit) - 1U));
   }
   static void SetValid(const Place& place, std::uint32_t at) {
     if (place.validity != nullptr) SetBit(place.validity, at, true);

@@ -68,6 +68,11 @@ export class ColumnWriter {
   /** Removes the values behind the last complete row. */
   rollback(): void {
     this.counts.set(this.committed);
+    this.kinds.forEach((kind, column) => {
+      const length = this.lengthOf(column);
+      if (this.schema.all[column]?.nullable) this.clearBits(this.place(column, COLUMN_SLOT.VALIDITY), length);
+      if (kind === 'bool') this.clearBits(this.place(column, COLUMN_SLOT.VALUES), length);
+    });
   }
 
   /** Writes the lengths of the columns to the batch. */
@@ -228,6 +233,13 @@ export class ColumnWriter {
     const byte = bitmap + (at >>> 3);
     const kept = (this.bytes[byte] as number) & ((1 << (at & 7)) - 1);
     this.bytes[byte] = value ? kept | (1 << (at & 7)) : kept;
+  }
+
+  /** Clears the bits behind the first `length` in their byte. */
+  private clearBits(bitmap: number, length: number): void {
+    const bit = length & 7;
+    const byte = bitmap + (length >>> 3);
+    if (bit !== 0) this.bytes[byte] = (this.bytes[byte] as number) & ((1 << bit) - 1);
   }
 
   private setOffset(column: number, at: number, value: number): void {

@@ -31,9 +31,11 @@ import type {
 } from '../syntax/tree.ts';
 import { type Block, Code, programTooLong } from './code.ts';
 import { emitConstant } from './constant.ts';
-import { type Plan, planOf, symbolsOf } from './plan.ts';
+import { indexesOf, type Plan, planOf } from './plan.ts';
 import type { Origins } from './projection.ts';
 
+/** Greatest number of fields of records that one compilation matches. */
+const COMPILE_STEPS_MAX = 1_000_000;
 /** Writers whose bytes one lazy column may hold: a tag is one byte. */
 const LAZY_WRITERS_MAX = 256;
 
@@ -105,6 +107,8 @@ class Compiler {
   /** Tags of lazy values, which are known when all writers of their columns are. */
   private readonly tags: Array<{ readonly lazy: LazyColumn; readonly set: (hasTag: boolean) => void }> = [];
 
+  private steps = 0;
+
   constructor(origins: Origins) {
     this.origins = origins;
   }
@@ -164,10 +168,9 @@ class Compiler {
   }
 
   private emitEnum(reader: AvroEnumNode, writer: AvroEnumNode, plan: Plan | undefined): void {
-    const known = new Map(symbolsOf(reader).map((symbol, index) => [symbol, index]));
-    const isRead = new Set(reader.symbols);
+    const known = indexesOf(reader);
     const otherwise = reader.defaultSymbol === undefined ? -1 : known.get(reader.defaultSymbol);
-    const table = writer.symbols.map((symbol) => (isRead.has(symbol) ? known.get(symbol) : otherwise) ?? -1);
+    const table = writer.symbols.map((symbol) => known.get(symbol) ?? otherwise ?? -1);
     if (plan === undefined) this.code.emit(AVRO_OP.CHECK_ENUM, table.length, ...table);
     else this.code.emit(AVRO_OP.ENUM, plan.index, table.length, ...table);
   }
@@ -294,6 +297,9 @@ class Compiler {
   }
 
   private record(reader: AvroRecordNode, writer: AvroRecordNode, plan: Plan | undefined): void {
+    const aliases = reader.fields.reduce((sum, field) => sum + field.aliases.length, 0);
+    this.steps += reader.fields.length + aliases + writer.fields.length;
+    if (this.steps > COMPILE_STEPS_MAX) throw programTooLong();
     const matches = this.matches(reader, writer);
     if (typeof matches === 'string') {
       this.refuse();

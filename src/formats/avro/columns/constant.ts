@@ -2,9 +2,9 @@
 import { AVRO_OP } from '../../../core/layout/layouts.gen.ts';
 import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../datum.ts';
 import { encodeAvro } from '../codec/encoder.ts';
-import type { AvroEnumNode, AvroNode, AvroPrimitive, AvroUnionNode } from '../syntax/tree.ts';
+import type { AvroNode, AvroPrimitive, AvroUnionNode } from '../syntax/tree.ts';
 import type { Code } from './code.ts';
-import { type Plan, symbolsOf } from './plan.ts';
+import { indexesOf, type Plan } from './plan.ts';
 
 /** Appends a value to a lazy column as the bytes that `type` has for it. */
 type EmitLazy = (plan: Plan, type: AvroNode, bytes: Buffer) => void;
@@ -33,7 +33,7 @@ export function emitConstant(
       emitPrimitive(code, index, type.type, datum);
       return;
     case 'enum':
-      code.emit(AVRO_OP.CONST_INT, index, indexOf(type, datum as string));
+      code.emit(AVRO_OP.CONST_INT, index, indexesOf(type).get(datum as string) as number);
       return;
     case 'fixed':
       emitBytes(code, index, fixedBytes(plan, datum as Uint8Array));
@@ -72,8 +72,6 @@ function emitBranch(
   } else if (value === null) code.emit(AVRO_OP.NULL, plan.index);
   else inside(plan, type, value);
 }
-
-const indexOf = (type: AvroEnumNode, symbol: string): number => symbolsOf(type).indexOf(symbol);
 
 function emitBytes(code: Code, column: number, bytes: Buffer): void {
   code.emit(AVRO_OP.CONST_BYTES, column, code.constant(bytes), bytes.length);

@@ -2,7 +2,10 @@
 import { ColumnBatch } from '../../../core/columns/batch.ts';
 import { type ColumnKernels, decodeColumns, type PayloadSpans } from '../../../core/columns/kernel.ts';
 import type { ColumnSchema } from '../../../core/columns/schema.ts';
+import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
+import type { Decode } from '../../decode.ts';
 import type { AvroSchema } from '../../schema.ts';
+import { avroDecoder } from '../codec/decoder.ts';
 import { compileColumns } from './compile.ts';
 import { projected } from './projection.ts';
 import { AvroRows } from './rows.ts';
@@ -17,6 +20,9 @@ export interface AvroColumnDecoder {
   decode(payloads: PayloadSpans, from: number, to: number, into: ColumnBatch): number;
   /** Rows of batches of this decoder, as objects. */
   rows(): AvroRows;
+  /** Error of a payload that a row could not be read from, with the field's path in its details;
+   *  undefined for a payload that can be read. It decodes the payload again. */
+  explain(payloads: PayloadSpans, index: number): MillraceError | undefined;
   /** Frees the program; calling it again has no effect. */
   close(): void;
 }
@@ -46,11 +52,32 @@ export function avroColumnDecoder(
   const compiled = compileColumns(node, writer.tree, origins);
   const { program } = compiled;
   const opened = kernels.openAvro(program);
+  let decode: Decode | undefined;
   return {
     schema: program.schema,
     createBatch: (rowCapacity) => ColumnBatch.create(program.schema, rowCapacity),
     decode: (payloads, from, to, into) => decodeColumns(opened, payloads, from, to, into),
     rows: () => new AvroRows(compiled),
+    explain: (payloads, index) => {
+      decode ??= avroDecoder(node, writer.tree);
+      return errorOf(decode, payloads, index);
+    },
     close: () => opened.close(),
   };
+}
+
+function errorOf(decode: Decode, payloads: PayloadSpans, index: number): MillraceError | undefined {
+  const { bytes, start, length } = payloads;
+  const at = start[index] as number;
+  const size = length[index] as number;
+  // A null value is no payload.
+  if (size < 0) return undefined;
+  try {
+    decode(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), at, at + size);
+    return undefined;
+  } catch (thrown) {
+    const error = findMillraceError(thrown);
+    if (error === undefined) throw thrown;
+    return error;
+  }
 }

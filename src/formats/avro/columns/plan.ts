@@ -140,10 +140,20 @@ class Planner {
 const isNull = (node: AvroNode): boolean => node.kind === 'primitive' && node.type === 'null';
 
 /** Symbols of the dictionary: a default that is no symbol, which old texts have, is one more. */
-export function symbolsOf({ symbols, defaultSymbol }: AvroEnumNode): readonly string[] {
+function symbolsOf({ symbols, defaultSymbol }: AvroEnumNode): readonly string[] {
   return defaultSymbol === undefined || symbols.includes(defaultSymbol)
     ? symbols
     : [...symbols, defaultSymbol];
+}
+
+const symbolIndexes = new WeakMap<AvroEnumNode, ReadonlyMap<string, number>>();
+
+/** Index of each symbol in the dictionary. Cached, because one enum may be the type of thousands of
+ *  fields. */
+export function indexesOf(type: AvroEnumNode): ReadonlyMap<string, number> {
+  const indexes = symbolIndexes.get(type) ?? new Map(symbolsOf(type).map((symbol, at) => [symbol, at]));
+  symbolIndexes.set(type, indexes);
+  return indexes;
 }
 
 function primitive(

@@ -219,7 +219,29 @@ for (const kernels of columnKernels)
       expect(rows.value(0)).toEqual({ a: 7, b: 'one', c: ['x'], d: true });
       expect(rows.value(3)).toEqual({ a: 8, b: 'two', c: ['y', 'z'], d: 9 });
       for (const row of [1, 2, 4]) expect(rows.value(row)).toEqual({ a: null, b: '', c: [], d: 0 });
+      const spans = spansOf([good[0], cut, null]);
+      expect([0, 2].map((row) => decoder.explain(spans, row))).toEqual([undefined, undefined]);
+      expect(decoder.explain(spans, 1)).toMatchObject({
+        code: 'malformed_payload',
+        details: { at: cut.length, path: 'R.d' },
+      });
       decoder.close();
+    });
+
+    it('a removed row leaves no bits behind the last value of a bitmap', () => {
+      const of = (...types: unknown[]): object => ({ type: 'array', items: ['null', ...types] });
+      for (const [reader, writer, bad] of [
+        [of('bytes'), of('string'), bytes(4, 2, 2, 65, 2, 2, 0xff, 0)],
+        [of('boolean'), of('boolean'), bytes(6, 2, 1, 2, 1, 2, 2, 0)],
+      ] as const) {
+        const decoder = avroColumnDecoder(kernels, parse(reader), parse(writer));
+        const batch = decoder.createBatch(2);
+        decoder.decode(spansOf([bytes(2, 0, 0), bad]), 0, 2, batch);
+        expect([...batch.status]).toEqual([COLUMN_STATUS.OK, COLUMN_STATUS.MALFORMED]);
+        expect(batch.lengthOf(1)).toBe(1);
+        expect([...batch.bytesOf(1, COLUMN_SLOT.VALIDITY)]).toEqual([0]);
+        decoder.close();
+      }
     });
 
     it('only requested fields become columns; the others are checked', () => {
