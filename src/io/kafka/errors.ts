@@ -154,7 +154,7 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
   });
 }
 
-/** True when no later poll can bring a row: a fatal error, or a group whose access control list
+/** True when no later poll can deliver a row: a fatal error, or a group whose access control list
  *  excludes this member. librdkafka reports that refusal once and repeats its request without end.
  *  @param isMember true after a subscribe */
 export const endsPolling = (isMember: boolean, { code, fatal }: BrokerEvent): boolean =>

@@ -6,7 +6,7 @@
 import { findMillraceError, MillraceError } from '../../core/errors.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import { avroTypeName } from '../../formats/avro/syntax/tree.ts';
-import type { Reference } from '../../formats/content.ts';
+import type { Reference, ResolvedReference } from '../../formats/content.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
@@ -22,6 +22,7 @@ import {
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 import { headerOf, type RecordHeaders } from './headers.ts';
+import { versionOf } from './prefetch.ts';
 import type { ReaderIdentity } from './record-fault.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
@@ -127,12 +128,13 @@ export class Deserializer<T = unknown> {
     return this.decode(bytes, headers);
   }
 
-  /** Deserializes a record whose schema is loaded.
-   *  @throws schema_not_cached for a schema that is not; the record's errors of deserialize
+  /** Deserializes a record whose schemas this object or `SchemaRegistry.prefetch` has loaded.
+   *  @throws schema_not_cached for a schema that is not; invalid_schema; the record's errors of
+   *    deserialize
    */
   deserializeSync(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): T | null {
     if (bytes === null || bytes === undefined) return null;
-    if (this.hasReader && this.reader === undefined) throw notCached('the reader schema');
+    if (this.hasReader) this.reader ??= this.cachedReader();
     return this.decode(bytes, headers);
   }
 
@@ -216,8 +218,28 @@ export class Deserializer<T = unknown> {
     }
   }
 
+  /** Reader schema without a request. @throws schema_not_cached, invalid_schema */
+  private cachedReader(): Reader {
+    const { readerSchema, readerVersion, references = [] } = this.options;
+    if (readerVersion === undefined) {
+      if (references.length > 0 || readerSchema === undefined) throw notCached('the reader schema');
+      return this.givenReader([]);
+    }
+    const { subject, version } = readerVersion;
+    const found = versionOf(this.client.cachedVersions(subject), version);
+    if (found === undefined) throw notCached('the reader schema');
+    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+  }
+
+  private givenReader(resolved: readonly ResolvedReference[]): Reader {
+    const { readerSchema, format = 'AVRO', references = [] } = this.options;
+    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
+    const schema = parseSchema(format, text, { references: resolved });
+    return { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+  }
+
   private async fetchReader(): Promise<void> {
-    const { readerSchema, readerVersion, format = 'AVRO', references = [] } = this.options;
+    const { readerVersion, references = [] } = this.options;
     if (readerVersion !== undefined) {
       const { subject, version } = readerVersion;
       const found = await this.client.version(subject, String(version));
@@ -225,9 +247,7 @@ export class Deserializer<T = unknown> {
       this.reader = { schema: found.schema, identity };
       return;
     }
-    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
-    const schema = parseSchema(format, text, { references: await this.client.resolve(references) });
-    this.reader = { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+    this.reader = this.givenReader(await this.client.resolve(references));
   }
 
   private async loadWriter(id: number | string): Promise<void> {
@@ -266,8 +286,21 @@ export class Deserializer<T = unknown> {
     });
   }
 
-  private keep(id: number | string, schema: Schema): void {
-    if (!this.writers.has(id)) this.writers.set(id, { schema, byPath: new Map() });
+  private keep(id: number | string, schema: Schema): Writer {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const writer = { schema, byPath: new Map<string, Decode>() };
+    this.writers.set(id, writer);
+    return writer;
+  }
+
+  /** Writer schema without a request. @throws schema_not_cached */
+  private writerOf(id: number | string): Writer {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const schema = this.client.cachedSchema(id);
+    if (schema === undefined) throw notCached(`the schema ${id}`);
+    return this.keep(id, schema);
   }
 
   private frameOf(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes = false): RecordFrame {
@@ -287,8 +320,7 @@ export class Deserializer<T = unknown> {
   private decode(bytes: Uint8Array, headers: RecordHeaders | undefined): T {
     const startMs = this.times.nowMs();
     const { id } = this.frameOf(bytes, headers);
-    const writer = this.writers.get(id);
-    if (writer === undefined) throw notCached(`the schema ${id}`);
+    const writer = this.writerOf(id);
     let frame: RecordFrame | undefined;
     try {
       frame = this.readFrame(bytes, headers, writer.schema.format === 'PROTOBUF');
@@ -314,7 +346,7 @@ export class Deserializer<T = unknown> {
 
 const notCached = (what: string): Error =>
   registryError('schema_not_cached', `${what} is not loaded`, {
-    next: 'await deserializer.prefetch() or deserialize() first',
+    next: 'await registry.prefetch(topic), deserializer.prefetch() or deserialize() first',
   });
 
 /** Place of an error in the record. @param frame undefined where the frame cannot be read */

@@ -65,7 +65,7 @@ it.each(Object.keys(subjects))('a refused topic is an event of a member (%s)', a
   expect((await poll(consumer)).events).toMatchObject([{ code: TOPIC_REFUSED }]);
 });
 
-it.each(Object.keys(subjects))('a client outside the group goes on after its refusal (%s)', async (name) => {
+it.each(Object.keys(subjects))('a client outside the group reads after its refusal (%s)', async (name) => {
   const { consumer, report } = await (subjects[name] as () => Promise<Subject>)();
   report(GROUP_REFUSED);
   expect((await poll(consumer)).events).toMatchObject([{ code: GROUP_REFUSED }]);
