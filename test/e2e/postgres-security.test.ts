@@ -120,20 +120,23 @@ describe('commands with sslmode=verify-full', () => {
 });
 
 describe('the library', () => {
-  it.each(['require', 'verify-ca', 'verify-full'])('it connects with sslmode=%s', async (sslmode) => {
-    const authority = sslmode === 'require' ? {} : { sslrootcert: postgresClientFiles(stack.folder).ca };
-    const url = withParams({ sslmode, ...authority });
-    const one = await (await openSql()).connect({
-      ...{ url, connectionsMax: 1, applicationName: 'test', connectTimeoutMs: CONNECT_MS },
-    });
-    expect((await one.query('SELECT 1 AS n')).rows).toEqual([{ n: 1 }]);
-    await one.close();
-    const replication = await (await openReplication()).connect({
-      ...{ url, applicationName: 'test', connectTimeoutMs: CONNECT_MS },
-    });
-    expect(replication.identity.systemIdentifier).toBe(await pool.systemIdentifier());
-    await replication.close();
-  });
+  it.each(['require', 'verify-ca', 'verify-full'])(
+    'the library connects with sslmode=%s',
+    async (sslmode) => {
+      const authority = sslmode === 'require' ? {} : { sslrootcert: postgresClientFiles(stack.folder).ca };
+      const url = withParams({ sslmode, ...authority });
+      const one = await (await openSql()).connect({
+        ...{ url, connectionsMax: 1, applicationName: 'test', connectTimeoutMs: CONNECT_MS },
+      });
+      expect((await one.query('SELECT 1 AS n')).rows).toEqual([{ n: 1 }]);
+      await one.close();
+      const replication = await (await openReplication()).connect({
+        ...{ url, applicationName: 'test', connectTimeoutMs: CONNECT_MS },
+      });
+      expect(replication.identity.systemIdentifier).toBe(await pool.systemIdentifier());
+      await replication.close();
+    },
+  );
 
   it('a client certificate proves the user', async () => {
     const files = postgresClientFiles(stack.folder);

@@ -70,7 +70,7 @@ it(`${MISSES} concurrent misses of ${THREADS} threads are one request an id`, as
   for (const end of ended) expect(await end).toEqual([0]);
 });
 
-it('after a prefetch of its subjects, a topic is written and read without a request', async () => {
+it('a topic is written and read without a request after a prefetch of its subjects', async () => {
   const topic = fresh('subjects');
   const first = await registered(topic, schemaOf('Parcel'));
   const second = await registered(topic, schemaOf('Parcel', NOTE));

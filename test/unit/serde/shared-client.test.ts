@@ -143,7 +143,7 @@ describe('shared requests', () => {
 });
 
 describe('SchemaRegistry of a thread', () => {
-  it('it takes no settings of the connection, and makes no ports', () => {
+  it('the registry of a thread takes no settings of the connection, and makes no ports', () => {
     const { port1, port2 } = new MessageChannel();
     closing.push(() => port1.close());
     expect(() => new SchemaRegistry({ port: port2, url: 'http://127.0.0.1:1' })).toThrow(

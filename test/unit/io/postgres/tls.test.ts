@@ -41,7 +41,7 @@ describe('sslmode', () => {
     ['?ssl=true', [true, true]],
     ['?ssl=false', false],
     ['?sslnegotiation=direct', [true, true]],
-  ])('%s checks authority and name as %j', (params, expected) => {
+  ])('the address with %s checks authority and name as %j', (params, expected) => {
     expect(checks(params)).toEqual(expected);
   });
 
@@ -51,7 +51,7 @@ describe('sslmode', () => {
     ['?sslmode=verify-ca', /verify-ca without sslrootcert/],
     [`?sslmode=require&sslcert=${cert}`, /one of sslcert and sslkey/],
     ['?sslmode=verify-full&sslrootcert=/no/such/file', /sslrootcert=\/no\/such\/file cannot be read/],
-  ])('%s is refused before a connection', (params, message) => {
+  ])('the address with %s is refused before a connection', (params, message) => {
     expect(() => sslOf(params)).toThrow(message);
   });
 
