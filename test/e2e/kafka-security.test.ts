@@ -179,6 +179,20 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     const { results } = document<{ results: unknown[] }>(await own.run(['bench', 'broker', ...flags]));
     expect(results).toHaveLength(5);
   });
+
+  it.each(['orders', 'relay', 'inbox', 'registry', 'engine'])(
+    'bench %s measures with the settings of the user',
+    async (bench) => {
+      const at = [
+        `-brokers=${stack.brokers}`,
+        ...(bench === 'registry' ? [] : [`-postgres=${stack.postgres}`]),
+      ];
+      const { results } = document<{ results: unknown[] }>(
+        await own.run(['bench', bench, '-smoke', '-json', client, ...at]),
+      );
+      expect(results.length).toBeGreaterThan(0);
+    },
+  );
 });
 
 /** Number of records in a topic, read by the library. */
