@@ -6,7 +6,7 @@ import { DEFAULT_ORDERS, type LogicalOrder, OrderGenerator } from '../gen/order.
 import { LEVELS } from '../registry/compatibility/modes.ts';
 import { FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
 import { runProducers } from '../registry/producer/run.ts';
-import { writerCodec } from '../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {
@@ -83,7 +83,8 @@ export const command = defineCommand({
     const format = formatOf(context);
     const text = readSchema(settings.schema);
     // A broken schema file is reported before any connection is made.
-    const codec = writerCodec(parseSchema(format, text));
+    const codecs = await recordCodecs(settings.codec as CodecChoice);
+    const codec = codecs.writer(parseSchema(format, text));
     const topic = topicOf(context);
     const client = registryClient(context);
     if (settings.compat !== undefined) await client.setLevel(settings.subject, settings.compat);

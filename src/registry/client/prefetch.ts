@@ -4,7 +4,7 @@ import type { Clock } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerDriver, BrokerProperties, TopicPartition } from '../../io/kafka/port.ts';
 import { isRegistryAway, type RegistryClient, type SubjectVersion } from '../../serde/client.ts';
-import { KEY_ID_HEADER, readIdHeader, readPrefix, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { KEY_ID_HEADER, readHeaderId, readPrefixId, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { subjectOf } from './subject.ts';
 
 /** Bounded read of a topic's last records; it commits nothing and joins no group. */
@@ -175,7 +175,7 @@ function idsOf(batch: RecordBatch, row: number): ReadonlyArray<number | string> 
     if (bytes === null) continue;
     const header = headers.find(([one]) => one === name)?.[1];
     try {
-      ids.push((header ? readIdHeader(header, false) : readPrefix(bytes, false)).id);
+      ids.push((header ? readHeaderId(header) : readPrefixId(bytes)).id);
     } catch {
       // A record without a frame has no schema.
     }

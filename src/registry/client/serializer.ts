@@ -12,7 +12,8 @@ import { guidOf } from '../../formats/guid.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
-import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
+import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { versionOf } from './prefetch.ts';
@@ -41,6 +42,9 @@ export interface SerializerOptions {
   readonly header?: 'prefix' | 'headers';
   /** Full name of the Protobuf message; default: the first of the file. */
   readonly message?: string;
+  /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
+   *  Default compiled. */
+  readonly codec?: CodecChoice;
 }
 
 /** Initial bytes of the buffer for one value. */
@@ -160,15 +164,16 @@ export class Serializer<T = unknown> {
   }
 
   private async load(): Promise<Loaded> {
+    const { codec = 'compiled', header } = this.options;
     const { schema, id } = await this.resolve();
-    const guid = this.options.header === 'headers' ? await this.client.guidOf(id) : '';
-    return this.compile(schema, id, guid);
+    const guid = header === 'headers' ? await this.client.guidOf(id) : '';
+    return this.compile(schema, id, guid, await recordCodecs(codec));
   }
 
   /** @param guid of the schema, used with `header: 'headers'` */
-  private compile(schema: Schema, id: number, guid: string): Loaded {
+  private compile(schema: Schema, id: number, guid: string, codecs: RecordCodecs): Loaded {
     const { message, header, isKey } = this.options;
-    const codec = writerCodec(schema, message);
+    const codec = codecs.writer(schema, message);
     const { messageIndexes } = codec;
     if (header !== 'headers')
       return { schema, codec, id, prefix: Buffer.from(framePrefix(id, messageIndexes)), headers: {} };
@@ -176,19 +181,20 @@ export class Serializer<T = unknown> {
     return { schema, codec, id, prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
   }
 
-  /** Loads from the cache of the client. Undefined: a request is needed. */
+  /** Loads from the cache of the client. Undefined: a request, or the reference codec, is needed. */
   private cached(): Loaded | undefined {
+    if (this.options.codec === 'reference') return undefined;
     const { schema: given, version, format = 'AVRO', references = [], message } = this.options;
     if (given === undefined) {
       const found = versionOf(this.client.cachedVersions(this.subjectWith(undefined)), version ?? 'latest');
-      return found && this.compile(found.schema, found.id, found.guid);
+      return found && this.compile(found.schema, found.id, found.guid, COMPILED_CODECS);
     }
     if (references.length > 0) return undefined;
     const schema = parseSchema(format, textOf(given));
     const versions = this.client.cachedVersions(this.subjectWith(recordNameOf(schema, message)));
     const guid = guidOf({ format, text: schema.text, references });
     const found = versions?.find((one) => one.guid === guid);
-    return found && this.compile(schema, found.id, guid);
+    return found && this.compile(schema, found.id, guid, COMPILED_CODECS);
   }
 
   private async resolve(): Promise<{ readonly schema: Schema; readonly id: number }> {
