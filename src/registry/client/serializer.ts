@@ -181,7 +181,7 @@ export class Serializer<T = unknown> {
     return { schema, codec, id, prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
   }
 
-  /** Loads from the cache of the client. Undefined: a request, or the reference codec, is needed. */
+  /** Loads from the caches. Undefined: a request, or the reference codec, is needed. */
   private cached(): Loaded | undefined {
     if (this.options.codec === 'reference') return undefined;
     const { schema: given, version, format = 'AVRO', references = [], message } = this.options;
