@@ -126,6 +126,7 @@ export const OWN_PROCESS: readonly string[] = [
   'test/unit/formats/avro/hostile.test.ts',
   'test/unit/formats/protobuf/decoder-hostile.test.ts',
   'test/unit/formats/protobuf/hostile.test.ts',
+  'test/unit/io/kafka/forbidden-group.test.ts',
   'test/unit/io/new-folders.test.ts',
   'test/unit/registry/proof/avro-witness.test.ts',
   'test/unit/registry/proof/proto-witness.test.ts',

@@ -81,8 +81,8 @@ const relay =
 const payments: Profile = async (world, { rows }, recorder) => {
   const database = await world.database();
   const topic = world.topic();
-  await createTopic(world.brokers, topic);
-  await publishBacklog(world.brokers, topic, rows);
+  await createTopic(world, topic);
+  await publishBacklog(world, topic, rows);
   const place = [
     `-postgres=${database.url}`,
     `-brokers=${world.brokers}`,

@@ -164,7 +164,7 @@ function checkBrokerProperties({ settings }: Context, bench: Bench): void {
   if (isBare || (bench.takesBrokerProperties === true && settings.brokers !== undefined)) return;
   const why = bench.takesBrokerProperties === true ? 'without -brokers' : `for bench ${bench.name}`;
   throw coreError('usage', `-broker-config and -broker-property change nothing ${why}`, {
-    next: 'leave them out; bench broker -brokers=… takes them',
+    next: 'leave them out, or give -brokers to a bench that uses a broker',
   });
 }
 
