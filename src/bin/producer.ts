@@ -1,9 +1,10 @@
 /** `millrace producer`: registers a schema and emits framed orders written with it. */
 import { readFileSync } from 'node:fs';
 import { coreError, EXIT } from '../core/errors.ts';
-import { parseSchema } from '../formats/schema.ts';
-import { DEFAULT_ORDERS, type LogicalOrder, OrderGenerator } from '../gen/order.ts';
+import { parseSchema, type Schema } from '../formats/schema.ts';
+import { DEFAULT_ORDERS, OrderGenerator } from '../gen/order.ts';
 import { LEVELS } from '../registry/compatibility/modes.ts';
+import { fitOf } from '../registry/producer/fit.ts';
 import { FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
 import { runProducers } from '../registry/producer/run.ts';
 import { writerCodec } from '../serde/codec.ts';
@@ -72,6 +73,15 @@ function keyOf(context: Context): (value: unknown) => string | null {
   };
 }
 
+/** Returns the orders of a seed with the number types of the schema. */
+function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
+  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(seed) });
+  let sample = generator.order(0);
+  for (let index = 1; sample.items.length === 0; index++) sample = generator.order(index);
+  const fit = fitOf(schema, sample);
+  return fit === undefined ? (index) => generator.order(index) : (index) => fit(generator.order(index));
+}
+
 export const command = defineCommand({
   name: 'producer',
   summary: 'Register a schema and emit framed orders.',
@@ -83,7 +93,8 @@ export const command = defineCommand({
     const format = formatOf(context);
     const text = readSchema(settings.schema);
     // A broken schema file is reported before any connection is made.
-    const codec = writerCodec(parseSchema(format, text));
+    const schema = parseSchema(format, text);
+    const codec = writerCodec(schema);
     const topic = topicOf(context);
     const client = registryClient(context);
     if (settings.compat !== undefined) await client.setLevel(settings.subject, settings.compat);
@@ -98,7 +109,7 @@ export const command = defineCommand({
     await createTopics(context, admin, [{ topic }]);
 
     const metrics = producerMetrics(context.metrics);
-    const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(settings.seed) });
+    const valueAt = valuesOf(schema, settings.seed);
     const instances: FramedProducer[] = [];
     for (let i = 0; i < settings.instances; i++) {
       const producer = await driver.producer({
@@ -133,8 +144,7 @@ export const command = defineCommand({
     const startMs = context.clock.monotonicMs();
     const sent = await runProducers({
       instances,
-      source: (from, count) =>
-        Array.from({ length: count }, (_, i): LogicalOrder => generator.order(from + i)),
+      source: (from, count) => Array.from({ length: count }, (_, i) => valueAt(from + i)),
       count: settings.count,
       rate: settings.rate,
       batchRows: settings['batch-rows'],

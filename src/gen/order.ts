@@ -11,7 +11,24 @@ export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
 type OrderStatus = (typeof ORDER_STATUSES)[number];
 
 /** Schema versions of Order; src/gen/order-versions.ts has their fields. */
-export type OrderVersion = 1 | 2 | 3;
+export type OrderVersion = 1 | 2 | 3 | 4 | 5 | 6;
+
+/** Proposed next versions of Order, one for each class of change; src/gen/order-versions.ts
+ *  describes them. */
+export const ORDER_CANDIDATES = [
+  'add-optional',
+  'add-optional-no-default',
+  'add-required',
+  'remove',
+  'rename',
+  'retype-int-long',
+  'retype-int-string',
+  'reuse-number',
+] as const;
+export type OrderCandidate = (typeof ORDER_CANDIDATES)[number];
+
+/** Schema that orders can be written with. */
+export type OrderShape = OrderVersion | OrderCandidate;
 
 interface OrderItem {
   readonly sku: string;
@@ -19,7 +36,7 @@ interface OrderItem {
   readonly price_cents: bigint;
 }
 
-/** All fields of all schema versions; `orderAsWritten` selects those of one version. */
+/** All fields of all schema versions and candidates; `orderAsWritten` selects those of one. */
 export interface LogicalOrder {
   readonly order_id: string;
   readonly account_id: bigint;
@@ -37,6 +54,14 @@ export interface LogicalOrder {
   readonly discount_cents: bigint;
   readonly coupon: string | null;
   readonly gift: boolean;
+  readonly instructions: string;
+  /** The value of `customer_ref` under its name from version 4 on. */
+  readonly customer: string;
+  readonly region: string;
+  readonly loyalty: string | null;
+  readonly tax_cents: bigint;
+  /** The value of `channel` under another name. */
+  readonly sales_channel: string;
 }
 
 export interface OrderOptions {
@@ -99,6 +124,9 @@ const NOTES = [
   'Combine with the order of yesterday if that is possible.',
 ] as const;
 
+const REGIONS = ['eu-central', 'eu-west', 'eu-north', 'us-east', 'us-west', 'ap-east', 'ap-south'] as const;
+const TIERS = [null, 'bronze', 'silver', 'gold'] as const;
+
 /** Parts of the random stream that an order uses. Items use ITEM, ITEM + 1, and so on. */
 const PART = { ID: 0, CHOICE: 1, TEXT: 2, TRACE: 3, EXTRA: 4, REF: 5, ITEM: 16, PRICE: 64 } as const;
 const USUAL_ITEMS = 3;
@@ -146,6 +174,7 @@ export class OrderGenerator {
     ];
     const ship_to = `${pick(NAMES, name)}, ${pick(STREETS, street)} ${1 + ((street >>> 8) % 240)}, ${pick(CITIES, city)}`;
     const note = `${pick(NOTES, notes)} ${pick(NOTES, notes >>> 8)} ${pick(NOTES, notes >>> 16)}`;
+    const instructions = `${pick(NOTES, name >>> 8)} ${pick(NOTES, name >>> 16)} ${pick(NOTES, name >>> 24)}`;
     const [t0, t1, t2, t3] = random.at(index, PART.TRACE) as unknown as [number, number, number, number];
     const trace = `${hex(t0)}${hex(t1)}${hex(t2)}${hex(t3)}`;
     const [couponWord, discountWord, giftWord, refWord] = random.at(index, PART.EXTRA) as unknown as [
@@ -155,6 +184,8 @@ export class OrderGenerator {
       number,
     ];
     const [spanHigh, spanLow] = random.at(index, PART.REF) as unknown as [number, number];
+    const channel = pick(CHANNELS, choice >>> 8);
+    const customer = `customer-${hex(refWord)}`;
     return {
       order_id,
       account_id: this.options.accountBase + BigInt(this.rank(index) - 1),
@@ -163,19 +194,25 @@ export class OrderGenerator {
       currency: pick(CURRENCIES, choice >>> 4),
       ts: BigInt(this.options.baseMs + index),
       items,
-      channel: pick(CHANNELS, choice >>> 8),
-      customer_ref: `customer-${hex(refWord)}`,
+      channel,
+      customer_ref: customer,
       ship_to,
       note,
       trace_id: `00-${trace}-${hex(spanHigh)}${hex(spanLow)}-01`,
       discount_cents: (discountWord & 3) === 0 ? BigInt(discountWord >>> 18) : 0n,
       coupon: (couponWord & 3) === 0 ? `SAVE-${hex(couponWord).toUpperCase()}` : null,
       gift: (giftWord & 7) === 0,
+      instructions,
+      customer,
+      region: pick(REGIONS, city >>> 8),
+      loyalty: pick(TIERS, city >>> 16),
+      tax_cents: BigInt(Math.floor(amount / 5)),
+      sales_channel: channel,
     };
   }
 
   /** Returns the version that writes order `index`: fixed for a seed, evenly mixed. */
-  versionOf(index: number, versions: readonly OrderVersion[]): OrderVersion {
+  versionOf<Shape extends OrderShape>(index: number, versions: readonly Shape[]): Shape {
     return pick(versions, this.versions.at(index)[0] as number);
   }
 
