@@ -78,8 +78,8 @@ function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
   const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(seed) });
   let sample = generator.order(0);
   for (let index = 1; sample.items.length === 0; index++) sample = generator.order(index);
-  const fit = fitOf(schema, sample);
-  return fit === undefined ? (index) => generator.order(index) : (index) => fit(generator.order(index));
+  const convert = fitOf(schema, sample);
+  return (index) => convert?.(generator.order(index)) ?? generator.order(index);
 }
 
 export const command = defineCommand({

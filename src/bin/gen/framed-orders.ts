@@ -40,8 +40,8 @@ interface Writer {
   readonly schemaId: number;
 }
 
-/** Registers the versions in ascending order and then the candidates, then encodes with them. The record key is the
- *  order_id.
+/** Registers the versions in ascending order and then the candidates, then encodes with them. The
+ *  record key is the order_id.
  *  @throws any error of the registry; unreachable */
 export async function framedOrders(options: FramedOrdersOptions): Promise<EncodeOrder> {
   const { subject, clock, metrics, kernels } = options;

@@ -6,11 +6,11 @@ import type { AvroNode } from '../../formats/avro/syntax/tree.ts';
 import type { ProtoField, ProtoMessage } from '../../formats/protobuf/tree.ts';
 import type { Schema } from '../../formats/schema.ts';
 
-type Fit = (value: unknown) => unknown;
-type Entry = readonly [name: string, fit: Fit];
+type Convert = (value: unknown) => unknown;
+type Entry = readonly [name: string, convert: Convert];
 
-const AVRO_LEAVES: Readonly<Record<string, Fit>> = { int: asNumber, long: asBigint, string: asText };
-const PROTO_LEAVES: Readonly<Record<string, Fit>> = {
+const AVRO_LEAVES: Readonly<Record<string, Convert>> = { int: asNumber, long: asBigint, string: asText };
+const PROTO_LEAVES: Readonly<Record<string, Convert>> = {
   int32: asNumber,
   uint32: asNumber,
   sint32: asNumber,
@@ -42,7 +42,7 @@ const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
 /** Compiles the conversion of values that look like the sample.
  *  @param sample a value of the generator; its lists have an item
  *  @returns undefined if the values already have the schema's number types */
-export function fitOf(schema: Schema, sample: unknown): Fit | undefined {
+export function fitOf(schema: Schema, sample: unknown): Convert | undefined {
   switch (schema.format) {
     case 'AVRO':
       return avroFit(schema.tree, sample);
@@ -55,7 +55,7 @@ export function fitOf(schema: Schema, sample: unknown): Fit | undefined {
   }
 }
 
-function avroFit(node: AvroNode, sample: unknown): Fit | undefined {
+function avroFit(node: AvroNode, sample: unknown): Convert | undefined {
   switch (node.kind) {
     case 'primitive':
       return leafFit(AVRO_LEAVES[node.type], sample);
@@ -71,42 +71,42 @@ function avroFit(node: AvroNode, sample: unknown): Fit | undefined {
   }
 }
 
-function messageFit(message: ProtoMessage, sample: unknown): Fit | undefined {
+function messageFit(message: ProtoMessage, sample: unknown): Convert | undefined {
   return objectFit(
     message.fields.map((field) => [field.name, (part) => fieldFit(field, part)]),
     sample,
   );
 }
 
-function fieldFit(field: ProtoField, sample: unknown): Fit | undefined {
+function fieldFit(field: ProtoField, sample: unknown): Convert | undefined {
   if (field.mapKey !== undefined) return undefined;
-  const one = (part: unknown): Fit | undefined =>
+  const one = (part: unknown): Convert | undefined =>
     field.message === undefined ? leafFit(PROTO_LEAVES[field.type], part) : messageFit(field.message, part);
   return field.repeated ? listFit(one, sample) : one(sample);
 }
 
-const leafFit = (fit: Fit | undefined, sample: unknown): Fit | undefined =>
-  fit === undefined || Object.is(fit(sample), sample) ? undefined : fit;
+const leafFit = (convert: Convert | undefined, sample: unknown): Convert | undefined =>
+  convert === undefined || Object.is(convert(sample), sample) ? undefined : convert;
 
-function listFit(compile: (part: unknown) => Fit | undefined, sample: unknown): Fit | undefined {
-  const fit = Array.isArray(sample) && sample.length > 0 ? compile(sample[0]) : undefined;
-  return fit === undefined ? undefined : (value) => (Array.isArray(value) ? value.map(fit) : value);
+function listFit(compile: (part: unknown) => Convert | undefined, sample: unknown): Convert | undefined {
+  const convert = Array.isArray(sample) && sample.length > 0 ? compile(sample[0]) : undefined;
+  return convert === undefined ? undefined : (value) => (Array.isArray(value) ? value.map(convert) : value);
 }
 
 function objectFit(
-  fields: ReadonlyArray<readonly [name: string, compile: (part: unknown) => Fit | undefined]>,
+  fields: ReadonlyArray<readonly [name: string, compile: (part: unknown) => Convert | undefined]>,
   sample: unknown,
-): Fit | undefined {
+): Convert | undefined {
   if (!isObject(sample)) return undefined;
   const changed = fields.flatMap(([name, compile]): Entry[] => {
-    const fit = compile(sample[name]);
-    return fit === undefined ? [] : [[name, fit]];
+    const convert = compile(sample[name]);
+    return convert === undefined ? [] : [[name, convert]];
   });
   if (changed.length === 0) return undefined;
   return (value) => {
     if (!isObject(value)) return value;
     const copy: Record<string, unknown> = { ...value };
-    for (const [name, fit] of changed) copy[name] = fit(copy[name]);
+    for (const [name, convert] of changed) copy[name] = convert(copy[name]);
     return copy;
   };
 }
