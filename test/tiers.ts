@@ -33,6 +33,7 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   reconcile: { works: 'test/e2e/reconcile.test.ts' },
   registry: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
   relay: { works: 'test/e2e/relay.test.ts', survives: 'test/e2e/relay.test.ts' },
+  rollout: { works: 'test/e2e/rollout.test.ts' },
   slo: { works: 'test/e2e/slo.test.ts' },
   topic: { works: 'test/e2e/topic.test.ts' },
   up: { works: 'test/e2e/devstack.test.ts' },
