@@ -47,9 +47,10 @@ const FAST_LIBRARY: readonly string[] = [
 ];
 
 /** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
- *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */
+ *  builds, leaks, mutants, faults planted in the import rules, stalls, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
   'test/repository/imports.test.ts',
+  'test/repository/stall.test.ts',
   'test/property/registry-planted-faults.test.ts',
   'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',

@@ -99,6 +99,41 @@ async function addresses(
   return { brokers: brokers ?? stack.brokers, postgres: postgres ?? stack.postgres };
 }
 
+/** Creates a database beside `postgres`. @param databases the open ones; it stays among them until
+ *  it is dropped */
+async function createDatabase(admin: SqlPool, postgres: string, databases: Set<Database>): Promise<Database> {
+  const name = `bench_${randomBytes(5).toString('hex')}`;
+  await admin.query(`CREATE DATABASE ${name}`);
+  const url = withDatabase(postgres, name);
+  const pool = await connect(url, CONNECTIONS);
+  const made: Database = {
+    name,
+    url,
+    pool,
+    async drop() {
+      databases.delete(made);
+      await pool.close();
+      const { rows } = await admin.query<{ slot: string }>(
+        'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE database = $1 AND NOT active',
+        [name],
+      );
+      for (const { slot } of rows) await admin.query('SELECT pg_drop_replication_slot($1)', [slot]);
+      await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+    },
+  };
+  databases.add(made);
+  return made;
+}
+
+/** @throws unreachable if the child ends with an error */
+async function requireSuccess(name: string, child: SliceProcess): Promise<void> {
+  const { code, signal } = await child.ended;
+  if (code !== 0)
+    throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
+      next: `see ${child.logPath}`,
+    });
+}
+
 /** Opens the environment. Everything that it started ends with `close`, or with the process. */
 export async function openWorld(context: BenchContext): Promise<World> {
   const { brokers, postgres } = await addresses(context);
@@ -111,38 +146,6 @@ export async function openWorld(context: BenchContext): Promise<World> {
   const topics = new Set<string>();
   const brokerPids = brokers.split(',').map((one) => processAt(portOf(one)));
   const postmaster = processAt(Number(new URL(postgres).port) || 5432);
-
-  const database = async (): Promise<Database> => {
-    const name = `bench_${randomBytes(5).toString('hex')}`;
-    await admin.query(`CREATE DATABASE ${name}`);
-    const url = withDatabase(postgres, name);
-    const pool = await connect(url, CONNECTIONS);
-    const made: Database = {
-      name,
-      url,
-      pool,
-      async drop() {
-        databases.delete(made);
-        await pool.close();
-        const { rows } = await admin.query<{ slot: string }>(
-          'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE database = $1 AND NOT active',
-          [name],
-        );
-        for (const { slot } of rows) await admin.query('SELECT pg_drop_replication_slot($1)', [slot]);
-        await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
-      },
-    };
-    databases.add(made);
-    return made;
-  };
-
-  const requireSuccess = async (name: string, child: SliceProcess): Promise<void> => {
-    const { code, signal } = await child.ended;
-    if (code !== 0)
-      throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
-        next: `see ${child.logPath}`,
-      });
-  };
 
   const run = async (name: string, args: readonly string[]): Promise<string> => {
     const child = processes.spawn(name, [...args, '-log-level=warn']);
@@ -180,7 +183,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
     context,
     brokers,
     dir,
-    database,
+    database: () => createDatabase(admin, postgres, databases),
     topic() {
       const topic = `bench-${randomBytes(5).toString('hex')}`;
       topics.add(topic);

@@ -15,6 +15,7 @@ import { QUARANTINE_HEADER_BYTES_MAX, Quarantine } from '../registry/consumer/qu
 import { type DecodedSink, FileSink, TopicSink } from '../registry/consumer/sink.ts';
 import { registryError } from '../registry/errors.ts';
 import type { RegistryClient } from '../serde/client.ts';
+import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {
@@ -215,6 +216,7 @@ async function runConsumer(context: Context): Promise<number> {
   if (fileSink !== undefined) context.onClose(() => fileSink.close());
   const client = registryClient(context);
   const reader = await readerOf(context, client);
+  const codecs = await recordCodecs(settings.codec as CodecChoice);
   const kernels = await chooseKernels(context);
   const driver = await brokerDriver(context);
   const base = {
@@ -242,7 +244,7 @@ async function runConsumer(context: Context): Promise<number> {
       connect: (hooks) => connect(i, hooks),
       topic,
       subject: settings.subject,
-      decoder: new BatchDecoder(client, kernels, reader.schema, settings['batch-rows']),
+      decoder: new BatchDecoder(client, kernels, reader.schema, settings['batch-rows'], codecs),
       sink,
       quarantine: new Quarantine({ producer, topic: quarantineTopic, readerVersion: reader.version }),
       metrics,

@@ -7,7 +7,7 @@ import { LEVELS } from '../registry/compatibility/modes.ts';
 import { fitOf } from '../registry/producer/fit.ts';
 import { FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
 import { runProducers } from '../registry/producer/run.ts';
-import { writerCodec } from '../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {
@@ -94,7 +94,8 @@ export const command = defineCommand({
     const text = readSchema(settings.schema);
     // A broken schema file is reported before any connection is made.
     const schema = parseSchema(format, text);
-    const codec = writerCodec(schema);
+    const codecs = await recordCodecs(settings.codec as CodecChoice);
+    const codec = codecs.writer(schema);
     const topic = topicOf(context);
     const client = registryClient(context);
     if (settings.compat !== undefined) await client.setLevel(settings.subject, settings.compat);

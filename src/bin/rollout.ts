@@ -69,7 +69,7 @@ function slotsOf({ settings }: Context, topic: string): readonly Slot[] {
   ];
 }
 
-/** Environment of the children: secrets never stand in their arguments. */
+/** Environment of the children; it holds the secrets, because other users can see arguments. */
 function childEnvironment({ settings }: Context): Readonly<Record<string, string | undefined>> {
   const properties = Object.entries(settings['broker-property']).map(([name, value]) => `${name}=${value}`);
   return {

@@ -10,6 +10,7 @@ export {
   type SubjectVersion,
 } from '../serde/client.ts';
 export { type WriterCodec, writerCodec } from '../serde/codec.ts';
+export type { CodecChoice } from '../serde/codec-choice.ts';
 export { QUARANTINE_REASONS, type QuarantineReason } from '../serde/errors.ts';
 export {
   type FetchTransportOptions,

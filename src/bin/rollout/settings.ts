@@ -41,7 +41,7 @@ export const ROLLOUT_SETTINGS = {
     type: 'string',
     choices: ['on', 'off'],
     default: 'on',
-    help: 'on: stop at the first unreadable record and return to the old version; off: go on to the end',
+    help: 'on: stop at the first unreadable record and return to the old version; off: continue to the end',
   },
   rate: { type: 'rate', default: '1000', min: 1, help: 'records a second over all producers (open model)' },
   producers: { type: 'int', default: '2', min: 1, max: 64, help: 'producer processes' },

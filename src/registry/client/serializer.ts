@@ -11,7 +11,8 @@ import type { SchemaFormat } from '../../formats/format.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
-import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
+import type { WriterCodec } from '../../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
@@ -39,6 +40,9 @@ export interface SerializerOptions {
   readonly header?: 'prefix' | 'headers';
   /** Full name of the Protobuf message; default: the first of the file. */
   readonly message?: string;
+  /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
+   *  Default compiled. */
+  readonly codec?: CodecChoice;
 }
 
 /** Initial bytes of the buffer for one value. */
@@ -152,9 +156,10 @@ export class Serializer<T = unknown> {
   }
 
   private async load(): Promise<Loaded> {
-    const { message, header } = this.options;
+    const { message, header, codec: choice = 'compiled' } = this.options;
     const { schema, id } = await this.resolve();
-    const codec = writerCodec(schema, message);
+    const codecs = await recordCodecs(choice);
+    const codec = codecs.writer(schema, message);
     const { messageIndexes } = codec;
     if (header !== 'headers')
       return { schema, codec, id, prefix: Buffer.from(framePrefix(id, messageIndexes)), headers: {} };

@@ -10,10 +10,11 @@ import { FrameBatch } from '../../core/layout/frame-batch.ts';
 import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Decode } from '../../formats/decode.ts';
-import { readMessagePath } from '../../formats/protobuf/codec/message-path.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
+import { COMPILED_CODECS, type RecordCodecs } from '../../serde/codec.ts';
 import { QUARANTINE_REASONS, type QuarantineReason } from '../../serde/errors.ts';
+import { messagePath } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 
@@ -48,13 +49,21 @@ export class BatchDecoder {
   private readonly client: RegistryClient;
   private readonly kernels: Kernels;
   private readonly reader: Schema;
+  private readonly codecs: RecordCodecs;
   private readonly frames: FrameBatch;
   private readonly writers = new Map<number, Writer>();
   /** Errors of ids that the registry does not know, for the current batch only. The client's
    *  negative cache decides when to ask again. */
   private readonly unknown = new Map<number, MillraceError>();
 
-  constructor(client: RegistryClient, kernels: Kernels, reader: Schema, rowCapacity: number) {
+  constructor(
+    client: RegistryClient,
+    kernels: Kernels,
+    reader: Schema,
+    rowCapacity: number,
+    codecs: RecordCodecs = COMPILED_CODECS,
+  ) {
+    this.codecs = codecs;
     this.client = client;
     this.kernels = kernels;
     this.reader = reader;
@@ -133,35 +142,35 @@ export class BatchDecoder {
     if (this.reader.format === 'PROTOBUF') {
       if (single >= 0) key = String(single);
       else {
-        path = readMessagePath(bytes, indexStart[row] as number, payloadStart[row] as number);
+        path = messagePath(bytes, indexStart[row] as number, payloadStart[row] as number);
         key = path.join();
       }
     }
     let made = writer.byPath.get(key);
     if (made === undefined) {
-      made = compile(this.reader, writer.schema, path ?? [Math.max(0, single)]);
+      made = this.compile(writer.schema, path ?? [Math.max(0, single)]);
       if (writer.byPath.size < PATHS_MAX) writer.byPath.set(key, made);
     }
     if (isFailure(made)) throw made;
     return made;
+  }
+
+  private compile(writer: Schema, path: readonly number[]): Decode | MillraceError {
+    try {
+      return readerCodec(this.reader, writer, path, this.codecs);
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (error === undefined) throw thrown;
+      return error.row.reason === undefined
+        ? registryError('incompatible_schema', error.message, { cause: error })
+        : error;
+    }
   }
 }
 
 /** Most message paths cached for one writer schema; further paths (hostile input) are compiled for
  *  each record. */
 const PATHS_MAX = 1024;
-
-function compile(reader: Schema, writer: Schema, path: readonly number[]): Decode | MillraceError {
-  try {
-    return readerCodec(reader, writer, path);
-  } catch (thrown) {
-    const error = findMillraceError(thrown);
-    if (error === undefined) throw thrown;
-    return error.row.reason === undefined
-      ? registryError('incompatible_schema', error.message, { cause: error })
-      : error;
-  }
-}
 
 function frameError(status: number, length: number): MillraceError {
   switch (status) {

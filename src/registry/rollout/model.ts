@@ -1,5 +1,5 @@
-/** Model of a rolling upgrade: the instances of a fleet, what is counted about them, and the port to
- *  the processes. */
+/** Model of a rolling upgrade: the instances of a fleet, their counters, and the port to the
+ *  processes. */
 
 /** Version that an instance runs. */
 export type Side = 'old' | 'new';
@@ -17,7 +17,7 @@ export interface Slot {
   readonly group?: string;
 }
 
-/** What an instance counted since its start. */
+/** Counters of an instance since its start. */
 export interface InstanceCounts {
   /** Records that could not be read. */
   readonly errors: number;
@@ -75,8 +75,7 @@ export interface FleetSample {
 
 export interface TimelineEntry {
   readonly atMs: number;
-  /** phase: begin of a phase; step: an instance changed its version; alarm: why the rollout stopped.
-   */
+  /** phase: begin of a phase; step: an instance changed its version; alarm: reason of a stop. */
   readonly kind: 'phase' | 'step' | 'alarm' | 'rollback';
   readonly text: string;
 }

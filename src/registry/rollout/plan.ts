@@ -1,8 +1,8 @@
 /** Plans a rolling upgrade: which order is safe for a pair of schemas, and why.
  *
- *  Consumers first makes new consumers read old records, so it needs BACKWARD. Producers first makes
- *  old consumers read new records, so it needs FORWARD; before the first consumer is upgraded, the
- *  groups read all old records, because a new consumer may not be able to. */
+ *  Consumers first makes new consumers read old records, so it needs BACKWARD. Producers first
+ *  makes old consumers read new records, so it needs FORWARD; before the first consumer is
+ *  upgraded, the groups read all old records, because a new consumer may be unable to. */
 import type { Schema } from '../../formats/schema.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import { checkPair, judge, type Level, type VerdictPolicy } from '../compatibility/modes.ts';
@@ -32,7 +32,7 @@ const NEEDS: Readonly<Record<UpgradeOrder, string>> = {
 };
 
 /** Finds the safe orders of an upgrade from one schema to another.
- *  @param mode compatibility mode of the subject; it decides whether the registry accepts the schema
+ *  @param mode compatibility mode of the subject: the registry accepts or refuses by it
  *  @returns a plan without an order if no order is safe
  *  @example
  *  const { order, why } = planRollout(oldSchema, newSchema, 'BACKWARD');

@@ -1,5 +1,5 @@
-/** Runs a rolling upgrade: starts a fleet on the old version, replaces one instance after the other,
- *  and stops at the first alarm.
+/** Runs a rolling upgrade: starts a fleet on the old version, replaces one instance after the
+ *  other, and stops at the first alarm.
  *
  *  Invariants: (1) at most one instance is being replaced; (2) between the two roles every record
  *  written so far has been read, so that the second role meets no record of before; (3) a rollback
@@ -30,7 +30,7 @@ export interface RolloutOptions {
   readonly drain: AbortSignal;
   readonly slots: readonly Slot[];
   readonly order: UpgradeOrder;
-  /** Roll back at an alarm; otherwise go on to the end. */
+  /** Roll back at an alarm; otherwise continue to the end. */
   readonly rollback: boolean;
   /** Load on the old version before the first step, after each step and at the end, in ms. */
   readonly stepMs: number;
@@ -240,7 +240,7 @@ export class Rollout {
     }
   }
 
-  /** True: the upgrade does not go on. Without a rollback, errors do not stop it. */
+  /** True: no further step follows. Without a rollback, errors do not stop the upgrade. */
   private isStopped(): boolean {
     return this.stopsNow || (this.alarm !== undefined && this.options.rollback);
   }

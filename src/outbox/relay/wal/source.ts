@@ -366,7 +366,8 @@ export class WalSource implements RowSource {
         await session.close();
         if (sqlstateOf(thrown) !== IN_USE || !this.mayContinue()) throw thrown;
         const pid = await slot.endHolder();
-        if (pid !== undefined) log.warn({ pid }, "terminated the walsender of the slot's previous owner");
+        if (pid !== undefined)
+          log.warn({ walsender: pid }, "terminated the walsender of the slot's previous owner");
         await sleep(TICK_MS);
       }
     }

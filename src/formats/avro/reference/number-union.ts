@@ -1,4 +1,4 @@
-/** Union with several number types whose values stay plain, for writing with avsc, which would
+/** Union with several number types whose values stay plain in avsc, which would
  *  require each in an object.
  *
  *  A bigint is a long. A number goes to the narrowest branch that holds it exactly, in the order

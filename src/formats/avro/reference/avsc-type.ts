@@ -1,10 +1,10 @@
 /** Converts our schema tree to avsc types, so that references, exact defaults and namespaces mean
- *  the same to both. avsc writes; our decoder reads. */
+ *  the same to both. */
 import avsc from 'avsc';
 import { doubleOf, isInteger, type JsonNode, type JsonNumber } from '../../json/text.ts';
+import { escapedName } from '../codec/branch.ts';
 import { defaultBranch, floatOfText, misfitOf } from '../syntax/default.ts';
 import type { AvroField, AvroNamedNode, AvroNode } from '../syntax/tree.ts';
-import { escapedName } from './branch.ts';
 import { avroTypeHook } from './long.ts';
 import { isNumberUnion, numberUnion } from './number-union.ts';
 
@@ -119,9 +119,6 @@ function writtenDefault({ type, defaultJson }: AvroField): { readonly default?: 
     throw thrown;
   }
 }
-
-/** True when the encoder accepts a record without this field. */
-export const isOmittable = (field: AvroField): boolean => 'default' in writtenDefault(field);
 
 interface HookOptions {
   readonly registry: Readonly<Record<string, avsc.Type>>;

@@ -1,4 +1,4 @@
-/** Avro's long for writing with avsc: a bigint, or a number that is a safe integer. Variable-length
+/** Avro's long for avsc: a bigint, or a number that is a safe integer. Variable-length
  *  zigzag; values of at most 49 bits are computed exactly in doubles. */
 import avsc from 'avsc';
 
@@ -32,6 +32,12 @@ function encodeLong(value: bigint | number): Buffer {
   return views[length] as Buffer;
 }
 
+function decodeLong(bytes: Buffer): bigint {
+  let bits = 0n;
+  for (let i = bytes.length - 1; i >= 0; i--) bits = (bits << 7n) | BigInt((bytes[i] as number) & 0x7f);
+  return BigInt.asIntN(64, (bits >> 1n) ^ -(bits & 1n));
+}
+
 /** True when a long holds this value exactly. */
 function isLong(value: unknown): boolean {
   if (typeof value === 'bigint') return value >= LEAST && value <= MOST;
@@ -40,9 +46,7 @@ function isLong(value: unknown): boolean {
 
 const AVRO_LONG = avsc.types.LongType.__with(
   {
-    fromBuffer: () => {
-      throw new Error('avsc is asked to write only');
-    },
+    fromBuffer: decodeLong,
     toBuffer: encodeLong,
     fromJSON: (value: number | string) => BigInt(value),
     // avsc keeps defaults as JSON; digits are not rounded.
