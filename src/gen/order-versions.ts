@@ -181,6 +181,11 @@ const fieldOf = (order: LogicalOrder, field: OrderField, shape: OrderShape): unk
   field === 'items' ? withQuantity(order.items, quantityOf(shape)) : order[field];
 
 /** Returns the order with the fields and types of the writer's version only. */
+export function orderAsWritten(order: LogicalOrder, writer: 1 | 2 | 3 | 4): Partial<LogicalOrder>;
+export function orderAsWritten(
+  order: LogicalOrder,
+  writer: OrderShape,
+): Readonly<Partial<Record<OrderField, unknown>>>;
 export function orderAsWritten(
   order: LogicalOrder,
   writer: OrderShape,
