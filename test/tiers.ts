@@ -85,6 +85,7 @@ export const SECOND_PASS: readonly string[] = [
   'test/e2e/registry-kafka.test.ts',
   'test/e2e/registry-kafka-log.test.ts',
   'test/e2e/relay.test.ts',
+  'test/e2e/rollout.test.ts',
   'test/e2e/topic.test.ts',
   'test/property/gen.test.ts',
   'test/unit/gen/command.test.ts',

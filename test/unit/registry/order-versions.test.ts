@@ -100,7 +100,7 @@ describe('candidates of each class of change', () => {
     ['retype-int-long', ['BACKWARD'], ['BACKWARD', 'FORWARD', 'FULL']],
     ['retype-int-string', [], []],
     ['reuse-number', undefined, []],
-  ])('%s is accepted under %j in Avro and under %j in Protobuf', (name, avro, protobuf) => {
+  ])('the candidate %s is accepted under %j in Avro and under %j in Protobuf', (name, avro, protobuf) => {
     const { base } = orderCandidate(name);
     const earlier = ORDER_VERSIONS.filter((version) => version <= base);
     for (const [format, expected] of [

@@ -22,9 +22,12 @@ describe('plans', () => {
     [5, 6, 'FORWARD', true, ['producers-first'], 'producers-first'],
     [5, 6, 'BACKWARD', false, ['producers-first'], 'producers-first'],
     [6, 'rename', 'NONE', true, [], undefined],
-  ])('%s to %s under %s: accepted %s, safe %j, order %s', (from, to, mode, accepted, safe, order) => {
-    expect(plan(from, to, mode)).toMatchObject({ accepted, safe, order });
-  });
+  ])(
+    'the plan from %s to %s under %s has accepted %s, safe %j, order %s',
+    (from, to, mode, accepted, safe, order) => {
+      expect(plan(from, to, mode)).toMatchObject({ accepted, safe, order });
+    },
+  );
 
   test('the reasons name the field and the rule that break the other order', () => {
     const { why, steps } = plan(5, 6, 'FORWARD');

@@ -153,7 +153,7 @@ describe('a rollout in a safe order', () => {
   test.each([
     [true, 4],
     [false, 3],
-  ])('with surge=%s at most %i instances run at the same time', async (surge, most) => {
+  ])('a rollout with surge=%s runs at most %i instances at the same time', async (surge, most) => {
     const { outcome, fleet } = await upgrade({ backward: true, forward: true }, 'consumers-first', { surge });
     expect(outcome.verdict).toBe('upgraded');
     expect(fleet.most).toBe(most);
@@ -175,7 +175,7 @@ describe('a rollout in a wrong order', () => {
     expect(fleet.running.size).toBe(0);
   });
 
-  test('without a rollback the upgrade continues to its end and reports the errors', async () => {
+  test('an upgrade without a rollback continues to its end and reports the errors', async () => {
     const { outcome } = await upgrade({ backward: true, forward: false }, 'producers-first', {
       rollback: false,
     });
