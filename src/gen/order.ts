@@ -12,7 +12,24 @@ export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
 type OrderStatus = (typeof ORDER_STATUSES)[number];
 
 /** Schema versions of Order; src/gen/order-versions.ts has their fields. */
-export type OrderVersion = 1 | 2 | 3;
+export type OrderVersion = 1 | 2 | 3 | 4 | 5 | 6;
+
+/** Proposed next versions of Order, one for each class of change; src/gen/order-versions.ts
+ *  describes them. */
+export const ORDER_CANDIDATES = [
+  'add-optional',
+  'add-optional-no-default',
+  'add-required',
+  'remove',
+  'rename',
+  'retype-int-long',
+  'retype-int-string',
+  'reuse-number',
+] as const;
+export type OrderCandidate = (typeof ORDER_CANDIDATES)[number];
+
+/** Schema that orders can be written with. */
+export type OrderShape = OrderVersion | OrderCandidate;
 
 interface OrderItem {
   readonly sku: string;
@@ -20,7 +37,7 @@ interface OrderItem {
   readonly price_cents: bigint;
 }
 
-/** All fields of all schema versions; `orderAsWritten` selects those of one version. */
+/** All fields of all schema versions and candidates; `orderAsWritten` selects those of one. */
 export interface LogicalOrder {
   readonly order_id: string;
   readonly account_id: bigint;
@@ -38,6 +55,14 @@ export interface LogicalOrder {
   readonly discount_cents: bigint;
   readonly coupon: string | null;
   readonly gift: boolean;
+  readonly instructions: string;
+  /** The value of `customer_ref` under its name from version 4 on. */
+  readonly customer: string;
+  readonly region: string;
+  readonly loyalty: string | null;
+  readonly tax_cents: bigint;
+  /** The value of `channel` under another name. */
+  readonly sales_channel: string;
 }
 
 export interface OrderOptions {
@@ -99,6 +124,9 @@ const NOTES = [
   'Second attempt after a failed delivery 🚚 on Monday.',
   'Combine with the order of yesterday if that is possible.',
 ] as const;
+
+const REGIONS = ['eu-central', 'eu-west', 'eu-north', 'us-east', 'us-west', 'ap-east', 'ap-south'] as const;
+const TIERS = [null, 'bronze', 'silver', 'gold'] as const;
 
 /** Parts of the random stream that an order uses. Items use ITEM, ITEM + 1, and so on. */
 const PART = { ID: 0, CHOICE: 1, TEXT: 2, TRACE: 3, EXTRA: 4, REF: 5, ITEM: 16, PRICE: 64 } as const;
@@ -168,8 +196,12 @@ export class OrderGenerator {
       items[i] = { sku: identifiers.sku(i), qty, price_cents: bigOf(price) };
     }
     const words = random.at(index, PART.TEXT);
+    const name = words[0] as number;
     const street = words[1] as number;
+    const city = words[2] as number;
     const notes = words[3] as number;
+    const channel = pick(CHANNELS, choice >>> 8);
+    const customer = identifiers.reference;
     return {
       order_id: identifiers.id,
       account_id: this.options.accountBase + bigOf(this.rank(index) - 1),
@@ -178,23 +210,30 @@ export class OrderGenerator {
       currency: pick(CURRENCIES, choice >>> 4),
       ts: bigOf(this.options.baseMs + index),
       items,
-      channel: pick(CHANNELS, choice >>> 8),
-      customer_ref: identifiers.reference,
+      channel,
+      customer_ref: customer,
       ship_to:
-        pick(ADDRESSEES, words[0] as number) +
+        pick(ADDRESSEES, name) +
         pick(STREETS, street) +
         pick(STREET_NUMBERS, street >>> 8) +
-        pick(CITIES, words[2] as number),
+        pick(CITIES, city),
       note: pick(NOTES_SPACED, notes) + pick(NOTES_SPACED, notes >>> 8) + pick(NOTES, notes >>> 16),
       trace_id: identifiers.trace,
       discount_cents: (discountWord & 3) === 0 ? bigOf(discountWord >>> 18) : 0n,
       coupon: (couponWord & 3) === 0 ? identifiers.coupon : null,
       gift: (giftWord & 7) === 0,
+      instructions:
+        pick(NOTES_SPACED, name >>> 8) + pick(NOTES_SPACED, name >>> 16) + pick(NOTES, name >>> 24),
+      customer,
+      region: pick(REGIONS, city >>> 8),
+      loyalty: pick(TIERS, city >>> 16),
+      tax_cents: bigOf(Math.floor(amount / 5)),
+      sales_channel: channel,
     };
   }
 
   /** Returns the version that writes order `index`: fixed for a seed, evenly mixed. */
-  versionOf(index: number, versions: readonly OrderVersion[]): OrderVersion {
+  versionOf<Shape extends OrderShape>(index: number, versions: readonly Shape[]): Shape {
     return pick(versions, this.versions.at(index)[0] as number);
   }
 
