@@ -7,6 +7,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   frame: () => import('./frame.ts'),
   hash: () => import('./hash.ts'),
   decode: () => import('./decode.ts'),
+  serde: () => import('./serde.ts'),
   gen: () => import('./gen.ts'),
   registry: () => import('./registry.ts'),
   window: () => import('./window.ts'),

@@ -351,6 +351,7 @@ const PARTS: Readonly<Record<string, Part>> = { alone, all, ceiling, ratio, hot,
 
 export const bench: Bench = {
   name: 'orders',
+  takesBrokerProperties: true,
   summary:
     'POST /orders under an open model, alone and with relay and payments: latency, CPU a request, ceiling, hot keys, gRPC.',
   async run(context) {

@@ -67,8 +67,8 @@ napi_value OpenProtobuf(napi_env env, napi_callback_info info) {
   }
   std::unique_ptr<Decoder> decoder;
   std::int64_t bad = -1;
-  const Status status = kernel::codec::OpenProtobuf({code.data, code.size},
-                                                    {table.data, table.size}, &decoder, &bad);
+  const Status status =
+      kernel::codec::OpenProtobuf({code.data, code.size}, {table.data, table.size}, &decoder, &bad);
   return Opened(env, status, std::move(decoder), bad);
 }
 

@@ -13,9 +13,9 @@
 namespace {
 
 using namespace millrace;
-using test::Batch;
 using kernel::Status;
 using kernel::codec::Decoder;
+using test::Batch;
 
 }  // namespace
 

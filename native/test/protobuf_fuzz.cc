@@ -1,11 +1,10 @@
-// Fuzzes programs for Protobuf payloads with hostile code, columns and payloads. Input: u16 words of
-// the column table, u16 words of code, u16 bytes of each buffer, u8 rows, then table and code, then
-// u16 length and bytes of each payload.
-#include "kernel/codec/protobuf.h"
-
+// Fuzzes programs for Protobuf payloads with hostile code, columns and payloads. Input: u16 words
+// of the column table, u16 words of code, u16 bytes of each buffer, u8 rows, then table and code,
+// then u16 length and bytes of each payload.
 #include <memory>
 #include <vector>
 
+#include "kernel/codec/protobuf.h"
 #include "test/column_batch.h"
 #include "test/input.h"
 
@@ -24,8 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<std::int32_t> code = test::TakeWords(&input, code_words);
   std::unique_ptr<Decoder> decoder;
   std::int64_t bad = -1;
-  const Status status = kernel::codec::OpenProtobuf(
-      {code.data(), code.size()}, {table.data(), table.size()}, &decoder, &bad);
+  const Status status = kernel::codec::OpenProtobuf({code.data(), code.size()},
+                                                    {table.data(), table.size()}, &decoder, &bad);
   MILLRACE_CHECK((status == Status::kOk) == (decoder != nullptr));
   if (decoder == nullptr) return 0;
   // An offset buffer has at least its first offset.

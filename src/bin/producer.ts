@@ -1,9 +1,10 @@
 /** `millrace producer`: registers a schema and emits framed orders written with it. */
 import { readFileSync } from 'node:fs';
 import { coreError, EXIT } from '../core/errors.ts';
-import { parseSchema } from '../formats/schema.ts';
-import { DEFAULT_ORDERS, type LogicalOrder, OrderGenerator } from '../gen/order.ts';
+import { parseSchema, type Schema } from '../formats/schema.ts';
+import { DEFAULT_ORDERS, OrderGenerator } from '../gen/order.ts';
 import { LEVELS } from '../registry/compatibility/modes.ts';
+import { fitOf } from '../registry/producer/fit.ts';
 import { FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
 import { runProducers } from '../registry/producer/run.ts';
 import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
@@ -72,6 +73,15 @@ function keyOf(context: Context): (value: unknown) => string | null {
   };
 }
 
+/** Returns the orders of a seed with the number types of the schema. */
+function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
+  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(seed) });
+  let sample = generator.order(0);
+  for (let index = 1; sample.items.length === 0; index++) sample = generator.order(index);
+  const convert = fitOf(schema, sample);
+  return (index) => convert?.(generator.order(index)) ?? generator.order(index);
+}
+
 export const command = defineCommand({
   name: 'producer',
   summary: 'Register a schema and emit framed orders.',
@@ -83,8 +93,9 @@ export const command = defineCommand({
     const format = formatOf(context);
     const text = readSchema(settings.schema);
     // A broken schema file is reported before any connection is made.
+    const schema = parseSchema(format, text);
     const codecs = await recordCodecs(settings.codec as CodecChoice);
-    const codec = codecs.writer(parseSchema(format, text));
+    const codec = codecs.writer(schema);
     const topic = topicOf(context);
     const client = registryClient(context);
     if (settings.compat !== undefined) await client.setLevel(settings.subject, settings.compat);
@@ -99,7 +110,7 @@ export const command = defineCommand({
     await createTopics(context, admin, [{ topic }]);
 
     const metrics = producerMetrics(context.metrics);
-    const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(settings.seed) });
+    const valueAt = valuesOf(schema, settings.seed);
     const instances: FramedProducer[] = [];
     for (let i = 0; i < settings.instances; i++) {
       const producer = await driver.producer({
@@ -134,8 +145,7 @@ export const command = defineCommand({
     const startMs = context.clock.monotonicMs();
     const sent = await runProducers({
       instances,
-      source: (from, count) =>
-        Array.from({ length: count }, (_, i): LogicalOrder => generator.order(from + i)),
+      source: (from, count) => Array.from({ length: count }, (_, i) => valueAt(from + i)),
       count: settings.count,
       rate: settings.rate,
       batchRows: settings['batch-rows'],

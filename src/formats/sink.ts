@@ -3,7 +3,7 @@
  *  Invariants: (1) `at <= end`, and every element reserves its room before it is written; (2) the
  *  bytes of a value that is refused are not part of any payload, because only `push` appends; (3)
  *  one value is written at a time: a getter of a value cannot write into the same payloads. */
-import { Refusal } from './refusal.ts';
+import { ValueRefusal } from './value-refusal.ts';
 
 /** Greatest number of bytes of one payload, below the limit of a broker record. */
 export const PAYLOAD_BYTES_MAX = 64 << 20;
@@ -57,10 +57,10 @@ export class Sink {
     this.view = viewOf(this.bytes);
   }
 
-  /** Begins a payload. @throws Refusal while another value is written */
+  /** Begins a payload. @throws ValueRefusal while another value is written */
   open(): void {
     if (this.isOpen)
-      throw new Refusal('writes another value into the same payloads by one of its properties');
+      throw new ValueRefusal('writes another value into the same payloads by one of its properties');
     const { payloads } = this;
     if (this.bytes !== payloads.bytes) this.follow();
     this.at = payloads.used;
@@ -85,7 +85,7 @@ export class Sink {
     this.view = viewOf(this.bytes);
   }
 
-  /** Makes room for `more` bytes. @throws Refusal for a payload above its limit */
+  /** Makes room for `more` bytes. @throws ValueRefusal for a payload above its limit */
   reserve(more: number): void {
     if (this.at + more > this.end) this.grow(more);
   }
@@ -93,7 +93,7 @@ export class Sink {
   private grow(more: number): void {
     const { payloads, at } = this;
     if (at - payloads.used + more > PAYLOAD_BYTES_MAX)
-      throw new Refusal(`makes the payload longer than ${PAYLOAD_BYTES_MAX} bytes`);
+      throw new ValueRefusal(`makes the payload longer than ${PAYLOAD_BYTES_MAX} bytes`);
     payloads.grow(at - payloads.used + more, at);
     this.follow();
   }

@@ -18,7 +18,7 @@ interface Verdict {
   readonly value?: unknown;
 }
 
-export function oracle(message: ProtoMessage): (payload: Uint8Array | null) => Verdict {
+function oracle(message: ProtoMessage): (payload: Uint8Array | null) => Verdict {
   const decode = protoDecoder(message);
   return (payload) => {
     if (payload === null) return { status: COLUMN_STATUS.NULL_VALUE, at: 0 };

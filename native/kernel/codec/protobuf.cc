@@ -242,8 +242,8 @@ Status ProtoDecoder::Decode(const Payloads& payloads, std::uint32_t from, std::u
 bool ProtoDecoder::DecodeRow(Bytes payload, std::int32_t length) {
   payload_ = payload;
   limit_ = payload + length;
-  fields_left_ = std::max<std::int64_t>(kProtoLimitFields,
-                                        std::int64_t{length} * kProtoLimitFieldsPerByte);
+  fields_left_ =
+      std::max<std::int64_t>(kProtoLimitFields, std::int64_t{length} * kProtoLimitFieldsPerByte);
   depth_ = 0;
   top_ = 0;
   status_ = kNoRoom;

@@ -6,7 +6,7 @@
 import { findMillraceError, MillraceError } from '../../core/errors.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import { avroTypeName } from '../../formats/avro/syntax/tree.ts';
-import type { Reference } from '../../formats/content.ts';
+import type { Reference, ResolvedReference } from '../../formats/content.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
@@ -26,6 +26,7 @@ import {
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 import { headerOf, type RecordHeaders } from './headers.ts';
+import { versionOf } from './prefetch.ts';
 import type { ReaderIdentity } from './record-fault.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
@@ -137,12 +138,14 @@ export class Deserializer<T = unknown> {
     return this.decode(bytes, id);
   }
 
-  /** Deserializes a record whose schema is loaded.
-   *  @throws schema_not_cached for a schema that is not; the record's errors of deserialize
+  /** Deserializes a record whose schemas this object or `SchemaRegistry.prefetch` has loaded.
+   *  @throws schema_not_cached for a schema that is not; invalid_schema; the record's errors of
+   *    deserialize
    */
   deserializeSync(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): T | null {
     if (bytes === null || bytes === undefined) return null;
-    if (this.isWaiting) throw notCached('the reader schema');
+    if (this.hasReader) this.reader ??= this.cachedReader();
+    if (this.isWaiting) throw notCached('the reference codec');
     return this.decode(bytes, this.recordId(bytes, headers));
   }
 
@@ -231,10 +234,30 @@ export class Deserializer<T = unknown> {
     }
   }
 
+  /** Reader schema without a request. @throws schema_not_cached, invalid_schema */
+  private cachedReader(): Reader {
+    const { readerSchema, readerVersion, references = [] } = this.options;
+    if (readerVersion === undefined) {
+      if (references.length > 0 || readerSchema === undefined) throw notCached('the reader schema');
+      return this.givenReader([]);
+    }
+    const { subject, version } = readerVersion;
+    const found = versionOf(this.client.cachedVersions(subject), version);
+    if (found === undefined) throw notCached('the reader schema');
+    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+  }
+
+  private givenReader(resolved: readonly ResolvedReference[]): Reader {
+    const { readerSchema, format = 'AVRO', references = [] } = this.options;
+    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
+    const schema = parseSchema(format, text, { references: resolved });
+    return { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+  }
+
   private async fetchReader(): Promise<void> {
     this.codecs = await recordCodecs(this.options.codec ?? 'compiled');
     if (!this.hasReader) return;
-    const { readerSchema, readerVersion, format = 'AVRO', references = [] } = this.options;
+    const { readerVersion, references = [] } = this.options;
     if (readerVersion !== undefined) {
       const { subject, version } = readerVersion;
       const found = await this.client.version(subject, String(version));
@@ -242,9 +265,7 @@ export class Deserializer<T = unknown> {
       this.reader = { schema: found.schema, identity };
       return;
     }
-    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
-    const schema = parseSchema(format, text, { references: await this.client.resolve(references) });
-    this.reader = { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+    this.reader = this.givenReader(await this.client.resolve(references));
   }
 
   private async loadWriter(id: number | string): Promise<void> {
@@ -283,8 +304,21 @@ export class Deserializer<T = unknown> {
     });
   }
 
-  private keep(id: number | string, schema: Schema): void {
-    if (!this.writers.has(id)) this.writers.set(id, { schema, byPath: new Map() });
+  private keep(id: number | string, schema: Schema): Writer {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const writer = { schema, byPath: new Map<string, Decode>() };
+    this.writers.set(id, writer);
+    return writer;
+  }
+
+  /** Writer schema without a request. @throws schema_not_cached */
+  private writerOf(id: number | string): Writer {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const schema = this.client.cachedSchema(id);
+    if (schema === undefined) throw notCached(`the schema ${id}`);
+    return this.keep(id, schema);
   }
 
   /** The header first, then the prefix, as the existing deserializers do. */
@@ -299,8 +333,7 @@ export class Deserializer<T = unknown> {
 
   private decode(bytes: Uint8Array, id: RecordId): T {
     const startMs = this.times.nowMs();
-    const writer = this.writers.get(id.id);
-    if (writer === undefined) throw notCached(`the schema ${id.id}`);
+    const writer = this.writerOf(id.id);
     let message: RecordMessage | undefined;
     try {
       message = readMessage(id, writer.schema.format === 'PROTOBUF');
@@ -326,7 +359,7 @@ export class Deserializer<T = unknown> {
 
 const notCached = (what: string): Error =>
   registryError('schema_not_cached', `${what} is not loaded`, {
-    next: 'await deserializer.prefetch() or deserialize() first',
+    next: 'await registry.prefetch(topic), deserializer.prefetch() or deserialize() first',
   });
 
 /** Place of an error in the record. @param message undefined where the message indexes cannot be

@@ -200,13 +200,6 @@ export class ColumnWriter {
       for (const child of this.children[column] as readonly number[]) this.truncate(child, length);
   }
 
-  /** Clears the bits of a bitmap's last byte behind `length`. */
-  private clearBits(bitmap: number, length: number): void {
-    if ((length & 7) === 0) return;
-    const byte = bitmap + (length >>> 3);
-    this.bytes[byte] = (this.bytes[byte] as number) & ((1 << (length & 7)) - 1);
-  }
-
   /** Bytes of a value of fixed size. */
   sizeOf(column: number): number {
     return this.sizes[column] as number;

@@ -7,7 +7,7 @@
  *  and maps are never changed later: they are appended when they are read. */
 import type { ColumnDecoder, ColumnProgram } from '../../../core/columns/kernel.ts';
 import { PROTO_FLAG, PROTO_KIND } from '../../../core/layout/layouts.gen.ts';
-import { ProtoInput, WIRE } from './proto-input.ts';
+import { ProtoPayload, WIRE } from './proto-payload.ts';
 import { type ProtoFieldCode, type ProtoNodeCode, readProtoProgram, valueColumn } from './proto-program.ts';
 import { RowDecoder } from './row-decoder.ts';
 
@@ -78,7 +78,7 @@ const ZERO: Scalar = { low: 0, high: 0 };
 
 class ProtoColumns extends RowDecoder {
   private readonly nodes: readonly ProtoNodeCode[];
-  private readonly from = new ProtoInput();
+  private readonly from = new ProtoPayload();
 
   constructor(program: ColumnProgram, nodes: readonly ProtoNodeCode[]) {
     super(program);

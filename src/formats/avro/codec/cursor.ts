@@ -58,6 +58,12 @@ export class Unreadable extends Error {
 const words = new Int32Array(2);
 const wide = new BigInt64Array(words.buffer);
 
+/** The method that `toString` calls for UTF-8 after it has checked its arguments, which takes as
+ *  long as a short text. */
+interface Utf8Bytes extends Buffer {
+  utf8Slice(start: number, end: number): string;
+}
+
 export class AvroCursor {
   private bytes: Buffer = Buffer.alloc(0);
   private end = 0;
@@ -194,7 +200,7 @@ export class AvroCursor {
   text(): string {
     const begun = this.at;
     const from = this.consume(this.longAsDouble(), begun);
-    const text = this.bytes.toString('utf8', from, this.at);
+    const text = (this.bytes as Utf8Bytes).utf8Slice(from, this.at);
     // Invalid UTF-8 decodes to U+FFFD, which may also be a character of the text.
     if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
       throw this.malformed('a text is not UTF-8', begun);

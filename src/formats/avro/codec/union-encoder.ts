@@ -5,8 +5,8 @@
  *  float, double, so it is read back unchanged. Where none of these holds it, a long accepts a safe
  *  integer, and a float rounds. A wrapped number, `{"int":5}`, names its branch. */
 
-import { Refusal } from '../../refusal.ts';
 import type { Sink } from '../../sink.ts';
+import { ValueRefusal } from '../../value-refusal.ts';
 import { type AvroNode, type AvroUnionNode, avroTypeName } from '../syntax/tree.ts';
 import { branchKey, isWrapped } from './branch.ts';
 
@@ -42,7 +42,7 @@ function wrappedPut(union: AvroUnionNode, slots: readonly Slot[]): Put {
     }
     const key = onlyKey(value);
     const index = key === undefined ? undefined : indexes.get(key);
-    if (key === undefined || index === undefined) throw Refusal.of(value, wordOf(union));
+    if (key === undefined || index === undefined) throw ValueRefusal.of(value, wordOf(union));
     putWrapped(sink, slots, index, key, value);
   };
 }
@@ -52,7 +52,7 @@ function putWrapped(sink: Sink, slots: readonly Slot[], index: number, key: stri
   try {
     slots[index]?.put(sink, (value as Readonly<Record<string, unknown>>)[key]);
   } catch (thrown) {
-    throw Refusal.inProperty(key, thrown);
+    throw ValueRefusal.inProperty(key, thrown);
   }
 }
 
@@ -145,7 +145,7 @@ function plainPut(union: AvroUnionNode, slots: readonly Slot[]): Put {
       }
     }
     const index = branches.of(value);
-    if (index < 0) throw Refusal.of(value, wordOf(union));
+    if (index < 0) throw ValueRefusal.of(value, wordOf(union));
     sink.zigzag(index);
     (slots[index] as Slot).put(sink, value);
   };

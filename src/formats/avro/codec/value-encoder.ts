@@ -11,8 +11,8 @@
 
 import type { Encode } from '../../decode.ts';
 import { isInheritedName, isPlainObject, ownProperty } from '../../plain-object.ts';
-import { Refusal } from '../../refusal.ts';
 import type { Sink } from '../../sink.ts';
+import { ValueRefusal } from '../../value-refusal.ts';
 import {
   type AvroField,
   type AvroNode,
@@ -24,7 +24,7 @@ import { AVRO_PAYLOAD_DEPTH_MAX } from './cursor.ts';
 import { unionPut, wordOf } from './union-encoder.ts';
 import { writtenDefault } from './written-default.ts';
 
-/** Writes one value. @throws Refusal */
+/** Writes one value. @throws ValueRefusal */
 type Put = (sink: Sink, value: unknown) => void;
 
 /** Writer of a type. It is set after the slots that refer to it exist, because types are recursive.
@@ -44,7 +44,7 @@ export function avroEncoder(tree: AvroNode): Encode {
       root.put(sink, value);
     } catch (thrown) {
       sink.abandon();
-      throw Refusal.toError(rootName, thrown);
+      throw ValueRefusal.toError(rootName, thrown);
     }
     sink.close();
   };
@@ -78,14 +78,15 @@ class Writers {
     switch (node.kind) {
       case 'fixed':
         return (sink, value) => {
-          if (!Buffer.isBuffer(value) || value.length !== node.size) throw Refusal.of(value, wordOf(node));
+          if (!Buffer.isBuffer(value) || value.length !== node.size)
+            throw ValueRefusal.of(value, wordOf(node));
           sink.raw(value);
         };
       case 'enum': {
         const indexes = new Map(node.symbols.map((symbol, index) => [symbol as unknown, index]));
         return (sink, value) => {
           const index = indexes.get(value);
-          if (index === undefined) throw Refusal.of(value, wordOf(node));
+          if (index === undefined) throw ValueRefusal.of(value, wordOf(node));
           sink.zigzag(index);
         };
       }
@@ -109,12 +110,12 @@ class Writers {
 
 function enter(sink: Sink): void {
   if (++sink.depth > AVRO_PAYLOAD_DEPTH_MAX)
-    throw new Refusal(`is nested deeper than ${AVRO_PAYLOAD_DEPTH_MAX} values`);
+    throw new ValueRefusal(`is nested deeper than ${AVRO_PAYLOAD_DEPTH_MAX} values`);
 }
 
 function arrayPut(items: PutSlot): Put {
   return (sink, value) => {
-    if (!Array.isArray(value)) throw Refusal.of(value, 'array');
+    if (!Array.isArray(value)) throw ValueRefusal.of(value, 'array');
     enter(sink);
     const { length } = value;
     if (length > 0) {
@@ -124,7 +125,7 @@ function arrayPut(items: PutSlot): Put {
       try {
         for (; i < length; i++) put(sink, value[i]);
       } catch (thrown) {
-        throw Refusal.inItem(i, thrown);
+        throw ValueRefusal.inItem(i, thrown);
       }
     }
     sink.byte(0);
@@ -134,7 +135,7 @@ function arrayPut(items: PutSlot): Put {
 
 function mapPut(values: PutSlot): Put {
   return (sink, value) => {
-    if (!isPlainObject(value)) throw Refusal.of(value, 'map');
+    if (!isPlainObject(value)) throw ValueRefusal.of(value, 'map');
     enter(sink);
     const keys = Object.keys(value);
     if (keys.length > 0) {
@@ -143,11 +144,11 @@ function mapPut(values: PutSlot): Put {
       try {
         for (; i < keys.length; i++) {
           const key = keys[i] as string;
-          if (!sink.text(key, 1)) throw new Refusal('has a key with a lone surrogate');
+          if (!sink.text(key, 1)) throw new ValueRefusal('has a key with a lone surrogate');
           values.put(sink, value[key]);
         }
       } catch (thrown) {
-        throw Refusal.inProperty(keys[i] as string, thrown);
+        throw ValueRefusal.inProperty(keys[i] as string, thrown);
       }
     }
     sink.byte(0);
@@ -173,7 +174,7 @@ class FieldPut {
 
 function recordPut(node: AvroRecordNode, fields: readonly FieldPut[]): Put {
   return (sink, value) => {
-    if (!isPlainObject(value)) throw Refusal.of(value, wordOf(node));
+    if (!isPlainObject(value)) throw ValueRefusal.of(value, wordOf(node));
     enter(sink);
     let i = 0;
     try {
@@ -184,7 +185,7 @@ function recordPut(node: AvroRecordNode, fields: readonly FieldPut[]): Put {
         else slot.put(sink, part);
       }
     } catch (thrown) {
-      throw Refusal.inProperty(fields[i]?.name ?? '', thrown);
+      throw ValueRefusal.inProperty(fields[i]?.name ?? '', thrown);
     }
     sink.depth--;
   };
@@ -192,36 +193,36 @@ function recordPut(node: AvroRecordNode, fields: readonly FieldPut[]): Put {
 
 const PRIMITIVES: Readonly<Record<AvroPrimitive, Put>> = {
   null: (_sink, value) => {
-    if (value !== null) throw Refusal.of(value, 'null');
+    if (value !== null) throw ValueRefusal.of(value, 'null');
   },
   boolean: (sink, value) => {
-    if (typeof value !== 'boolean') throw Refusal.of(value, 'boolean');
+    if (typeof value !== 'boolean') throw ValueRefusal.of(value, 'boolean');
     sink.byte(value ? 1 : 0);
   },
   int: (sink, value) => {
-    if (typeof value !== 'number' || value !== (value | 0)) throw Refusal.of(value, 'int');
+    if (typeof value !== 'number' || value !== (value | 0)) throw ValueRefusal.of(value, 'int');
     sink.zigzag(value);
   },
   long: (sink, value) => {
     if (typeof value === 'bigint' && BigInt.asIntN(64, value) === value) sink.zigzagWide(value);
     else if (Number.isSafeInteger(value)) sink.zigzagSafe(value as number);
-    else throw Refusal.of(value, 'long');
+    else throw ValueRefusal.of(value, 'long');
   },
   float: (sink, value) => {
-    if (typeof value !== 'number') throw Refusal.of(value, 'float');
+    if (typeof value !== 'number') throw ValueRefusal.of(value, 'float');
     sink.float(value);
   },
   double: (sink, value) => {
-    if (typeof value !== 'number') throw Refusal.of(value, 'double');
+    if (typeof value !== 'number') throw ValueRefusal.of(value, 'double');
     sink.double(value);
   },
   bytes: (sink, value) => {
-    if (!Buffer.isBuffer(value)) throw Refusal.of(value, 'bytes');
+    if (!Buffer.isBuffer(value)) throw ValueRefusal.of(value, 'bytes');
     sink.zigzagSafe(value.length);
     sink.raw(value);
   },
   string: (sink, value) => {
-    if (typeof value !== 'string') throw Refusal.of(value, 'string');
-    if (!sink.text(value, 1)) throw Refusal.of(value, 'string, which cannot hold a lone surrogate');
+    if (typeof value !== 'string') throw ValueRefusal.of(value, 'string');
+    if (!sink.text(value, 1)) throw ValueRefusal.of(value, 'string, which cannot hold a lone surrogate');
   },
 };

@@ -9,9 +9,9 @@
 import type { ProtoDatum } from '../../datum.ts';
 import { formatError } from '../../errors.ts';
 import { Payloads } from '../../payloads.ts';
-import { Refusal } from '../../refusal.ts';
 import { shownOf } from '../../shown.ts';
 import type { Sink } from '../../sink.ts';
+import { ValueRefusal } from '../../value-refusal.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import { PROTO_NESTING_MAX, SET_ITEM, WIRE } from './input.ts';
 import { ENUM_NUMBER, scalarOf } from './scalar.ts';
@@ -50,7 +50,7 @@ export function encodeProto(message: ProtoMessage, datum: ProtoDatum): Buffer {
   try {
     writerOf(message).write(sink, datum, 0);
   } catch (thrown) {
-    throw thrown instanceof Refusal ? Refusal.toError(message.name, thrown) : thrown;
+    throw thrown instanceof ValueRefusal ? ValueRefusal.toError(message.name, thrown) : thrown;
   }
   sink.close();
   return Buffer.from(payloads.bytes.subarray(0, payloads.used));

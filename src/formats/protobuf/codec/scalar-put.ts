@@ -1,10 +1,11 @@
 /** Writers of scalar values and enums of a program. A 64-bit integer is a bigint or a safe integer;
  *  an enum is a name or a number. Source: protobuf.dev, "Encoding" and "Scalar Value Types". */
-import { Refusal } from '../../refusal.ts';
+
 import type { Sink } from '../../sink.ts';
+import { ValueRefusal } from '../../value-refusal.ts';
 import type { ProtoEnum } from '../tree.ts';
 
-/** Writes one value. @throws Refusal */
+/** Writes one value. @throws ValueRefusal */
 export type Put = (sink: Sink, value: unknown) => void;
 
 /** Place of a value: behind its tag, or 0 for a value without a tag of its own. */
@@ -30,7 +31,7 @@ const int32Of =
   (type: string, write: (sink: Sink, value: number) => void): PutAt =>
   ({ tag, hidesZero }) =>
   (sink, value) => {
-    if (typeof value !== 'number' || value !== (value | 0)) throw Refusal.of(value, type);
+    if (typeof value !== 'number' || value !== (value | 0)) throw ValueRefusal.of(value, type);
     if (hidesZero && value === 0) return;
     putTag(sink, tag);
     write(sink, value);
@@ -40,7 +41,7 @@ const uint32Of =
   (type: string, write: (sink: Sink, value: number) => void): PutAt =>
   ({ tag, hidesZero }) =>
   (sink, value) => {
-    if (typeof value !== 'number' || value !== value >>> 0) throw Refusal.of(value, type);
+    if (typeof value !== 'number' || value !== value >>> 0) throw ValueRefusal.of(value, type);
     if (hidesZero && value === 0) return;
     putTag(sink, tag);
     write(sink, value);
@@ -56,13 +57,13 @@ const int64Of =
   ({ tag, hidesZero }) =>
   (sink, value) => {
     if (typeof value === 'bigint') {
-      if (BigInt.asIntN(64, value) !== value) throw Refusal.of(value, type);
+      if (BigInt.asIntN(64, value) !== value) throw ValueRefusal.of(value, type);
       if (hidesZero && value === 0n) return;
       putTag(sink, tag);
       write(sink, value);
       return;
     }
-    if (!Number.isSafeInteger(value)) throw Refusal.of(value, type);
+    if (!Number.isSafeInteger(value)) throw ValueRefusal.of(value, type);
     if (hidesZero && value === 0) return;
     putTag(sink, tag);
     if (writeSafe === undefined) write(sink, BigInt(value as number));
@@ -78,13 +79,13 @@ const uint64Of =
   ({ tag, hidesZero }) =>
   (sink, value) => {
     if (typeof value === 'bigint') {
-      if (BigInt.asUintN(64, value) !== value) throw Refusal.of(value, type);
+      if (BigInt.asUintN(64, value) !== value) throw ValueRefusal.of(value, type);
       if (hidesZero && value === 0n) return;
       putTag(sink, tag);
       write(sink, value);
       return;
     }
-    if (!Number.isSafeInteger(value) || (value as number) < 0) throw Refusal.of(value, type);
+    if (!Number.isSafeInteger(value) || (value as number) < 0) throw ValueRefusal.of(value, type);
     if (hidesZero && value === 0) return;
     putTag(sink, tag);
     if (writeSafe === undefined) write(sink, BigInt(value as number));
@@ -95,7 +96,7 @@ const floatOf =
   (type: string, write: (sink: Sink, value: number) => void): PutAt =>
   ({ tag, hidesZero }) =>
   (sink, value) => {
-    if (typeof value !== 'number') throw Refusal.of(value, type);
+    if (typeof value !== 'number') throw ValueRefusal.of(value, type);
     // A negative zero is not the default.
     if (hidesZero && Object.is(value, 0)) return;
     putTag(sink, tag);
@@ -105,7 +106,7 @@ const floatOf =
 const bool: PutAt =
   ({ tag, hidesZero }) =>
   (sink, value) => {
-    if (typeof value !== 'boolean') throw Refusal.of(value, 'bool');
+    if (typeof value !== 'boolean') throw ValueRefusal.of(value, 'bool');
     if (hidesZero && !value) return;
     putTag(sink, tag);
     sink.byte(value ? 1 : 0);
@@ -114,16 +115,16 @@ const bool: PutAt =
 const string: PutAt =
   ({ tag, hidesZero }) =>
   (sink, value) => {
-    if (typeof value !== 'string') throw Refusal.of(value, 'string');
+    if (typeof value !== 'string') throw ValueRefusal.of(value, 'string');
     if (hidesZero && value === '') return;
     putTag(sink, tag);
-    if (!sink.text(value, 0)) throw Refusal.of(value, 'string, which cannot hold a lone surrogate');
+    if (!sink.text(value, 0)) throw ValueRefusal.of(value, 'string, which cannot hold a lone surrogate');
   };
 
 const bytes: PutAt =
   ({ tag, hidesZero }) =>
   (sink, value) => {
-    if (!(value instanceof Uint8Array)) throw Refusal.of(value, 'bytes');
+    if (!(value instanceof Uint8Array)) throw ValueRefusal.of(value, 'bytes');
     if (hidesZero && value.length === 0) return;
     putTag(sink, tag);
     sink.varint(value.length);
@@ -166,7 +167,7 @@ export function enumPut({ values, closed, name }: ProtoEnum, { tag, hidesZero }:
   return (sink, value) => {
     const number = typeof value === 'string' ? numbers.get(value) : value;
     if (typeof number !== 'number' || number !== (number | 0) || (closed && !values.has(number)))
-      throw Refusal.of(value, `enum ${name}`);
+      throw ValueRefusal.of(value, `enum ${name}`);
     if (hidesZero && number === 0) return;
     putTag(sink, tag);
     putInt32(sink, number);

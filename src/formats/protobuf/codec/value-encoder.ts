@@ -3,12 +3,12 @@
  *  and undefined are absent. Source: protobuf.dev, "Encoding", "Field Presence".
  *
  *  A value that does not fit is refused: a number out of range, a lone surrogate, a missing
- *  required field, two members of one oneof, a number that a closed enum lacks. A length is written when its
- *  message is complete: one byte is reserved, and a longer message is moved. */
+ *  required field, two members of one oneof, a number that a closed enum lacks. A length is written
+ *  when its message is complete: one byte is reserved, and a longer message is moved. */
 
 import type { Encode } from '../../decode.ts';
 import { isInheritedName, isPlainObject, ownProperty } from '../../plain-object.ts';
-import { Refusal } from '../../refusal.ts';
+import { ValueRefusal } from '../../value-refusal.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import { PROTO_NESTING_MAX, SET_ITEM, WIRE } from './input.ts';
 import { scalarOf } from './scalar.ts';
@@ -24,7 +24,7 @@ export function protoEncoder(message: ProtoMessage): Encode {
       slot.put(sink, value);
     } catch (thrown) {
       sink.abandon();
-      throw Refusal.toError(message.name, thrown);
+      throw ValueRefusal.toError(message.name, thrown);
     }
     sink.close();
   };
@@ -77,7 +77,7 @@ function messagePut(message: ProtoMessage): Put {
   });
   const hasOneofs = names.length > 0;
   return (sink, value) => {
-    if (!isPlainObject(value)) throw Refusal.of(value, 'a message');
+    if (!isPlainObject(value)) throw ValueRefusal.of(value, 'a message');
     if (sink.depth > PROTO_NESTING_MAX) throw tooDeep();
     const chosen: Array<string | undefined> | undefined = hasOneofs ? [] : undefined;
     let i = 0;
@@ -86,32 +86,32 @@ function messagePut(message: ProtoMessage): Put {
         const field = fields[i] as FieldPut;
         const given = field.isInherited ? ownProperty(value, field.name) : value[field.name];
         if (given === undefined || given === null) {
-          if (field.required) throw Refusal.of(undefined, 'required');
+          if (field.required) throw ValueRefusal.of(undefined, 'required');
           continue;
         }
         if (chosen !== undefined && field.oneof >= 0) choose(chosen, field, given);
         field.put(sink, given);
       }
     } catch (thrown) {
-      throw Refusal.inField(fields[i]?.name ?? '', thrown);
+      throw ValueRefusal.inField(fields[i]?.name ?? '', thrown);
     }
   };
 }
 
 function choose(chosen: Array<string | undefined>, { name, oneof }: FieldPut, given: unknown): void {
   const other = chosen[oneof];
-  if (other !== undefined) throw Refusal.of(given, `in one oneof with ${other}, which is set`);
+  if (other !== undefined) throw ValueRefusal.of(given, `in one oneof with ${other}, which is set`);
   chosen[oneof] = name;
 }
 
-const tooDeep = (): Refusal => new Refusal(`is nested deeper than ${PROTO_NESTING_MAX} levels`);
+const tooDeep = (): ValueRefusal => new ValueRefusal(`is nested deeper than ${PROTO_NESTING_MAX} levels`);
 
 function fieldPut(field: ProtoField): Put {
   const { number, message, mapKey } = field;
   const tagOf = (wire: number): number => ((number << 3) | wire) >>> 0;
   if (message?.unknown === true)
     return (_sink, given) => {
-      throw Refusal.of(given, `of the type ${message.name}, which is not known`);
+      throw ValueRefusal.of(given, `of the type ${message.name}, which is not known`);
     };
   if (mapKey !== undefined) return mapPut(field, mapKey, tagOf(WIRE.LENGTH));
   if (message !== undefined) {
@@ -137,12 +137,12 @@ const wireOf = ({ type, enumeration }: ProtoField): number =>
 /** Writes each item of a list with its own tag. */
 function listPut(put: Put): Put {
   return (sink, given) => {
-    if (!Array.isArray(given)) throw Refusal.of(given, 'repeated');
+    if (!Array.isArray(given)) throw ValueRefusal.of(given, 'repeated');
     let i = 0;
     try {
       for (; i < given.length; i++) put(sink, given[i]);
     } catch (thrown) {
-      throw Refusal.inItem(i, thrown);
+      throw ValueRefusal.inItem(i, thrown);
     }
   };
 }
@@ -186,7 +186,7 @@ function groupPut(message: ProtoMessage, tag: number, endTag: number): Put {
 function itemPut({ number, message }: ProtoField): Put {
   if (message === undefined || message.unknown)
     return (_sink, given) => {
-      throw Refusal.of(given, 'in a message set, which holds messages only');
+      throw ValueRefusal.of(given, 'in a message set, which holds messages only');
     };
   const put = nestedPut(message, SET_ITEM.MESSAGE);
   return (sink, given) => {
@@ -208,9 +208,9 @@ function mapPut(field: ProtoField, mapKey: string, tag: number): Put {
     message === undefined
       ? simplePut(field, { tag: (2 << 3) | wireOf(field), hidesZero: false })
       : nestedPut(message, (2 << 3) | WIRE.LENGTH);
-  const refuseKey = (key: string): Refusal => Refusal.of(key, `a map with keys of type ${mapKey}`);
+  const refuseKey = (key: string): ValueRefusal => ValueRefusal.of(key, `a map with keys of type ${mapKey}`);
   return (sink, given) => {
-    if (!isPlainObject(given)) throw Refusal.of(given, 'a map, given as an object');
+    if (!isPlainObject(given)) throw ValueRefusal.of(given, 'a map, given as an object');
     for (const key of Object.keys(given)) {
       const keyValue = mapKeyOf(mapKey, key);
       if (keyValue === undefined) throw refuseKey(key);
@@ -220,14 +220,14 @@ function mapPut(field: ProtoField, mapKey: string, tag: number): Put {
       try {
         putKey(sink, keyValue);
       } catch (thrown) {
-        throw thrown instanceof Refusal ? refuseKey(key) : thrown;
+        throw thrown instanceof ValueRefusal ? refuseKey(key) : thrown;
       }
       try {
         sink.depth++;
         putValue(sink, given[key]);
         sink.depth--;
       } catch (thrown) {
-        throw Refusal.inProperty(key, thrown);
+        throw ValueRefusal.inProperty(key, thrown);
       }
       sink.finish(start);
     }

@@ -89,12 +89,11 @@ export class WalSource implements RowSource {
     this.parts = parts;
     this.options = options;
     this.metrics = walMetrics(parts.metrics);
-    const { pipeline, clock, log, sleep } = parts;
+    const { pipeline, log, sleep } = parts;
     const pageBytes = parts.bytesMax;
     this.parking = new WalParking({
       pipeline,
       metrics: this.metrics,
-      clock,
       log,
       limits: { ...PARKING_LIMITS, pageBytes },
     });

@@ -10,7 +10,7 @@ const VARINT_BYTES_MAX = 10;
 /** Greatest number of bytes of a tag and of a length. */
 const SHORT_VARINT_BYTES_MAX = 5;
 
-export class ProtoInput {
+export class ProtoPayload {
   bytes: Uint8Array = new Uint8Array(0);
   at = 0;
   /** End of the current message. */
