@@ -228,6 +228,13 @@ export class ColumnWriter {
     this.bytes[byte] = value ? kept | (1 << (at & 7)) : kept;
   }
 
+  /** Clears the bits behind the first `length` in their byte. */
+  private clearBits(bitmap: number, length: number): void {
+    const bit = length & 7;
+    const byte = bitmap + (length >>> 3);
+    if (bit !== 0) this.bytes[byte] = (this.bytes[byte] as number) & ((1 << bit) - 1);
+  }
+
   private setOffset(column: number, at: number, value: number): void {
     this.view.setInt32(this.place(column, COLUMN_SLOT.OFFSETS) + (at + 1) * 4, value, true);
   }
