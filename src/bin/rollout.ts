@@ -11,7 +11,7 @@ import type { Schema } from '../formats/schema.ts';
 import type { OrderFormat } from '../gen/order-versions.ts';
 import type { BatchConsumer } from '../io/kafka/port.ts';
 import type { Level } from '../registry/compatibility/modes.ts';
-import type { RolloutOutcome, Slot, UpgradeOrder } from '../registry/rollout/model.ts';
+import type { FleetSlot, RolloutOutcome, UpgradeOrder } from '../registry/rollout/model.ts';
 import { planRollout, type RolloutPlan } from '../registry/rollout/plan.ts';
 import { rolloutPlot } from '../registry/rollout/plot.ts';
 import { Rollout } from '../registry/rollout/run.ts';
@@ -57,15 +57,17 @@ function planText(plan: RolloutPlan): string {
   ].join('\n');
 }
 
-function slotsOf({ settings }: Context, topic: string): readonly Slot[] {
+function slotsOf({ settings }: Context, topic: string): readonly FleetSlot[] {
   const numbers = (count: number): readonly number[] => Array.from({ length: count }, (_, i) => i + 1);
   return [
     ...numbers(settings.groups).flatMap((group) =>
-      numbers(settings.consumers).map((index): Slot => {
+      numbers(settings.consumers).map((index): FleetSlot => {
         return { name: `consumer-g${group}-${index}`, role: 'consumer', group: `${topic}-g${group}` };
       }),
     ),
-    ...numbers(settings.producers).map((index): Slot => ({ name: `producer-${index}`, role: 'producer' })),
+    ...numbers(settings.producers).map(
+      (index): FleetSlot => ({ name: `producer-${index}`, role: 'producer' }),
+    ),
   ];
 }
 

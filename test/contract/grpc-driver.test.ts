@@ -9,6 +9,7 @@ import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
+import { certificate } from '../../src/devstack/certificates.ts';
 import type {
   GrpcCall,
   GrpcCallEnd,
@@ -21,7 +22,6 @@ import { CALL_BYTES } from '../../src/io/grpc/service/common.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';
-import { certificate } from '../../src/devstack/certificates.ts';
 import { gate } from './http-harness.ts';
 
 const OK: GrpcReply = {

@@ -5,10 +5,10 @@ import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
+import { certificate } from '../../src/devstack/certificates.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { HttpClient, HttpClientOptions } from '../../src/io/http/client-port.ts';
 import { turns, until } from '../wait.ts';
-import { certificate } from '../../src/devstack/certificates.ts';
 import { gate } from './http-harness.ts';
 
 const closers: Array<() => void> = [];

@@ -4,11 +4,11 @@ import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
+import { certificate, type Issued } from '../../src/devstack/certificates.ts';
 import { wireDriver } from '../../src/io/http/http1/server.ts';
 import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpDriver, HttpServer, HttpServerOptions, HttpTls } from '../../src/io/http/port.ts';
 import { uwsDriver } from '../../src/io/http/uws/server.ts';
-import { certificate, type Issued } from '../../src/devstack/certificates.ts';
 import { get } from './http-harness.ts';
 
 const authority = certificate({ subject: [['CN', 'test authority']], authority: true });

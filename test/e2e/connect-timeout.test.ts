@@ -50,7 +50,7 @@ it.each<readonly [string, () => Promise<Outcome>]>([
   ],
   ['producer', () => own.run(['producer', ...registry(), ...records(), `-schema=${schema}`, '-count=1'])],
   ['consumer', () => runConsumer(own, [...registry(), ...records()])],
-])('%s reports the -connect-timeout that a silent registry exceeded', async (_command, ask) => {
+])('the command %s reports the -connect-timeout that a silent registry exceeded', async (_command, ask) => {
   const { code, stderr } = await ask();
   expect(stderr).toContain('no whole answer within 300 ms');
   expect(code).toBe(3);

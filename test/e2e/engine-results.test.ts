@@ -9,6 +9,7 @@ import { generateEvents } from '../fixtures/gen.ts';
 import { scrape } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { tokenIssuer } from '../fixtures/tokens.ts';
 import { until } from '../wait.ts';
 import { oracleOf, rowText } from './engine-kit.ts';
 
@@ -127,8 +128,20 @@ describe('default sink', () => {
     };
     const hashed = await hashPassword('a right password');
     const users = file('users', `desk:${hashed}\nshop:${hashed}\n`);
-    const rules = file('rules', 'basic:desk read windows\nbasic:shop read orders\n');
-    const gated = [`-auth-rules=${rules}`, `-auth-basic=${users}`];
+    const rules = file('rules', 'basic:desk read windows\nbasic:shop read orders\njwt:board read windows\n');
+    const issuer = tokenIssuer({ aud: 'windows' });
+    const gated = [
+      `-auth-rules=${rules}`,
+      `-auth-basic=${users}`,
+      `-auth-jwks=${file('keys.json', issuer.keys)}`,
+      '-auth-jwt-issuer=issuer',
+      '-auth-jwt-audience=windows',
+      '-auth-jwt-algorithms=ES256',
+      '-auth-jwt-name=client',
+      '-auth-jwt-leeway=5s',
+      '-auth-failure-rate=1000',
+      '-client-rate=1000',
+    ];
     const engine = startEngine(own, args('gated', ...gated), 'gated');
     const address = await engine.address();
     const statusOf = async (path: string, user?: string): Promise<number> => {
@@ -143,10 +156,26 @@ describe('default sink', () => {
       expect(await statusOf(path, 'desk')).toBe(200);
     }
     for (const path of ['/openapi.json', '/metrics', '/health']) expect(await statusOf(path)).toBe(200);
-    expect(await scrape(address)).toMatch(/^engine_auth_decisions_total\{.*\} [1-9]/m);
+    const withToken = async (claims: object): Promise<number> => {
+      const headers = { authorization: issuer.bearer(claims) };
+      return (await fetch(`http://${address}/watermark`, { headers })).status;
+    };
+    expect(await withToken({ client: 'board' })).toBe(200);
+    expect(await withToken({ client: 'board', aud: 'orders' })).toBe(401);
+    const metrics = await scrape(address);
+    expect(metrics).toMatch(/^engine_auth_decisions_total\{.*\} [1-9]/m);
+    expect(metrics).toMatch(/^# TYPE engine_auth_reloads_total counter$/m);
     await engine.drain();
     const alone = await runEngine(own, args('alone', `-auth-basic=${users}`, '-log-level=error'));
     expect(alone).toMatchObject({ code: 2, stderr: expect.stringContaining('without -auth-rules') });
+    const plain = await runEngine(
+      own,
+      args('plain', `-auth-rules=${rules}`, '-auth-mtls', '-log-level=error'),
+    );
+    expect(plain).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('-auth-mtls needs -tls-client-ca'),
+    });
   });
 
   it.each(['auto', 'off'])(

@@ -1,6 +1,5 @@
 /** The orders process with access rules, on a real database: the same rules apply to HTTP and
  *  gRPC. */
-import { generateKeyPairSync, sign } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -8,6 +7,7 @@ import { hashPassword } from '../../src/access/index.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { tokenIssuer } from '../fixtures/tokens.ts';
 import { realClock, until } from '../wait.ts';
 import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
@@ -37,17 +37,8 @@ const file = (name: string, text: string): string => {
 const PASSWORD = 'a password: with colons, blanks and ü';
 const basic = (user: string, password = PASSWORD): string =>
   `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
-const key = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-
-/** Creates a token of the issuer that the service trusts. */
-function bearer(claims: object): string {
-  const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
-  const exp = Math.floor(realClock.wallNowMs() / 1000) + 3600;
-  const text = `${part({ alg: 'ES256', kid: 'one' })}.${part({ iss: 'issuer', aud: 'orders', exp, ...claims })}`;
-  const signature = sign('sha256', Buffer.from(text), { key: key.privateKey, dsaEncoding: 'ieee-p1363' });
-  return `Bearer ${text}.${signature.toString('base64url')}`;
-}
-const TILL = bearer({ client: 'till' });
+const issuer = tokenIssuer({ aud: 'orders' });
+const TILL = issuer.bearer({ client: 'till' });
 
 let pool: SqlPool;
 let service: Service;
@@ -57,11 +48,10 @@ beforeAll(async () => {
   pool = world.pool;
   const rules = ['basic:shop write orders', 'basic:support read orders', 'jwt:till read,write orders'];
   const hashed = await hashPassword(PASSWORD);
-  const jwk = { ...key.publicKey.export({ format: 'jwk' }), kid: 'one' };
   service = await kit.serve(world.schema, [
     `-auth-rules=${file('rules', rules.join('\n'))}`,
     `-auth-basic=${file('users', `shop:${hashed}\nsupport:${hashed}\n`)}`,
-    `-auth-jwks=${file('keys.json', JSON.stringify({ keys: [jwk] }))}`,
+    `-auth-jwks=${file('keys.json', issuer.keys)}`,
     '-auth-jwt-issuer=issuer',
     '-auth-jwt-audience=orders',
     '-auth-jwt-algorithms=ES256',
@@ -117,7 +107,7 @@ describe('orders process with access rules', () => {
 
   it('orders refuses every other caller over HTTP and gRPC, and writes nothing for it', async () => {
     const before = await rowCounts(pool);
-    const foreign = bearer({ client: 'till', aud: 'registry' });
+    const foreign = issuer.bearer({ client: 'till', aud: 'registry' });
     for (const authorization of [undefined, basic('shop', 'wrong'), foreign]) {
       const refused = await order(authorization);
       problemOf(refused, 401, 'unauthenticated');

@@ -8,7 +8,13 @@ import type { SliceProcess } from '../../demo/fact.ts';
 import type { Processes } from '../../demo/processes.ts';
 import { ready } from '../../demo/ready.ts';
 import type { BatchConsumer } from '../../io/kafka/port.ts';
-import type { FleetInstance, FleetWorld, InstanceCounts, Side, Slot } from '../../registry/rollout/model.ts';
+import type {
+  FleetInstance,
+  FleetSlot,
+  FleetWorld,
+  InstanceCounts,
+  Side,
+} from '../../registry/rollout/model.ts';
 import { textOf } from '../../shell/fetch-text.ts';
 import { EXPOSITION_BYTES_MAX, parseExposition } from '../../slo/exposition.ts';
 import type { RegisteredPair } from './schemas.ts';
@@ -44,7 +50,7 @@ export interface FleetOptions {
 }
 
 /** Number at the end of a slot's name. */
-const indexOf = (slot: Slot): number => Number(/(\d+)$/.exec(slot.name)?.[1] ?? 0);
+const indexOf = (slot: FleetSlot): number => Number(/(\d+)$/.exec(slot.name)?.[1] ?? 0);
 
 export function processFleet(options: FleetOptions): FleetWorld {
   mkdirSync(options.dir, { recursive: true });
@@ -56,7 +62,7 @@ export function processFleet(options: FleetOptions): FleetWorld {
   };
 }
 
-function argsOf(options: FleetOptions, slot: Slot, side: Side): readonly string[] {
+function argsOf(options: FleetOptions, slot: FleetSlot, side: Side): readonly string[] {
   const { subject, version } = options.schemas[side];
   const shared = [
     slot.role,
@@ -78,7 +84,7 @@ function argsOf(options: FleetOptions, slot: Slot, side: Side): readonly string[
   ];
 }
 
-async function startInstance(options: FleetOptions, slot: Slot, side: Side): Promise<FleetInstance> {
+async function startInstance(options: FleetOptions, slot: FleetSlot, side: Side): Promise<FleetInstance> {
   const name = `${slot.name}-${side}`;
   const child = options.processes.spawn(name, argsOf(options, slot, side));
   try {

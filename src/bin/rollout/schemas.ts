@@ -34,15 +34,15 @@ function shapeOf(flag: string, text: string): ReturnType<typeof orderShapeOf> {
 }
 
 /** Place of a registered schema. */
-export interface Registered {
+export interface RolloutSchema {
   readonly subject: string;
   readonly version: number;
   readonly text: string;
 }
 
 export interface RegisteredPair {
-  readonly old: Registered;
-  readonly new: Registered;
+  readonly old: RolloutSchema;
+  readonly new: RolloutSchema;
   /** The mode accepted the new schema. */
   readonly accepted: boolean;
 }
@@ -57,7 +57,7 @@ async function isRegistered(client: RegistryClient, subject: string, schema: Sch
   }
 }
 
-async function placeOf(client: RegistryClient, subject: string, schema: Schema): Promise<Registered> {
+async function placeOf(client: RegistryClient, subject: string, schema: Schema): Promise<RolloutSchema> {
   const version = await client.find(subject, schema.format, schema.source, []);
   if (version === undefined)
     throw coreError('internal', `${subject} does not hold the schema that was registered`);

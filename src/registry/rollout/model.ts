@@ -9,7 +9,7 @@ export const UPGRADE_ORDERS = ['consumers-first', 'producers-first'] as const;
 export type UpgradeOrder = (typeof UPGRADE_ORDERS)[number];
 
 /** Place in the fleet, which one instance at a time holds but for the moment of its replacement. */
-export interface Slot {
+export interface FleetSlot {
   /** Unique name: `consumer-g1-2`, `producer-3`. */
   readonly name: string;
   readonly role: FleetRole;
@@ -42,15 +42,15 @@ export interface FleetInstance {
 /** The world of a rollout. src/bin/rollout implements it with processes. */
 export interface FleetWorld {
   /** Starts an instance and resolves when it is ready. @throws fleet_failed */
-  start(slot: Slot, side: Side): Promise<FleetInstance>;
+  start(slot: FleetSlot, side: Side): Promise<FleetInstance>;
   /** Resolves with true when every group has read and committed each record that was written before
    *  the call; with false after `timeoutMs` or when the signal is aborted. Absent: unknown. */
   readonly drained?: (timeoutMs: number, signal: AbortSignal) => Promise<boolean>;
 }
 
 /** State of a slot, for display. */
-export interface SlotState {
-  readonly slot: Slot;
+export interface FleetSlotState {
+  readonly slot: FleetSlot;
   readonly side: Side;
   readonly state: 'starting' | 'running' | 'replacing' | 'stopped';
   readonly counts: InstanceCounts;

@@ -11,14 +11,14 @@ import {
   type FleetInstance,
   type FleetRole,
   type FleetSample,
+  type FleetSlot,
+  type FleetSlotState,
   type FleetWorld,
   type InstanceCounts,
   NO_COUNTS,
   type RolloutOutcome,
   type RolloutVerdict,
   type Side,
-  type Slot,
-  type SlotState,
   type TimelineEntry,
   type UpgradeOrder,
 } from './model.ts';
@@ -28,7 +28,7 @@ export interface RolloutOptions {
   readonly clock: Timers;
   /** Ends the rollout early: the fleet is stopped. */
   readonly drain: AbortSignal;
-  readonly slots: readonly Slot[];
+  readonly slots: readonly FleetSlot[];
   readonly order: UpgradeOrder;
   /** Roll back at an alarm; otherwise continue to the end. */
   readonly rollback: boolean;
@@ -41,15 +41,15 @@ export interface RolloutOptions {
   readonly settleMs: number;
   /** True: the new instance is ready before the old one stops. */
   readonly surge: boolean;
-  readonly onSample?: (sample: FleetSample, slots: readonly SlotState[]) => void;
+  readonly onSample?: (sample: FleetSample, slots: readonly FleetSlotState[]) => void;
   readonly onEntry?: (entry: TimelineEntry) => void;
 }
 
 /** A slot and its instance. */
 interface Place {
-  readonly slot: Slot;
+  readonly slot: FleetSlot;
   side: Side;
-  state: SlotState['state'];
+  state: FleetSlotState['state'];
   instance: FleetInstance | undefined;
   counts: InstanceCounts;
   perSecond: number;

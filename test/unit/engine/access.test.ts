@@ -95,7 +95,7 @@ describe.each(PATHS)('access to GET %s of the engine', (path) => {
     expect(unchecked.headers?.['retry-after']).toBe('9');
   });
 
-  it('without a gate every client gets the answer', async () => {
+  it('every client gets the answer where there is no gate', async () => {
     expect((await ask(undefined, path)).status).toBe(200);
   });
 });

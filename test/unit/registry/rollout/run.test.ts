@@ -4,18 +4,18 @@ import { describe, expect, test } from 'vitest';
 import { registryError } from '../../../../src/registry/errors.ts';
 import type {
   FleetInstance,
+  FleetSlot,
   FleetWorld,
   InstanceCounts,
   RolloutOutcome,
   Side,
-  Slot,
   UpgradeOrder,
 } from '../../../../src/registry/rollout/model.ts';
 import { rolloutPlot } from '../../../../src/registry/rollout/plot.ts';
 import { Rollout } from '../../../../src/registry/rollout/run.ts';
 import { VirtualClock } from '../../../../src/sim/clock.ts';
 
-const SLOTS: readonly Slot[] = [
+const SLOTS: readonly FleetSlot[] = [
   { name: 'consumer-1', role: 'consumer', group: 'g' },
   { name: 'consumer-2', role: 'consumer', group: 'g' },
   { name: 'producer-1', role: 'producer' },
@@ -51,7 +51,7 @@ class SimulatedFleet implements FleetWorld {
     this.rules = rules;
   }
 
-  async start(slot: Slot, side: Side): Promise<FleetInstance> {
+  async start(slot: FleetSlot, side: Side): Promise<FleetInstance> {
     await new Promise<void>((resolve) => this.clock.after(START_MS, resolve));
     if (this.rules.broken === slot.name && side === 'new')
       throw registryError('not_delivered', `${slot.name} does not start`);
