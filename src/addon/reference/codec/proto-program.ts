@@ -1,6 +1,7 @@
 /** Reads and checks a program for Protobuf payloads. Words: PROTO_WORD in
- *  docs/reference/layouts.md. Every operand is checked, so that no payload makes the interpreter access memory outside its
- *  arguments. The addon checks the same rules in native/kernel/codec/protobuf_program.cc. */
+ *  docs/reference/layouts.md. Every operand is checked, so that no payload makes the interpreter
+ *  access memory outside its arguments. The addon checks the same rules in
+ *  native/kernel/codec/protobuf_program.cc. */
 import type { Column, ColumnKind } from '../../../core/columns/column.ts';
 import type { ColumnProgram } from '../../../core/columns/kernel.ts';
 import type { ColumnSchema } from '../../../core/columns/schema.ts';

@@ -1,7 +1,7 @@
 /** Columns of a Protobuf message: a struct for a message, a list for a repeated field, a map for a
  *  map. A closed enum is a dictionary of its names, an open enum its number. A message inside
- *  itself, and messages nested or repeated beyond a limit, are binary: the bytes of the message, whose
- *  occurrences are joined as the format merges them. */
+ *  itself, and messages nested or repeated beyond a limit, are binary: the bytes of the message,
+ *  whose occurrences are joined as the format merges them. */
 import { type Column, type ColumnKind, column, mapColumn } from '../../../core/columns/column.ts';
 import { formatError } from '../../errors.ts';
 import { shownOf } from '../../shown.ts';
