@@ -185,7 +185,6 @@ Status Columns::OpenColumn(std::uint32_t column, Span<std::uint8_t> buffer,
 
 void Columns::Rollback() {
   for (std::size_t column = 0; column < counts_.size(); column++) {
-    if (counts_[column].length == committed_[column].length) continue;
     counts_[column] = committed_[column];
     const Place& place = places_[column];
     const std::uint32_t length = counts_[column].length;
@@ -280,17 +279,10 @@ void Columns::Truncate(std::uint32_t column, std::uint32_t length) {
   if (length >= count.length) return;
   const ColumnType& type = types_[column];
   const Place& place = places_[column];
-  const auto clear = [length](std::uint8_t* bitmap) {
-    const std::uint32_t bit = length & 7U;
-    if (bit != 0) {
-      std::uint8_t& byte = bitmap[length >> 3];
-      byte = static_cast<std::uint8_t>(byte & ((1U << bit) - 1U));
-    }
-  };
   count.length = length;
-  if (place.validity != nullptr) clear(place.validity);
+  if (place.validity != nullptr) ClearBits(place.validity, length);
   if (type.kind == layout::kColumnKindBool) {
-    clear(place.values);
+    ClearBits(place.values, length);
   } else if (type.kind == layout::kColumnKindList || type.kind == layout::kColumnKindMap) {
     Truncate(column + 1, OpenStart(column));
   } else if (IsText(type.kind)) {

@@ -1,12 +1,10 @@
 /** Interpreter of programs for Avro payloads; the addon's implementation is
  *  native/kernel/codec/avro.cc. Instructions: AVRO_OP in docs/reference/layouts.md. */
-import type { ColumnBatch } from '../../../core/columns/batch.ts';
-import type { ColumnDecoder, ColumnProgram, PayloadSpans } from '../../../core/columns/kernel.ts';
-import { coreError } from '../../../core/errors.ts';
-import { AVRO_OP, COLUMN_STATE, COLUMN_STATUS } from '../../../core/layout/layouts.gen.ts';
-import { AvroInput, RowError } from './avro-input.ts';
+import type { ColumnDecoder, ColumnProgram } from '../../../core/columns/kernel.ts';
+import { AVRO_OP } from '../../../core/layout/layouts.gen.ts';
+import { AvroInput } from './avro-input.ts';
 import { demandAvroProgram } from './avro-program.ts';
-import { ColumnWriter, NeedRoom } from './column-writer.ts';
+import { RowDecoder } from './row-decoder.ts';
 
 /** Opens a program. @throws out_of_range for code that is no program */
 export function openAvro(program: ColumnProgram): ColumnDecoder {
@@ -14,75 +12,21 @@ export function openAvro(program: ColumnProgram): ColumnDecoder {
   return new AvroColumns(program);
 }
 
-class AvroColumns implements ColumnDecoder {
-  private readonly program: ColumnProgram;
+class AvroColumns extends RowDecoder {
   private readonly code: Int32Array;
   private readonly pool: Uint8Array;
-  private readonly into: ColumnWriter;
   private readonly from = new AvroInput();
-  private isClosed = false;
 
   constructor(program: ColumnProgram) {
-    this.program = program;
+    super(program);
     this.code = program.code.slice();
     this.pool = program.pool.slice();
-    this.into = new ColumnWriter(program.schema);
   }
 
-  decode(payloads: PayloadSpans, from: number, to: number, into: ColumnBatch, skips: boolean): number {
-    if (this.isClosed) throw coreError('closed', 'program: it is closed');
-    demandSpans(payloads, from, to);
-    if (into.schema !== this.program.schema) throw coreError('layout_mismatch', 'into: another schema');
-    if (to - from > into.rowCapacity - into.rowCount) throw coreError('out_of_range', 'into: too few rows');
-    this.into.open(into);
-    const { status, errorAt } = into;
-    let at = from;
-    try {
-      for (; at < to; at++) {
-        const row = into.rowCount + at - from;
-        const start = payloads.start[at] as number;
-        const length = payloads.length[at] as number;
-        const error =
-          skips && at === from
-            ? new RowError(COLUMN_STATUS.TOO_LARGE, start)
-            : this.row(payloads, start, length);
-        if (error !== undefined) this.emptyRow();
-        this.into.commit();
-        status[row] = error?.status ?? COLUMN_STATUS.OK;
-        errorAt[row] = error === undefined ? 0 : error.at - start;
-      }
-    } catch (thrown) {
-      if (!(thrown instanceof NeedRoom)) throw thrown;
-      into.state[COLUMN_STATE.NEED_SLOT] = thrown.slot;
-      into.state[COLUMN_STATE.NEED_BYTES] = thrown.bytes;
-    }
-    this.into.rollback();
-    this.into.save(into);
-    into.state[COLUMN_STATE.ROW_COUNT] = into.rowCount + at - from;
-    return at - from;
-  }
-
-  close(): void {
-    this.isClosed = true;
-  }
-
-  /** Appends the values of one payload. Returns its error; then the values must be removed. */
-  private row({ bytes }: PayloadSpans, start: number, length: number): RowError | undefined {
-    if (length < 0) return new RowError(COLUMN_STATUS.NULL_VALUE, start);
-    this.from.open(bytes, start, start + length);
-    try {
-      this.run(0);
-      this.from.close();
-      return undefined;
-    } catch (thrown) {
-      if (thrown instanceof RowError) return thrown;
-      throw thrown;
-    }
-  }
-
-  private emptyRow(): void {
-    this.into.rollback();
-    for (const column of this.program.schema.topIndex) this.into.empty(column);
+  protected readRow(bytes: Uint8Array, start: number, end: number): void {
+    this.from.open(bytes, start, end);
+    this.run(0);
+    this.from.close();
   }
 
   /** Runs instructions up to the end of their block. */
@@ -290,12 +234,4 @@ class AvroColumns implements ColumnDecoder {
     if (index < 0) throw this.from.incompatible(begun);
     return index;
   }
-}
-
-function demandSpans({ bytes, start, length }: PayloadSpans, from: number, to: number): void {
-  if (!(from >= 0 && from <= to && to <= start.length && to <= length.length))
-    throw coreError('out_of_range', 'payloads: a span leaves its buffer');
-  for (let i = from; i < to; i++)
-    if ((length[i] as number) >= 0 && (start[i] as number) + (length[i] as number) > bytes.length)
-      throw coreError('out_of_range', 'payloads: a span leaves its buffer');
 }

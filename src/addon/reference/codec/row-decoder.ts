@@ -47,6 +47,7 @@ export abstract class RowDecoder implements ColumnDecoder {
       into.state[COLUMN_STATE.NEED_SLOT] = thrown.slot;
       into.state[COLUMN_STATE.NEED_BYTES] = thrown.bytes;
     }
+    this.into.rollback();
     this.into.save(into);
     into.state[COLUMN_STATE.ROW_COUNT] = into.rowCount + at - from;
     return at - from;
