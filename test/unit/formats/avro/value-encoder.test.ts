@@ -22,7 +22,7 @@ function refusal(schema: unknown, value: unknown): unknown {
 const OPTIONAL = record({ name: 'a', type: 'int', default: 7 }, { name: 'b', type: 'string', default: 'x' });
 
 describe('a record whose fields all have defaults', () => {
-  it('an object without them is written with the defaults', () => {
+  it('a record takes an object without fields that have defaults', () => {
     expect(hex(OPTIONAL, {})).toBe('0e0278');
     expect(hex(OPTIONAL, { a: undefined, b: 'y' })).toBe('0e0279');
     expect(hex(OPTIONAL, Object.create(null))).toBe('0e0278');
@@ -43,7 +43,7 @@ describe('a record whose fields all have defaults', () => {
     ['a date', new Date(0)],
     ['a promise', Promise.resolve({})],
     ['a function', () => ({})],
-  ])('the value %s is refused', (_what, value) => {
+  ])('a record refuses %s', (_what, value) => {
     expect(refusal(OPTIONAL, value)).toBe('R');
   });
 });

@@ -89,7 +89,7 @@ describe('parts of a message', () => {
       `${P3} message M { repeated int32 a = 1; repeated string s = 2; repeated bool b = 3; }`,
       '0801 0a020203 0804 120161 1a020100 1800',
     ],
-  ])('columns hold the decoded values: %s', (_what, text, payload) => {
+  ])('columns have the value of the decoder where %s', (_what, text, payload) => {
     expect(check(text, payload, payload + payload, '')).toBeGreaterThan(0);
   });
 });
@@ -121,7 +121,7 @@ describe('malformed payloads', () => {
       `${P2} message M { optional N n = 1; repeated N r = 2; map<int32, N> m = 3; } message N { required int32 a = 1; }`,
       ['0a00', '1200', '12020801 1200', '1a021200', '1a00'],
     ],
-  ])('the payload is refused: %s', (_what, text, payloads) => {
+  ])('columns refuse the payload with %s', (_what, text, payloads) => {
     expect(check(text, ...payloads)).toBe(0);
   });
 
