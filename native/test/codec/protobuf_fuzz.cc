@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernel/codec/protobuf.h"
-#include "test/column_batch.h"
+#include "test/codec/column_batch.h"
 #include "test/input.h"
 
 using namespace millrace;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernel/codec/avro.h"
-#include "test/column_batch.h"
+#include "test/codec/column_batch.h"
 #include "test/input.h"
 
 namespace {
