@@ -6,7 +6,7 @@
 //
 // Prints one line for each program on stdout, `NAME inputs=N mutations=N`; exits with 1 on any
 // finding. With clang the same fuzz targets build for libFuzzer: clang++ -std=c++20
-// -fsanitize=fuzzer,address,undefined -Inative native/test/[FOLDER/]NAME_fuzz.cc native/kernel/*.cc
+// -fsanitize=fuzzer,address,undefined -Inative FUZZ_TARGET.cc $(find native/kernel -name '*.cc')
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';

@@ -8,7 +8,7 @@ import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { tokenIssuer } from '../fixtures/tokens.ts';
-import { realClock, until } from '../wait.ts';
+import { until } from '../wait.ts';
 import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
   createdOf,
