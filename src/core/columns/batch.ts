@@ -23,6 +23,9 @@ const VALUE_BYTES_MIN = 256;
 /** Elements of a list, and bytes of a text, that the first buffers have room for in each row. */
 const LIST_ELEMENTS_ASSUMED = 4;
 const TEXT_BYTES_ASSUMED = 16;
+/** Growths for one row after which every buffer of variable size doubles: otherwise a short payload
+ *  that fills many columns would be decoded again for each of them. */
+const SINGLE_GROWTHS_MAX = 4;
 
 const aligned = (bytes: number): number => Math.ceil(bytes / ALIGN) * ALIGN;
 const slotsAt = (schema: ColumnSchema): number => COLUMN_STATE.HEAD + schema.all.length;
@@ -45,6 +48,18 @@ const isText = (column: Column): boolean => column.kind === 'utf8' || column.kin
 const hasOffsets = (column: Column): boolean =>
   isText(column) || column.kind === 'list' || column.kind === 'map';
 
+/** Columns below a list or a map. */
+function columnsInLists(schema: ColumnSchema): ReadonlySet<number> {
+  const found = new Set<number>();
+  const visit = (index: number, isInside: boolean): void => {
+    if (isInside) found.add(index);
+    const { kind } = schema.all[index] as Column;
+    for (const child of schema.childrenOf(index)) visit(child, isInside || kind === 'list' || kind === 'map');
+  };
+  for (const index of schema.topIndex) visit(index, false);
+  return found;
+}
+
 export class ColumnBatch {
   readonly schema: ColumnSchema;
   readonly rowCapacity: number;
@@ -53,6 +68,10 @@ export class ColumnBatch {
   buffer: ArrayBuffer;
   /** Head, lengths and slots. @shape u32[COLUMN_STATE.HEAD + columns * 7] */
   readonly state: Uint32Array;
+  /** Number of the last row that lacked room, and how often the batch grew for it. */
+  private grownRow = -1;
+  private growths = 0;
+  private readonly inLists: ReadonlySet<number>;
 
   private constructor(schema: ColumnSchema, rowCapacity: number, bytesMax: number) {
     this.schema = schema;
@@ -60,6 +79,7 @@ export class ColumnBatch {
     this.bytesMax = bytesMax;
     this.state = new Uint32Array(slotsAt(schema) + schema.all.length * COLUMN_SLOT.COUNT * 2);
     this.state[COLUMN_STATE.ROW_CAPACITY] = rowCapacity;
+    this.inLists = columnsInLists(schema);
     const bytes = this.place(this.firstCapacities());
     if (bytes > bytesMax)
       throw coreError(
@@ -120,6 +140,8 @@ export class ColumnBatch {
 
   /** Removes all rows and keeps the memory. */
   clear(): void {
+    this.growths = 0;
+    this.grownRow = -1;
     this.state[COLUMN_STATE.ROW_COUNT] = 0;
     this.state.fill(0, COLUMN_STATE.HEAD, COLUMN_STATE.HEAD + this.schema.all.length);
   }
@@ -135,10 +157,23 @@ export class ColumnBatch {
     const own = this.state[first + 2 * slot + 1] as number;
     invariant(need > own, 'a kernel asks for more than the buffer has');
     least[slot] = need;
-    const ample = least.map((capacity, i) => this.expected(i, capacity));
+    this.growths = this.grownRow === this.rowCount ? this.growths + 1 : 1;
+    this.grownRow = this.rowCount;
+    const isStuck = this.growths > SINGLE_GROWTHS_MAX;
+    const ample = least.map((capacity, i) => {
+      const expected = this.expected(i, capacity);
+      return isStuck && this.isVariable(i) ? Math.max(expected, capacity * 2) : expected;
+    });
     ample[slot] = Math.max(ample[slot] as number, need, own * 2);
     for (const capacities of [ample, least]) if (this.move(capacities)) return true;
     return false;
+  }
+
+  /** True for a buffer whose bytes one row does not bound: of a text, or inside a list or map. */
+  private isVariable(slot: number): boolean {
+    const column = Math.floor(slot / COLUMN_SLOT.COUNT);
+    const isValues = slot % COLUMN_SLOT.COUNT === COLUMN_SLOT.VALUES;
+    return this.inLists.has(column) || (isValues && isText(this.schema.all[column] as Column));
   }
 
   private slotAt(index: number, slot: number): number {

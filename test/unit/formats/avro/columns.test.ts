@@ -1,5 +1,5 @@
 /** Columns of Avro payloads: layouts, resolution, projection, limits and hostile bytes. */
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { ColumnBatch } from '../../../../src/core/columns/batch.ts';
 import { decodeColumns } from '../../../../src/core/columns/kernel.ts';
 import { AVRO_OP, COLUMN_SLOT, COLUMN_STATUS } from '../../../../src/core/layout/layouts.gen.ts';
@@ -362,6 +362,25 @@ for (const kernels of columnKernels)
       const counts = noCounts();
       compare([kernels], parse(schema).tree, parse(schema).tree, encoded(schema, data), counts);
       expect(counts.ok).toBe(40);
+    });
+
+    it('a row that fills many lists is decoded again a few times, not once for each list', () => {
+      const lists = Array.from({ length: 200 }, (_, i) => field(`l${i}`, { type: 'array', items: 'int' }));
+      const schema = parse(record('R', ...lists));
+      const { program } = compileColumns(schema.tree, schema.tree, new Map());
+      const decoder = kernels.openAvro(program);
+      const spans = spansOf(
+        encoded(record('R', ...lists), [
+          { fields: lists.map((_, i) => Array.from({ length: 200 }, () => i)) },
+        ]),
+      );
+      const batch = ColumnBatch.create(program.schema, 1);
+      const grow = vi.spyOn(batch, 'grow');
+      expect(decodeColumns(decoder, spans, 0, 1, batch)).toBe(1);
+      expect(batch.status[0]).toBe(COLUMN_STATUS.OK);
+      expect(lists.map((_, i) => batch.lengthOf(2 * i + 1))).toEqual(lists.map(() => 200));
+      expect(grow.mock.calls.length).toBeLessThan(20);
+      decoder.close();
     });
 
     it('a full batch leaves the rest, and a row beyond the limit of any batch is too large', () => {
