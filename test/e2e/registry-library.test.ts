@@ -343,7 +343,7 @@ test('a refused value names the field and the schema', async () => {
     .prefetch();
   for (const [serializer, value, path] of [
     [avro, { id: 1n, state: 5 }, 'shop.Parcel.state'],
-    [proto, { id: ['x'] }, 'shop.Parcel.id'],
+    [proto, { id: ['x'] }, 'shop.Parcel.id[0]'],
   ] as const) {
     const details = { path, schemaId: serializer.schemaId };
     await expect(async () => serializer.serialize(value)).rejects.toMatchObject({
