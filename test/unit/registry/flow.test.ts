@@ -18,9 +18,10 @@ import type {
 } from '../../../src/io/kafka/port.ts';
 import { BatchDecoder } from '../../../src/registry/consumer/decoder.ts';
 import { EndTracker } from '../../../src/registry/consumer/ends.ts';
+import type { RecordKeys } from '../../../src/registry/consumer/line.ts';
 import { consumerMetrics, GroupMember } from '../../../src/registry/consumer/member.ts';
 import { QUARANTINE_HEADER, Quarantine } from '../../../src/registry/consumer/quarantine.ts';
-import { type DecodedSink, FileSink } from '../../../src/registry/consumer/sink.ts';
+import { type DecodedSink, LineFile, TextSink } from '../../../src/registry/consumer/sink.ts';
 import { registryError } from '../../../src/registry/errors.ts';
 import { FramedProducer, producerMetrics } from '../../../src/registry/producer/instance.ts';
 import { runProducers } from '../../../src/registry/producer/run.ts';
@@ -391,15 +392,17 @@ describe('file sink', () => {
     try {
       const path = join(dir, 'out.jsonl');
       writeFileSync(path, before);
-      const sink = await FileSink.open(path);
+      const file = await LineFile.open(path);
+      const keys = { of: () => ({ text: '"k"', value: 'k', form: undefined, schemaId: undefined }) };
+      const options = { form: 'record', keys: keys as unknown as RecordKeys, topic: 't' } as const;
+      const sink = new TextSink('the file', options, (text) => file.append(text));
       const batch = RecordBatch.create(1, 16);
       batch.append({ partition: 3, offset: 7n });
-      await sink.write(batch, [
-        { row: 0, schemaId: 2, value: { n: 2n ** 60n, raw: Buffer.from('hi'), none: null } },
-      ]);
-      await sink.close();
+      const form = { print: String, field: () => undefined };
+      await sink.write(batch, [{ row: 0, schemaId: 2, value: 1152921504606846976n, form }]);
+      await file.close();
       const line =
-        '{"partition":3,"offset":"7","schema_id":2,"value":{"n":"1152921504606846976","raw":"aGk=","none":null}}\n';
+        '{"topic":"t","partition":3,"offset":7,"timestamp":null,"key":"k","schemaId":2,"value":1152921504606846976}\n';
       expect(readFileSync(path, 'utf8')).toBe(kept + line);
     } finally {
       rmSync(dir, { recursive: true });
