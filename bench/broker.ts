@@ -18,7 +18,15 @@ import { OFFSET_BEGINNING } from '../src/io/kafka/port.ts';
 import { consumerProperties, producerProperties } from '../src/io/kafka/properties.ts';
 import { flockDriver } from '../src/io/lock/flock.ts';
 import { compilePeer } from './compile.ts';
-import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
+import {
+  type Bench,
+  type BenchContext,
+  type BenchResult,
+  result,
+  type Series,
+  seriesOf,
+  takeTurns,
+} from './harness.ts';
 
 const PARTITIONS = 8;
 const BATCH_ROWS = 10_000;
@@ -275,6 +283,54 @@ async function brokersOf(context: BenchContext): Promise<string> {
   return stack.brokers;
 }
 
+/** @param cpu microseconds of CPU a message, by side */
+function resultsOf(
+  label: string,
+  reading: Readonly<Record<'raw' | 'ours' | 'node', Series>>,
+  writing: Readonly<Record<'raw' | 'ours', Series>>,
+  cpu: Readonly<Record<string, readonly number[]>>,
+): BenchResult[] {
+  const more = { unit: 'messages/s', better: 'more' } as const;
+  const less = { unit: 'us', better: 'less' } as const;
+  const cpuOf = (side: string) => seriesOf(cpu[side] as readonly number[]);
+  const rawLoop = 'raw C++ librdkafka loop';
+  return [
+    result({
+      ...more,
+      metric: `consume ${label}`,
+      ours: reading.ours,
+      against: { name: rawLoop, series: reading.raw },
+      goal: { ratioAtLeast: 0.9 },
+    }),
+    result({
+      ...more,
+      metric: `consume ${label}`,
+      ours: reading.ours,
+      against: { name: `node-rdkafka consume(${NODE_READ})`, series: reading.node },
+      goal: { ratioAtLeast: 12 },
+    }),
+    result({
+      ...less,
+      metric: `consume CPU a message ${label}`,
+      ours: cpuOf('ours'),
+      against: { name: rawLoop, series: cpuOf('raw') },
+    }),
+    result({
+      ...more,
+      metric: `produce ${label}`,
+      ours: writing.ours,
+      against: { name: rawLoop, series: writing.raw },
+      goal: { ratioAtLeast: 0.8 },
+    }),
+    result({
+      ...less,
+      metric: `produce CPU a message ${label}`,
+      ours: cpuOf('oursOut'),
+      against: { name: rawLoop, series: cpuOf('rawOut') },
+    }),
+  ];
+}
+
 async function measure(
   context: BenchContext,
   raw: string,
@@ -329,45 +385,7 @@ async function measure(
       },
       context.repeats,
     );
-    const more = { unit: 'messages/s', better: 'more' } as const;
-    const less = { unit: 'us', better: 'less' } as const;
-    const cpuOf = (side: string) => seriesOf(cpu[side] as number[]);
-    const rawLoop = 'raw C++ librdkafka loop';
-    return [
-      result({
-        ...more,
-        metric: `consume ${label}`,
-        ours: reading.ours,
-        against: { name: rawLoop, series: reading.raw },
-        goal: { ratioAtLeast: 0.9 },
-      }),
-      result({
-        ...more,
-        metric: `consume ${label}`,
-        ours: reading.ours,
-        against: { name: `node-rdkafka consume(${NODE_READ})`, series: reading.node },
-        goal: { ratioAtLeast: 12 },
-      }),
-      result({
-        ...less,
-        metric: `consume CPU a message ${label}`,
-        ours: cpuOf('ours'),
-        against: { name: rawLoop, series: cpuOf('raw') },
-      }),
-      result({
-        ...more,
-        metric: `produce ${label}`,
-        ours: writing.ours,
-        against: { name: rawLoop, series: writing.raw },
-        goal: { ratioAtLeast: 0.8 },
-      }),
-      result({
-        ...less,
-        metric: `produce CPU a message ${label}`,
-        ours: cpuOf('oursOut'),
-        against: { name: rawLoop, series: cpuOf('rawOut') },
-      }),
-    ];
+    return resultsOf(label, reading, writing, cpu);
   } finally {
     await admin.close();
   }

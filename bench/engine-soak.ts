@@ -281,6 +281,7 @@ async function soak(world: World, plan: SoakPlan, loadBefore: number): Promise<r
 
 export const bench: Bench = {
   name: 'engine-soak',
+  takesBrokerProperties: true,
   summary:
     'The window engine under a billion events at a fixed rate, state on disk, one kill if asked; every window recounted.',
   async run(context) {

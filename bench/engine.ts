@@ -42,6 +42,7 @@ function parts(): Readonly<Record<string, Part>> {
 
 export const bench: Bench = {
   name: 'engine',
+  takesBrokerProperties: true,
   summary:
     'The whole window engine: from Kafka beside a bare C++ loop, sliding beside tumbling, disk beside memory, latencies.',
   run: (context) => openParts(context, parts()),

@@ -187,36 +187,45 @@ export interface ResultOptions {
   readonly better: 'more' | 'less';
   /** True if the result lists each run. */
   readonly list?: boolean;
-  /** Minimum ratio to the peer, or a bound of the value itself. */
+  /** Minimum ratio to the peer, or a bound of the value itself. `onReference` is a bound on the
+   *  reference machine; `factor` says how many times slower this machine is (unit.ts). */
   readonly goal?:
     | { readonly ratioAtLeast: number }
     | { readonly valueAtLeast: number }
     | { readonly valueAtMost: number }
-    | { readonly valueBelow: number };
+    | { readonly valueBelow: number }
+    | { readonly onReference: number; readonly factor: number };
+}
+
+interface Judged {
+  readonly goal: string | null;
+  readonly met: boolean | null;
+}
+
+function judge(options: ResultOptions, value: number, ratio: number | null): Judged {
+  const { goal, metric, better } = options;
+  if (goal === undefined) return { goal: null, met: null };
+  if ('ratioAtLeast' in goal) {
+    invariant(ratio !== null, `the goal of ${metric} is a ratio, so it needs a peer`);
+    return { goal: `ratio >= ${goal.ratioAtLeast}`, met: ratio >= goal.ratioAtLeast };
+  }
+  if ('valueAtLeast' in goal)
+    return { goal: `value >= ${goal.valueAtLeast}`, met: value >= goal.valueAtLeast };
+  if ('valueBelow' in goal) return { goal: `value < ${goal.valueBelow}`, met: value < goal.valueBelow };
+  if ('valueAtMost' in goal) return { goal: `value <= ${goal.valueAtMost}`, met: value <= goal.valueAtMost };
+  const { onReference, factor } = goal;
+  const times = factor.toFixed(2);
+  return better === 'more'
+    ? { goal: `value >= ${onReference} / ${times}`, met: value >= onReference / factor }
+    : { goal: `value <= ${onReference} x ${times}`, met: value <= onReference * factor };
 }
 
 /** Builds the result of one comparison. */
 export function result(options: ResultOptions): BenchResult {
-  const { metric, unit, ours, against, goal } = options;
+  const { metric, unit, ours, against } = options;
   const value = ours.median;
   const peer = against?.series.median ?? null;
   const ratio = peer === null ? null : options.better === 'more' ? value / peer : peer / value;
-  let text: string | null = null;
-  let met: boolean | null = null;
-  if (goal !== undefined && 'ratioAtLeast' in goal) {
-    invariant(ratio !== null, `the goal of ${metric} is a ratio, so it needs a peer`);
-    text = `ratio >= ${goal.ratioAtLeast}`;
-    met = ratio >= goal.ratioAtLeast;
-  } else if (goal !== undefined && 'valueAtLeast' in goal) {
-    text = `value >= ${goal.valueAtLeast}`;
-    met = value >= goal.valueAtLeast;
-  } else if (goal !== undefined && 'valueBelow' in goal) {
-    text = `value < ${goal.valueBelow}`;
-    met = value < goal.valueBelow;
-  } else if (goal !== undefined) {
-    text = `value <= ${goal.valueAtMost}`;
-    met = value <= goal.valueAtMost;
-  }
   return {
     metric,
     unit,
@@ -226,8 +235,7 @@ export function result(options: ResultOptions): BenchResult {
     against: against?.name ?? null,
     against_value: peer,
     ratio,
-    goal: text,
-    met,
+    ...judge(options, value, ratio),
   };
 }
 

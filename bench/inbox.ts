@@ -34,9 +34,9 @@ async function backlogRun(world: World, messages: number, cpu: Map<string, numbe
   const { context } = world;
   const database = await world.database();
   const topic = world.topic();
-  await createTopic(world.brokers, topic);
+  await createTopic(world, topic);
   context.say(`publishing ${messages} events`);
-  await publishBacklog(world.brokers, topic, messages);
+  await publishBacklog(world, topic, messages);
   const payments = await world.start('payments', [
     'payments',
     `-postgres=${database.url}`,
@@ -251,6 +251,7 @@ const PARTS: Readonly<Record<string, Part>> = { backlog, keys, expiry };
 
 export const bench: Bench = {
   name: 'inbox',
+  takesBrokerProperties: true,
   summary:
     'Payments on a backlog, and an inbox with very many keys against an empty one: insert, check, expiry.',
   run: (context) => openParts(context, PARTS),

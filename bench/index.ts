@@ -2,10 +2,12 @@
 import type { Bench } from './harness.ts';
 
 export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Bench }>>> = {
+  unit: () => import('./unit.ts'),
   broker: () => import('./broker.ts'),
   frame: () => import('./frame.ts'),
   hash: () => import('./hash.ts'),
   decode: () => import('./decode.ts'),
+  serde: () => import('./serde.ts'),
   gen: () => import('./gen.ts'),
   registry: () => import('./registry.ts'),
   window: () => import('./window.ts'),
@@ -23,4 +25,5 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
   hostile: () => import('./hostile.ts'),
+  columns: () => import('./columns.ts'),
 };

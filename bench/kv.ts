@@ -21,6 +21,7 @@ import {
   seriesOf,
   takeTurns,
 } from './harness.ts';
+import { machineFactor } from './unit.ts';
 
 const ROW_BYTES = 64;
 const PAGE_ROWS = 16_384;
@@ -298,6 +299,77 @@ class KvBench {
   }
 }
 
+/** Series by the names of the sides. */
+type Sides<N extends string> = Readonly<Record<N, Series>>;
+
+function resultsOf(
+  bench: KvBench,
+  wrote: Sides<'single' | 'many' | 'put' | 'raw'>,
+  read: Sides<'single' | 'many' | 'raw'>,
+  looked: Sides<'keys' | 'raw'>,
+): BenchResult[] {
+  const plain = (series: Series) => ({ name: 'plain file, same bytes', series });
+  const puts = (series: Series) => ({ name: `puts of ${PUT_ROWS}, random keys`, series });
+  const npm = (series: Series) => ({ name: 'the same puts, npm package rocksdb', series });
+  const rows = { unit: 'rows/s', better: 'more' } as const;
+  const cpu = { unit: 'ns CPU/row', better: 'less' } as const;
+  const many = `a key for ${PER_VALUE}`;
+  return [
+    result({
+      ...rows,
+      metric: 'run, a key each',
+      ours: wrote.single,
+      against: plain(wrote.raw),
+      goal: { onReference: 3_000_000, factor: machineFactor() },
+    }),
+    result({
+      ...rows,
+      metric: `run, ${many}`,
+      ours: wrote.many,
+      against: plain(wrote.raw),
+      goal: { onReference: 5_000_000, factor: machineFactor() },
+    }),
+    result({ ...rows, metric: 'run, a key each', ours: wrote.single, against: puts(wrote.put) }),
+    result({
+      ...cpu,
+      metric: 'run, a key each',
+      ours: bench.cpu('run 1'),
+      against: puts(bench.cpu('put')),
+      goal: { ratioAtLeast: 5 },
+    }),
+    result({
+      ...cpu,
+      metric: `run, ${many}`,
+      ours: bench.cpu(`run ${PER_VALUE}`),
+      against: { name: 'run, a key each', series: bench.cpu('run 1') },
+      goal: { ratioAtLeast: 1.5 },
+    }),
+    result({ ...cpu, metric: 'puts', ours: bench.cpu('put'), against: npm(bench.cpu('other')) }),
+    result({
+      ...rows,
+      metric: 'scan, a key each',
+      ours: read.single,
+      against: plain(read.raw),
+      goal: { onReference: 2_000_000, factor: machineFactor() },
+    }),
+    result({ ...rows, metric: `scan, ${many}`, ours: read.many, against: plain(read.raw) }),
+    result({
+      ...cpu,
+      metric: `scan, ${many}`,
+      ours: bench.cpu('scan 2'),
+      against: { name: 'scan, a key each', series: bench.cpu('scan 1') },
+      goal: { ratioAtLeast: 3 },
+    }),
+    result({
+      metric: 'look-ups of fired rows',
+      unit: 'keys/s',
+      better: 'more',
+      ours: looked.keys,
+      against: { name: 'plain file, a block a key', series: looked.raw },
+    }),
+  ];
+}
+
 async function run(context: BenchContext): Promise<readonly BenchResult[]> {
   const root = mkdtempSync(join(tmpdir(), 'millrace-kv-'));
   context.onClose(() => rmSync(root, { recursive: true, force: true }));
@@ -333,66 +405,7 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
       { keys: () => bench.lookUp(), raw: () => bench.readBlocks() },
       context.repeats,
     );
-    const plain = (series: Series) => ({ name: 'plain file, same bytes', series });
-    const puts = (series: Series) => ({ name: `puts of ${PUT_ROWS}, random keys`, series });
-    const npm = (series: Series) => ({ name: 'the same puts, npm package rocksdb', series });
-    const rows = { unit: 'rows/s', better: 'more' } as const;
-    const cpu = { unit: 'ns CPU/row', better: 'less' } as const;
-    const many = `a key for ${PER_VALUE}`;
-    return [
-      result({
-        ...rows,
-        metric: 'run, a key each',
-        ours: wrote.single,
-        against: plain(wrote.raw),
-        goal: { valueAtLeast: 3_000_000 },
-      }),
-      result({
-        ...rows,
-        metric: `run, ${many}`,
-        ours: wrote.many,
-        against: plain(wrote.raw),
-        goal: { valueAtLeast: 5_000_000 },
-      }),
-      result({ ...rows, metric: 'run, a key each', ours: wrote.single, against: puts(wrote.put) }),
-      result({
-        ...cpu,
-        metric: 'run, a key each',
-        ours: bench.cpu('run 1'),
-        against: puts(bench.cpu('put')),
-        goal: { ratioAtLeast: 5 },
-      }),
-      result({
-        ...cpu,
-        metric: `run, ${many}`,
-        ours: bench.cpu(`run ${PER_VALUE}`),
-        against: { name: 'run, a key each', series: bench.cpu('run 1') },
-        goal: { ratioAtLeast: 1.5 },
-      }),
-      result({ ...cpu, metric: 'puts', ours: bench.cpu('put'), against: npm(bench.cpu('other')) }),
-      result({
-        ...rows,
-        metric: 'scan, a key each',
-        ours: read.single,
-        against: plain(read.raw),
-        goal: { valueAtLeast: 2_000_000 },
-      }),
-      result({ ...rows, metric: `scan, ${many}`, ours: read.many, against: plain(read.raw) }),
-      result({
-        ...cpu,
-        metric: `scan, ${many}`,
-        ours: bench.cpu('scan 2'),
-        against: { name: 'scan, a key each', series: bench.cpu('scan 1') },
-        goal: { ratioAtLeast: 3 },
-      }),
-      result({
-        metric: 'look-ups of fired rows',
-        unit: 'keys/s',
-        better: 'more',
-        ours: looked.keys,
-        against: { name: 'plain file, a block a key', series: looked.raw },
-      }),
-    ];
+    return resultsOf(bench, wrote, read, looked);
   } finally {
     await store.close();
     await other.close();

@@ -1,9 +1,13 @@
 /** The Kafka store: write rates with acks=all and one transaction for each write, concurrent
  *  lookups, and a start from its topic. */
 
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { chooseNative } from '../src/addon/load.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
 import { flockDriver } from '../src/io/lock/flock.ts';
+import { clientEnv } from './effects/world.ts';
 import { type BenchContext, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
 import { NUMBER } from './http-load.ts';
 import { LARGE_BYTES, largeSchema } from './registry-large.ts';
@@ -40,12 +44,24 @@ async function startedOrGiven(context: BenchContext): Promise<string> {
   return stack.brokers;
 }
 
+/** Environment of the registry with the properties of its Kafka clients. */
+function envOf(context: BenchContext): Readonly<Record<string, string>> {
+  const dir = mkdtempSync(join(tmpdir(), 'millrace-bench-'));
+  context.onClose(async () => rmSync(dir, { recursive: true, force: true }));
+  return clientEnv(dir, context.brokerProperties ?? {});
+}
+
 const topic = (run: Run, name: string): string => `-schemas-topic=bench-${run.name}-${name}`;
 
 /** Rates with acks=all. */
 export async function kafkaRates(run: Run): Promise<BenchResult[]> {
   const { context, sizes } = run;
-  const server = await startOurs(`kafka:${await brokersOf(context)}`, [topic(run, 'small')]);
+  const server = await startOurs(
+    `kafka:${await brokersOf(context)}`,
+    [topic(run, 'small')],
+    'first',
+    envOf(context),
+  );
   try {
     const loads = new RegistryLoads(server, `${run.name}k`, sizes, context.drain);
     await loads.fill(sizes.schemas);
@@ -75,7 +91,8 @@ export async function kafkaStarts(run: Run): Promise<BenchResult[]> {
   const store = `kafka:${await brokersOf(context)}`;
   const large = `${sizes.largeSchemas} schemas of ${LARGE_BYTES} B`;
   context.say(`a topic of ${large}`);
-  const filling = await startOurs(store, [topic(run, 'large')]);
+  const env = envOf(context);
+  const filling = await startOurs(store, [topic(run, 'large')], 'first', env);
   try {
     const loads = new RegistryLoads(filling, `${run.name}t`, sizes, context.drain);
     await loads.register(sizes.largeSchemas, largeSchema(`T${run.name}_${NUMBER}`));
@@ -85,7 +102,7 @@ export async function kafkaStarts(run: Run): Promise<BenchResult[]> {
   const writable: number[] = [];
   const resident: number[] = [];
   for (let turn = 0; turn < Math.min(3, context.repeats); turn++) {
-    const again = await startOurs(store, [topic(run, 'large')], `topic${turn}`);
+    const again = await startOurs(store, [topic(run, 'large')], `topic${turn}`, env);
     writable.push(again.writableMs);
     resident.push(residentBytes(again.pid) / 1e6);
     await again.stop();

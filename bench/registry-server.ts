@@ -71,6 +71,7 @@ export async function startOurs(
   store: string,
   settings: readonly string[] = [],
   marker = 'first',
+  env: Readonly<Record<string, string>> = {},
 ): Promise<Started> {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
@@ -85,7 +86,7 @@ export async function startOurs(
       '-log-level=warn',
       ...settings,
     ],
-    { stdio: ['ignore', 'ignore', 'pipe'] },
+    { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...env } },
   );
   return untilWritable('millrace', url, child, started, marker);
 }

@@ -247,6 +247,7 @@ async function starts(run: Run): Promise<BenchResult[]> {
 
 export const bench: Bench = {
   name: 'registry',
+  takesBrokerProperties: true,
   summary:
     'A registry under load: lookups, registrations, checks, starts, memory; -vs=URL compares with another registry.',
   async run(context) {

@@ -30,6 +30,10 @@ async function sidesOf(world: World): Promise<Sides> {
   const peers: RelaySide[] = [];
   for (const [name, make] of Object.entries(PEERS)) {
     if (context.peers?.includes(name) === false || (context.smoke && context.peers === undefined)) continue;
+    if (Object.keys(world.properties).length > 0) {
+      context.say(`skipped: ${name}: peers take no -broker-config and no -broker-property`);
+      continue;
+    }
     try {
       peers.push(await make(world));
     } catch (thrown) {
@@ -175,6 +179,7 @@ const PARTS: Readonly<Record<string, Part>> = { drain: drains, latency: latencie
 
 export const bench: Bench = {
   name: 'relay',
+  takesBrokerProperties: true,
   summary:
     'A relay from outbox to topic, in both modes and against its peers: drain, latency from the commit, CPU a row.',
   run: (context) => openParts(context, PARTS),

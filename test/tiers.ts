@@ -33,6 +33,7 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   reconcile: { works: 'test/e2e/reconcile.test.ts' },
   registry: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
   relay: { works: 'test/e2e/relay.test.ts', survives: 'test/e2e/relay.test.ts' },
+  rollout: { works: 'test/e2e/rollout.test.ts' },
   slo: { works: 'test/e2e/slo.test.ts' },
   topic: { works: 'test/e2e/topic.test.ts' },
   up: { works: 'test/e2e/devstack.test.ts' },
@@ -46,9 +47,10 @@ const FAST_LIBRARY: readonly string[] = [
 ];
 
 /** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
- *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */
+ *  builds, leaks, mutants, faults planted in the import rules, stalls, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
   'test/repository/imports.test.ts',
+  'test/repository/stall.test.ts',
   'test/property/registry-planted-faults.test.ts',
   'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',
@@ -83,6 +85,7 @@ export const SECOND_PASS: readonly string[] = [
   'test/e2e/registry-kafka.test.ts',
   'test/e2e/registry-kafka-log.test.ts',
   'test/e2e/relay.test.ts',
+  'test/e2e/rollout.test.ts',
   'test/e2e/topic.test.ts',
   'test/property/gen.test.ts',
   'test/unit/gen/command.test.ts',
@@ -125,6 +128,7 @@ export const OWN_PROCESS: readonly string[] = [
   'test/unit/formats/avro/hostile.test.ts',
   'test/unit/formats/protobuf/decoder-hostile.test.ts',
   'test/unit/formats/protobuf/hostile.test.ts',
+  'test/unit/io/kafka/forbidden-group.test.ts',
   'test/unit/io/new-folders.test.ts',
   'test/unit/registry/proof/avro-witness.test.ts',
   'test/unit/registry/proof/proto-witness.test.ts',

@@ -2,13 +2,18 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { until, type World } from '../bench/effects/world.ts';
+import { until } from '../bench/effects/world.ts';
 import { coreError } from '../src/core/errors.ts';
 import { buildDigest } from '../src/shell/package.ts';
 
 const SAMPLES_A_SECOND = 499;
 const SCRIPT_BYTES_MAX = 1 << 30;
 const WRITTEN_MS_MAX = 60_000;
+
+/** Folder for the files of a recording. */
+export interface Place {
+  readonly dir: string;
+}
 
 /** A finished recording. */
 interface Samples {
@@ -45,9 +50,9 @@ class PerfRecording implements Recording {
   private readonly pid: number;
   private readonly ended: Promise<void>;
 
-  constructor(world: World, pid: number) {
+  constructor(place: Place, pid: number) {
     this.pid = pid;
-    this.file = join(world.dir, `${pid}.perf`);
+    this.file = join(place.dir, `${pid}.perf`);
     const flags = ['record', '-q', '-F', String(SAMPLES_A_SECOND), '-g', '-o', this.file, '-p', String(pid)];
     this.child = spawn('perf', flags, { stdio: ['ignore', 'ignore', 'inherit'] });
     this.ended = new Promise((resolve, reject) => {
@@ -94,9 +99,9 @@ class V8Recording implements Recording {
   private readonly pid: number;
   private readonly file: string;
 
-  constructor(world: World, pid: number) {
+  constructor(place: Place, pid: number) {
     this.pid = pid;
-    this.file = join(world.dir, `${pid}.cpuprofile`);
+    this.file = join(place.dir, `${pid}.cpuprofile`);
     process.kill(pid, 'SIGUSR2');
   }
 
@@ -145,7 +150,7 @@ function v8Options(dir: string): string {
 /** The profiler, and the folder of its profiles. */
 export interface Recorder {
   readonly into: string;
-  record(world: World, pid: number): Recording;
+  record(place: Place, pid: number): Recording;
 }
 
 /** Stops a recording and writes it as `name` into the recorder's folder.
@@ -167,14 +172,14 @@ export async function save(
   return true;
 }
 
-/** Creates a recorder with the given profiler, and the NODE_OPTIONS that every process in the world
- *  needs. */
+/** Creates a recorder with the given profiler, and the NODE_OPTIONS that every profiled
+ *  process needs. */
 export function recorderOf(
   by: 'perf' | 'v8',
   into: string,
-  world: World,
+  place: Place,
 ): { readonly recorder: Recorder; readonly nodeOptions: string } {
-  const record = (from: World, pid: number): Recording =>
+  const record = (from: Place, pid: number): Recording =>
     by === 'perf' ? new PerfRecording(from, pid) : new V8Recording(from, pid);
-  return { recorder: { into, record }, nodeOptions: by === 'perf' ? PERF_OPTIONS : v8Options(world.dir) };
+  return { recorder: { into, record }, nodeOptions: by === 'perf' ? PERF_OPTIONS : v8Options(place.dir) };
 }

@@ -1,13 +1,14 @@
 /** Records CPU profiles of processes under their benchmark load, as files for speedscope.
  *
  *    node dist/tools/profile.js orders [relay-poll] [relay-wal] [payments] [engine-ingest]
- *      [engine-checkpoint] [engine-firing] [engine-spill]
+ *      [engine-checkpoint] [engine-firing] [engine-spill] [serde-decode] [serde-encode]
  *      [-seconds=20] [-rate=5000] [-rows=1000000]
  *      [-with=perf|v8] [-into=profiles] [-brokers=… -postgres=…]
  *
  *  perf samples all threads of the process and the kernel, v8 the JavaScript of the main thread;
  *  both only during the load. */
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -24,6 +25,7 @@ import { Metrics } from '../src/core/metrics.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { ENGINE_PROFILES } from './profile-engine.ts';
 import { type Recorder, recorderOf, save } from './profile-recorder.ts';
+import { type LocalProfile, SERDE_PROFILES } from './profile-serde.ts';
 
 const CATCH_UP_MS_MAX = 600_000;
 
@@ -79,8 +81,8 @@ const relay =
 const payments: Profile = async (world, { rows }, recorder) => {
   const database = await world.database();
   const topic = world.topic();
-  await createTopic(world.brokers, topic);
-  await publishBacklog(world.brokers, topic, rows);
+  await createTopic(world, topic);
+  await publishBacklog(world, topic, rows);
   const place = [
     `-postgres=${database.url}`,
     `-brokers=${world.brokers}`,
@@ -122,13 +124,14 @@ export async function profile(args: readonly string[]): Promise<void> {
       postgres: { type: 'string' },
     },
   });
-  const names = positionals.length > 0 ? positionals : Object.keys(PROFILES);
+  const known = [...Object.keys(PROFILES), ...Object.keys(SERDE_PROFILES)];
+  const names = positionals.length > 0 ? positionals : known;
   if (values.with !== 'perf' && values.with !== 'v8')
     throw coreError('usage', `-with=${values.with} is not a profiler`, { next: 'choose perf or v8' });
-  const unknown = names.find((name) => !Object.hasOwn(PROFILES, name));
+  const unknown = names.find((name) => !known.includes(name));
   if (unknown !== undefined)
     throw coreError('usage', `there is no profile ${unknown}`, {
-      next: `choose from ${Object.keys(PROFILES).join(', ')}`,
+      next: `choose from ${known.join(', ')}`,
     });
   const closes: Array<() => Promise<void> | void> = [];
   const context: BenchContext = {
@@ -145,17 +148,52 @@ export async function profile(args: readonly string[]): Promise<void> {
   };
   const sizes = { seconds: Number(values.seconds), rate: Number(values.rate), rows: Number(values.rows) };
   mkdirSync(values.into, { recursive: true });
+  const by = values.with;
+  const local = names.filter((name) => Object.hasOwn(SERDE_PROFILES, name));
+  const served = names.filter((name) => !local.includes(name));
+  try {
+    if (local.length > 0) {
+      const place = { dir: mkdtempSync(join(tmpdir(), 'millrace-profile-')) };
+      closes.push(() => rmSync(place.dir, { recursive: true, force: true }));
+      const { recorder, nodeOptions } = recorderOf(by, values.into, place);
+      await withNodeOptions(nodeOptions, async () => {
+        for (const name of local) await (SERDE_PROFILES[name] as LocalProfile)(place, sizes, recorder);
+      });
+    }
+    if (served.length > 0) await recordServed(context, served, sizes, by, values.into);
+  } finally {
+    for (const close of closes.reverse()) await close();
+  }
+}
+
+/** Records profiles that need a broker and a database. */
+async function recordServed(
+  context: BenchContext,
+  names: readonly string[],
+  sizes: Sizes,
+  by: 'perf' | 'v8',
+  into: string,
+): Promise<void> {
   const world = await openWorld(context);
-  const { recorder, nodeOptions } = recorderOf(values.with, values.into, world);
-  const options = process.env['NODE_OPTIONS'];
+  const { recorder, nodeOptions } = recorderOf(by, into, world);
+  try {
+    await withNodeOptions(nodeOptions, async () => {
+      for (const name of names) await (PROFILES[name] as Profile)(world, sizes, recorder);
+    });
+  } finally {
+    await world.close();
+  }
+}
+
+/** Runs `work`, whose child processes get these NODE_OPTIONS. */
+async function withNodeOptions(nodeOptions: string, work: () => Promise<void>): Promise<void> {
+  const before = process.env['NODE_OPTIONS'];
   process.env['NODE_OPTIONS'] = nodeOptions;
   try {
-    for (const name of names) await (PROFILES[name] as Profile)(world, sizes, recorder);
+    await work();
   } finally {
-    if (options === undefined) delete process.env['NODE_OPTIONS'];
-    else process.env['NODE_OPTIONS'] = options;
-    await world.close();
-    for (const close of closes.reverse()) await close();
+    if (before === undefined) delete process.env['NODE_OPTIONS'];
+    else process.env['NODE_OPTIONS'] = before;
   }
 }
 

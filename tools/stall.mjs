@@ -3,14 +3,18 @@
 // database) are stopped for 0.5 to 4 s and continued. A seed determines the times, the processes
 // and the durations.
 //
-//   tools/stall [-seeds=1-10] [-resume] [-out=docs/results/stall/runs.json] [-- COMMAND …]
+//   tools/stall [-seeds=1-10] [-resume] [-busy=2] [-out=FILE] [-- COMMAND …]
 //
 //   -seeds=1-10   one run of the command for each seed; also a list, as in -seeds=3,7
 //   -resume       skips seeds that -out already holds for the current sources
+//   -busy=2       number of busy loops
+//   -out=FILE     record of the runs, from the root; default: docs/results/stall/runs.json
 //   COMMAND       default: npm test. Its last line is `N passed, N failed`.
 //
-// Exit code 0 if no run failed, else 1. Linux only: it reads /proc.
-import { execFileSync, spawn } from 'node:child_process';
+// Each recorded run names the build that it tested, as `millrace version` prints it.
+// Exit code 0 if no run failed, 1 if a run failed, 2 for a wrong option, 130 or 143 after SIGINT or
+// SIGTERM. Linux only: it reads /proc.
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { cpus, release } from 'node:os';
@@ -19,7 +23,6 @@ import { fileURLToPath } from 'node:url';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 
-const BUSY_LOOPS = 2;
 /** Bounds of a stop, and of the pause before the next stop. Milliseconds. */
 const STOP_MS = [500, 4000];
 const PAUSE_MS = [250, 3000];
@@ -48,7 +51,7 @@ function seedsOf(text) {
   const seeds = range
     ? Array.from({ length: Number(range[2]) - Number(range[1]) + 1 }, (_, at) => Number(range[1]) + at)
     : text.split(',').map(Number);
-  if (seeds.length === 0 || seeds.some((seed) => !Number.isSafeInteger(seed) || seed < 0))
+  if (text === '' || seeds.length === 0 || seeds.some((seed) => !Number.isSafeInteger(seed) || seed < 0))
     usage(`-seeds=${text} is neither a range nor a list of whole numbers`);
   return seeds;
 }
@@ -57,19 +60,21 @@ function optionsOf(argv) {
   const cut = argv.indexOf('--');
   const flags = cut < 0 ? argv : argv.slice(0, cut);
   const options = {
-    seeds: seedsOf('1-10'),
+    seedText: '1-10',
+    busy: 2,
     resume: false,
     out: 'docs/results/stall/runs.json',
     command: cut < 0 ? ['npm', 'test', '--silent'] : argv.slice(cut + 1),
   };
   for (const flag of flags) {
-    if (flag.startsWith('-seeds=')) options.seeds = seedsOf(flag.slice('-seeds='.length));
+    if (flag.startsWith('-seeds=')) options.seedText = flag.slice('-seeds='.length);
+    else if (/^-busy=\d+$/.test(flag)) options.busy = Number(flag.slice('-busy='.length));
     else if (flag.startsWith('-out=')) options.out = flag.slice('-out='.length);
     else if (flag === '-resume') options.resume = true;
     else usage(`unknown option ${flag}`);
   }
   if (options.command.length === 0) usage('no command after --');
-  return options;
+  return { ...options, seeds: seedsOf(options.seedText) };
 }
 
 /** Digest of every file that git tracks or would track, except docs: identifies the tested
@@ -89,9 +94,17 @@ function digestOfSources() {
   return sum.digest('hex').slice(0, 16);
 }
 
-/** Processes of the run by pid, except processes that are already stopped: the test that stopped
- *  them continues them. */
-function processesOf(mark) {
+/** Digest of the build that the run tested, as `millrace version` prints it; null without a
+ *  build. */
+function buildOf() {
+  const { status, stdout } = spawnSync(process.execPath, [join(root, 'bin', 'millrace'), 'version'], {
+    encoding: 'utf8',
+  });
+  return (status === 0 && / build ([0-9a-f]+)\s*$/.exec(stdout)?.[1]) || null;
+}
+
+/** Processes of the run by pid. */
+function processesOf(mark, isWanted) {
   const needle = Buffer.from(`${MARK}=${mark}`);
   const found = [];
   for (const name of readdirSync('/proc')) {
@@ -100,7 +113,7 @@ function processesOf(mark) {
       if (!readFileSync(`/proc/${name}/environ`).includes(needle)) continue;
       const stat = readFileSync(`/proc/${name}/stat`, 'latin1');
       const state = stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3);
-      if (state !== 'T' && state !== 'Z') found.push(Number(name));
+      if (isWanted(state)) found.push(Number(name));
     } catch {
       // The process ended meanwhile.
     }
@@ -117,6 +130,16 @@ function signal(pid, name) {
   }
 }
 
+/** Ends the run early: no process of the run outlives this tool, and none stays stopped. */
+function endRunOn(name, code, mark) {
+  const handler = () => {
+    for (const pid of processesOf(mark, () => true)) signal(pid, 'SIGKILL');
+    process.exit(code);
+  };
+  process.once(name, handler);
+  return () => process.off(name, handler);
+}
+
 /** Stops and continues processes of the run until `over()`; returns the number of stops. */
 async function stall(mark, draw, over) {
   const between = ([low, high]) => low + draw() * (high - low);
@@ -124,7 +147,8 @@ async function stall(mark, draw, over) {
   let stops = 0;
   while (!over()) {
     await wait(between(PAUSE_MS));
-    const candidates = processesOf(mark);
+    // A process that is already stopped is left alone: the test that stopped it continues it.
+    const candidates = processesOf(mark, (state) => state !== 'T' && state !== 'Z');
     const pid = candidates[Math.floor(draw() * candidates.length)];
     if (over() || pid === undefined || !signal(pid, 'SIGSTOP')) continue;
     stops++;
@@ -134,16 +158,18 @@ async function stall(mark, draw, over) {
   return stops;
 }
 
-function busyLoops() {
-  const loops = Array.from({ length: BUSY_LOOPS }, () =>
-    spawn(process.execPath, ['-e', 'for (;;) if (process.ppid === 1) process.exit();'], { stdio: 'ignore' }),
+/** Starts busy loops, which end with this process. */
+function busyLoops(count) {
+  const program = `for (;;) if (process.ppid !== ${process.pid}) process.exit();`;
+  const loops = Array.from({ length: count }, () =>
+    spawn(process.execPath, ['-e', program], { stdio: 'ignore' }),
   );
   return () => {
     for (const loop of loops) loop.kill('SIGKILL');
   };
 }
 
-async function runOnce(seed, command) {
+async function runOnce(seed, { command, busy }) {
   const mark = randomUUID();
   const started = Date.now();
   const child = spawn(command[0], command.slice(1), {
@@ -168,16 +194,19 @@ async function runOnce(seed, command) {
       resolve();
     }),
   );
-  const quiet = busyLoops();
+  const handlers = [endRunOn('SIGINT', 130, mark), endRunOn('SIGTERM', 143, mark)];
+  const quiet = busyLoops(busy);
   const stops = await stall(mark, generator(seed), () => code !== undefined);
   quiet();
   await closed;
+  for (const remove of handlers) remove();
   const tally = /(\d+) passed, (\d+) failed\s*$/.exec(output);
   return {
     seed,
     passed: tally ? Number(tally[1]) : 0,
     failed: tally ? Number(tally[2]) : 1,
     exit: code,
+    build: buildOf(),
     stops,
     seconds: Math.round((Date.now() - started) / 1000),
   };
@@ -196,13 +225,14 @@ const runs = options.resume ? readRuns(out, sources) : [];
 for (const seed of options.seeds) {
   if (runs.some((run) => run.seed === seed)) continue;
   process.stderr.write(`stall: seed ${seed}: ${options.command.join(' ')}\n`);
-  const run = await runOnce(seed, options.command);
+  const run = await runOnce(seed, options);
   runs.push(run);
   runs.sort((a, b) => a.seed - b.seed);
   const document = {
-    command: `tools/stall -seeds=${options.seeds[0]}-${options.seeds.at(-1)}`,
+    command: `tools/stall -seeds=${options.seedText}`,
     suite: options.command.join(' '),
     sources,
+    busy_loops: options.busy,
     machine: {
       cpu: cpus()[0]?.model ?? '',
       cores: cpus().length,

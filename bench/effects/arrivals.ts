@@ -4,6 +4,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { type BatchConsumer, OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
+import type { World } from './world.ts';
 
 const PARTITIONS = 4;
 const BATCH_ROWS = 10_000;
@@ -18,8 +19,11 @@ export interface Arrival {
   readonly arrivedMs: number;
 }
 
-export async function createTopic(brokers: string, topic: string): Promise<void> {
-  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench' });
+/** Cluster, and the properties of its clients. */
+export type BrokerAt = Pick<World, 'brokers' | 'properties'>;
+
+export async function createTopic({ brokers, properties }: BrokerAt, topic: string): Promise<void> {
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench', properties });
   const copies = brokers.split(',').length;
   try {
     await admin.createTopics([
@@ -57,8 +61,9 @@ export class Arrivals {
   }
 
   /** @param keyBytes keys are cut to this many characters, the length of a UUID by default */
-  static async open(brokers: string, topic: string, keyBytes = 36): Promise<Arrivals> {
-    const properties = { 'fetch.wait.max.ms': 5 };
+  static async open(at: BrokerAt, topic: string, keyBytes = 36): Promise<Arrivals> {
+    const { brokers } = at;
+    const properties = { ...at.properties, 'fetch.wait.max.ms': 5 };
     const consumer = await librdkafkaDriver.consumer({ brokers, clientId: 'bench', properties });
     await consumer.assign(
       Array.from({ length: PARTITIONS }, (_, partition) => ({ topic, partition, offset: OFFSET_BEGINNING })),

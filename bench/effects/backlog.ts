@@ -5,6 +5,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { ORDER_CREATED, orderCreatedPayload } from '../../src/outbox/orders/event.ts';
 import { EVENT_SOURCE, EventEncoder } from '../../src/outbox/relay/pipeline/event.ts';
+import type { BrokerAt } from './arrivals.ts';
 
 const BATCH_ROWS = 5000;
 const ROW_BYTES_MAX = 1500;
@@ -29,9 +30,14 @@ const orderId = (n: number): string => {
 };
 
 /** Publishes events of `count` distinct orders. */
-export async function publishBacklog(brokers: string, topic: string, count: number): Promise<void> {
+export async function publishBacklog(
+  { brokers, properties }: BrokerAt,
+  topic: string,
+  count: number,
+): Promise<void> {
   const producer = await librdkafkaDriver.producer({
     brokers,
+    properties,
     clientId: 'bench',
     acks: -1,
     idempotence: true,

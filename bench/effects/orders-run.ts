@@ -66,7 +66,7 @@ export class OrdersRun {
     const downstream: Child[] = [];
     if (options.relayAndPayments === true) {
       const topic = world.topic();
-      await createTopic(world.brokers, topic);
+      await createTopic(world, topic);
       const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];
       downstream.push(await start('relay', shared));
       downstream.push(await start('payments', [...shared, `-group=${topic}`]));

@@ -172,14 +172,14 @@ export function drain(world: World, side: RelaySide, rows: number): Promise<Drai
     const database = await world.database();
     opened.add(() => database.drop());
     const topic = world.topic();
-    await createTopic(world.brokers, topic);
+    await createTopic(world, topic);
     await side.prepare(database, topic);
     const count = Math.min(rows, side.rowsMax);
     world.context.say(`${side.name}: filling ${count} rows`);
     await fill(database, side, count);
     opened.add(await horizon(world, database));
     world.context.say(`${side.name}: draining`);
-    const probe = await Arrivals.open(world.brokers, topic);
+    const probe = await Arrivals.open(world, topic);
     opened.add(() => probe.close());
     const running = await side.start(database, topic);
     opened.add(() => running.stop());
@@ -243,9 +243,9 @@ export function steady(
     const database = await world.database();
     opened.add(() => database.drop());
     const topic = world.topic();
-    await createTopic(world.brokers, topic);
+    await createTopic(world, topic);
     await side.prepare(database, topic);
-    const seen = await Arrivals.open(world.brokers, topic);
+    const seen = await Arrivals.open(world, topic);
     opened.add(() => seen.close());
     opened.add(await horizon(world, database));
     const running = await side.start(database, topic);

@@ -1,46 +1,21 @@
 /** Peers of the relay: downloaded at first use into .millrace/bench, with versions pinned by the
  *  files in bench/peers. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { cpSync, existsSync, openSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { coreError } from '../../src/core/errors.ts';
 import { javaProgram } from '../../src/devstack/kafka/server.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { packageRoot } from '../../src/shell/package.ts';
+import { peerFolder, peerSource, runForPeer } from '../peer-folder.ts';
 import { intoOutbox, PAYLOAD, type RelaySide, type RunningSide, withOrders } from './relay-side.ts';
 import { type Database, until, type World } from './world.ts';
 
-const run = promisify(execFile);
-const FETCH_MS_MAX = 600_000;
 const READY_MS_MAX = 120_000;
 const STOP_MS_MAX = 20_000;
 
 /** DDL of the orders table only: a peer's outbox has its own shape. */
 const ORDERS = `CREATE TABLE orders (order_id uuid PRIMARY KEY, account_id bigint NOT NULL, amount_cents bigint NOT NULL,
   status text NOT NULL, created_at timestamptz NOT NULL DEFAULT now())`;
-
-const peerFolder = (name: string): string => join(packageRoot(), 'bench', 'peers', name);
-
-/** Creates a folder once: an existing folder is complete. @throws unreachable */
-async function once(name: string, version: string, make: (folder: string) => Promise<void>): Promise<string> {
-  const folder = join(packageRoot(), '.millrace', 'bench', `${name}-${version}`);
-  if (existsSync(folder)) return folder;
-  const part = `${folder}-${process.pid}`;
-  mkdirSync(part, { recursive: true });
-  try {
-    await make(part);
-    renameSync(part, folder);
-  } catch (cause) {
-    rmSync(part, { recursive: true, force: true });
-    const { stderr, message } = cause as { stderr?: string; message: string };
-    throw coreError('unreachable', `the download failed: ${(stderr || message).trim().split('\n')[0]}`, {
-      next: 'check that its tools are installed and its registry is reachable',
-      cause,
-    });
-  }
-  return folder;
-}
 
 /** Starts a child that ends with this process; its output goes to a file of the run. */
 function child(
@@ -80,11 +55,10 @@ async function slotActive({ pool }: Database): Promise<boolean> {
 /** Kafka Connect standalone with Debezium and its outbox event router. */
 async function debezium(world: World): Promise<RelaySide> {
   const version = '3.6.0.Final';
-  const libraries = await once('debezium', version, async (folder) => {
-    const pom = join(peerFolder('debezium'), 'pom.xml');
-    await run('mvn', ['-B', '-q', '-f', pom, 'dependency:copy-dependencies', `-DoutputDirectory=${folder}`], {
-      timeout: FETCH_MS_MAX,
-    });
+  const libraries = await peerFolder('debezium', version, async (folder) => {
+    const pom = join(peerSource('debezium'), 'pom.xml');
+    const into = `-DoutputDirectory=${folder}`;
+    await runForPeer('mvn', ['-B', '-q', '-f', pom, 'dependency:copy-dependencies', into]);
   });
   const start = async (database: Database, topic: string): Promise<RunningSide> => {
     const url = new URL(database.url);
@@ -160,9 +134,9 @@ async function debezium(world: World): Promise<RelaySide> {
 /** Watermill's forwarder over its SQL subscriber. */
 async function watermill(world: World): Promise<RelaySide> {
   const version = '1.5.1-sql-3.1.0';
-  const folder = await once('watermill', version, async (part) => {
-    cpSync(peerFolder('watermill'), part, { recursive: true });
-    await run('go', ['build', '-o', 'forwarder', '.'], { cwd: part, timeout: FETCH_MS_MAX });
+  const folder = await peerFolder('watermill', version, async (part) => {
+    cpSync(peerSource('watermill'), part, { recursive: true });
+    await runForPeer('go', ['build', '-o', 'forwarder', '.'], part);
   });
   let topicOf = '';
   const start = async (database: Database): Promise<RunningSide> => {
@@ -204,12 +178,9 @@ async function watermill(world: World): Promise<RelaySide> {
 
 async function pgTransactionalOutbox(world: World): Promise<RelaySide> {
   const version = '0.5.7';
-  const folder = await once('pg-transactional-outbox', version, async (part) => {
-    cpSync(peerFolder('pg-transactional-outbox'), part, { recursive: true });
-    await run('npm', ['install', '--no-audit', '--no-fund', '--ignore-scripts'], {
-      cwd: part,
-      timeout: FETCH_MS_MAX,
-    });
+  const folder = await peerFolder('pg-transactional-outbox', version, async (part) => {
+    cpSync(peerSource('pg-transactional-outbox'), part, { recursive: true });
+    await runForPeer('npm', ['install', '--no-audit', '--no-fund', '--ignore-scripts'], part);
   });
   return {
     name: `pg-transactional-outbox ${version}, replication listener`,

@@ -2,7 +2,7 @@
  *  and topic for each part, and real processes started with the launcher that users run. */
 
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { chooseNative } from '../../src/addon/load.ts';
@@ -43,6 +43,8 @@ export interface Database {
 export interface World {
   readonly context: BenchContext;
   readonly brokers: string;
+  /** Properties of the Kafka clients; those of started commands come from a file. */
+  readonly properties: Readonly<Record<string, string>>;
   /** Folder of this run on the file system of the package; removed at the end. */
   readonly dir: string;
   database(): Promise<Database>;
@@ -99,50 +101,73 @@ async function addresses(
   return { brokers: brokers ?? stack.brokers, postgres: postgres ?? stack.postgres };
 }
 
+/** Environment of a command, with a file of the properties of its Kafka clients. */
+export function clientEnv(
+  dir: string,
+  properties: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  const entries = Object.entries(properties);
+  if (entries.length === 0) return {};
+  const path = join(dir, 'client.properties');
+  const escaped = (value: string): string => value.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
+  const lines = entries.map(([name, value]) => `${name}=${escaped(value)}\n`);
+  // A property of the Java client alone makes backslashes escapes; a serializer is ignored.
+  writeFileSync(path, `key.serializer=none\n${lines.join('')}`, { mode: 0o600 });
+  return { MILLRACE_BROKER_CONFIG: path };
+}
+
+/** Creates a database beside `postgres`. @param databases the open ones; it stays among them until
+ *  it is dropped */
+async function createDatabase(admin: SqlPool, postgres: string, databases: Set<Database>): Promise<Database> {
+  const name = `bench_${randomBytes(5).toString('hex')}`;
+  await admin.query(`CREATE DATABASE ${name}`);
+  const url = withDatabase(postgres, name);
+  const pool = await connect(url, CONNECTIONS);
+  const made: Database = {
+    name,
+    url,
+    pool,
+    async drop() {
+      databases.delete(made);
+      await pool.close();
+      const { rows } = await admin.query<{ slot: string }>(
+        'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE database = $1 AND NOT active',
+        [name],
+      );
+      for (const { slot } of rows) await admin.query('SELECT pg_drop_replication_slot($1)', [slot]);
+      await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+    },
+  };
+  databases.add(made);
+  return made;
+}
+
+/** @throws unreachable if the child ends with an error */
+async function requireSuccess(name: string, child: SliceProcess): Promise<void> {
+  const { code, signal } = await child.ended;
+  if (code !== 0)
+    throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
+      next: `see ${child.logPath}`,
+    });
+}
+
 /** Opens the environment. Everything that it started ends with `close`, or with the process. */
 export async function openWorld(context: BenchContext): Promise<World> {
   const { brokers, postgres } = await addresses(context);
   const root = join(packageRoot(), '.millrace', 'bench');
   mkdirSync(root, { recursive: true });
   const dir = mkdtempSync(join(root, 'effects-'));
-  const processes = new Processes({ dir, stay: false, env: process.env });
+  const properties = context.brokerProperties ?? {};
+  const processes = new Processes({
+    dir,
+    stay: false,
+    env: { ...process.env, ...clientEnv(dir, properties) },
+  });
   const admin = await connect(postgres, 1);
   const databases = new Set<Database>();
   const topics = new Set<string>();
   const brokerPids = brokers.split(',').map((one) => processAt(portOf(one)));
   const postmaster = processAt(Number(new URL(postgres).port) || 5432);
-
-  const database = async (): Promise<Database> => {
-    const name = `bench_${randomBytes(5).toString('hex')}`;
-    await admin.query(`CREATE DATABASE ${name}`);
-    const url = withDatabase(postgres, name);
-    const pool = await connect(url, CONNECTIONS);
-    const made: Database = {
-      name,
-      url,
-      pool,
-      async drop() {
-        databases.delete(made);
-        await pool.close();
-        const { rows } = await admin.query<{ slot: string }>(
-          'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE database = $1 AND NOT active',
-          [name],
-        );
-        for (const { slot } of rows) await admin.query('SELECT pg_drop_replication_slot($1)', [slot]);
-        await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
-      },
-    };
-    databases.add(made);
-    return made;
-  };
-
-  const requireSuccess = async (name: string, child: SliceProcess): Promise<void> => {
-    const { code, signal } = await child.ended;
-    if (code !== 0)
-      throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
-        next: `see ${child.logPath}`,
-      });
-  };
 
   const run = async (name: string, args: readonly string[]): Promise<string> => {
     const child = processes.spawn(name, [...args, '-log-level=warn']);
@@ -179,8 +204,9 @@ export async function openWorld(context: BenchContext): Promise<World> {
   return {
     context,
     brokers,
+    properties,
     dir,
-    database,
+    database: () => createDatabase(admin, postgres, databases),
     topic() {
       const topic = `bench-${randomBytes(5).toString('hex')}`;
       topics.add(topic);
@@ -194,7 +220,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
       for (const one of [...databases]) await one.drop().catch(() => {});
       await admin.close();
       if (topics.size > 0 && context.brokers !== undefined) {
-        const broker = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench' });
+        const broker = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench', properties });
         await broker.deleteTopics([...topics]).catch(() => {});
         await broker.close();
       }

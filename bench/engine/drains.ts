@@ -108,7 +108,11 @@ export class Drains {
     const { world, runs } = this;
     const topic = await this.topics.of(this.spec(ZIPF));
     const binary = await compilePeer('raw-engine');
-    const properties = consumerProperties({ brokers: world.brokers, clientId: 'bench' });
+    const properties = consumerProperties({
+      brokers: world.brokers,
+      clientId: 'bench',
+      properties: world.properties,
+    });
     const slots = 2 ** Math.ceil(Math.log2(topic.accounts * 2));
     const numbers = [PARTITIONS, topic.events, SIZE_MS, slots].map(String);
     const pairs = Object.entries(properties).map(([name, value]) => `${name}=${value}`);

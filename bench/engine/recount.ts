@@ -93,6 +93,43 @@ interface OpenWindow {
   weighted: number;
 }
 
+/** Words of the columns of a batch, which the recount reads without making a bigint a row. */
+function wordsOf({ columns: { accountId, value, eventTs } }: EventBatch) {
+  const low = (column: BigInt64Array | BigUint64Array): Uint32Array =>
+    new Uint32Array(column.buffer, column.byteOffset, ROWS * 2);
+  const high = (column: BigInt64Array): Int32Array =>
+    new Int32Array(column.buffer, column.byteOffset, ROWS * 2);
+  return {
+    accounts: low(accountId),
+    valueLow: low(value),
+    timeLow: low(eventTs),
+    valueHigh: high(value),
+    timeHigh: high(eventTs),
+  };
+}
+
+/** Window that starts at `from`; added if it is new. */
+function windowAt(windows: Map<number, OpenWindow>, from: number, accounts: number): OpenWindow {
+  let window = windows.get(from);
+  if (window === undefined) {
+    const seenAccounts = new Uint8Array(Math.ceil(accounts / 8));
+    window = { totals: noTotals(), seenAccounts, sum: 0, weighted: 0 };
+    windows.set(from, window);
+  }
+  return window;
+}
+
+/** Adds the sums of the current batch to the totals. */
+function addSums(windows: Iterable<OpenWindow>): void {
+  for (const window of windows) {
+    if (window.weighted === 0 && window.sum === 0) continue;
+    window.totals.sum += BigInt(window.sum);
+    window.totals.weighted += BigInt(window.weighted);
+    window.sum = 0;
+    window.weighted = 0;
+  }
+}
+
 /** @throws AbortError */
 export async function recount(options: RecountOptions): Promise<Recount> {
   const { stream, events, partitions, rules, sample } = options;
@@ -108,25 +145,10 @@ export async function recount(options: RecountOptions): Promise<Recount> {
   const generator = new EventGenerator(stream, options.kernels);
   const batch = EventBatch.create(ROWS);
   const { accountId, value, eventTs } = batch.columns;
-  const accounts = new Uint32Array(accountId.buffer, accountId.byteOffset, ROWS * 2);
-  const [valueLow, timeLow] = [value, eventTs].map(
-    (column) => new Uint32Array(column.buffer, column.byteOffset, ROWS * 2),
-  ) as [Uint32Array, Uint32Array];
-  const [valueHigh, timeHigh] = [value, eventTs].map(
-    (column) => new Int32Array(column.buffer, column.byteOffset, ROWS * 2),
-  ) as [Int32Array, Int32Array];
+  const { accounts, valueLow, valueHigh, timeLow, timeHigh } = wordsOf(batch);
   let accepted = 0;
   let current: OpenWindow | undefined;
   let start = Number.NaN;
-  const windowAt = (from: number): OpenWindow => {
-    let window = windows.get(from);
-    if (window === undefined) {
-      const seenAccounts = new Uint8Array(Math.ceil(stream.accounts / 8));
-      window = { totals: noTotals(), seenAccounts, sum: 0, weighted: 0 };
-      windows.set(from, window);
-    }
-    return window;
-  };
   const fold = (rows: number): void => {
     for (let row = 0; row < rows; row++) {
       const account = accounts[2 * row] as number;
@@ -137,7 +159,7 @@ export async function recount(options: RecountOptions): Promise<Recount> {
       accepted++;
       if (current === undefined || !(ts >= start && ts < start + sizeMs)) {
         start = Math.floor(ts / sizeMs) * sizeMs;
-        current = windowAt(start);
+        current = windowAt(windows, start, stream.accounts);
       }
       const amount = (valueHigh[2 * row + 1] as number) * TWO_32 + (valueLow[2 * row] as number);
       const { totals, seenAccounts } = current;
@@ -153,13 +175,7 @@ export async function recount(options: RecountOptions): Promise<Recount> {
       if (account % sample.every === sample.offset)
         sampled.add(accountId[row] as bigint, value[row] as bigint, eventTs[row] as bigint);
     }
-    for (const window of windows.values()) {
-      if (window.weighted === 0 && window.sum === 0) continue;
-      window.totals.sum += BigInt(window.sum);
-      window.totals.weighted += BigInt(window.weighted);
-      window.sum = 0;
-      window.weighted = 0;
-    }
+    addSums(windows.values());
   };
   let remaining = events;
   for (let turn = 0; remaining > 0; turn++) {

@@ -214,7 +214,8 @@ export class SoakRun {
   }
 
   private async createTopic(): Promise<void> {
-    const admin = await nodeRdkafkaDriver.admin({ brokers: this.world.brokers, clientId: 'bench' });
+    const { brokers, properties } = this.world;
+    const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench', properties });
     try {
       // The broker can remove a segment that lies before the trimmed offset and is not the newest.
       const config = {
@@ -232,7 +233,7 @@ export class SoakRun {
   private async trim(): Promise<void> {
     const offsets = oldestOffsets(this.folder);
     if (offsets === undefined) return;
-    await deleteRecords(this.world.brokers, this.topic, offsets).catch((thrown: Error) =>
+    await deleteRecords(this.world, this.topic, offsets).catch((thrown: Error) =>
       this.world.context.say(thrown.message),
     );
   }

@@ -10,9 +10,10 @@
  *        (partition i32, low i64, error i16))
  *  A broker removes segments periodically, and never the newest segment. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { connect } from 'node:net';
 import { join } from 'node:path';
 import { coreError } from '../../src/core/errors.ts';
+import { askOnce } from '../../src/io/kafka/connection.ts';
+import type { BrokerAt } from '../effects/arrivals.ts';
 
 const DELETE_RECORDS = 21;
 const CORRELATION = 0x6d74;
@@ -69,38 +70,22 @@ export function decodeDeleteRecords(response: Buffer): readonly number[] {
   });
 }
 
-function sendRequest(address: string, request: Buffer): Promise<Buffer> {
+/** Response with its size field. @throws unreachable */
+async function sendRequest(address: string, at: BrokerAt, request: Buffer): Promise<Buffer> {
   const [host = '', port] = address.split(/:(?=\d+$)/);
-  return new Promise((resolve, reject) => {
-    const fail = (why: string): void => {
-      socket.destroy();
-      reject(coreError('unreachable', `${address} did not delete records: ${why}`));
-    };
-    const socket = connect({ host, port: Number(port) });
-    socket.setTimeout(2 * RESPONSE_TIMEOUT_MS, () => fail('no response in time'));
-    let received = Buffer.alloc(0);
-    socket.on('connect', () => socket.write(request));
-    socket.on('error', ({ message }) => fail(message));
-    socket.on('close', () => fail('the broker closed the connection'));
-    socket.on('data', (chunk) => {
-      received = Buffer.concat([received, chunk]);
-      if (received.length < 4 || received.length < 4 + received.readInt32BE(0)) return;
-      resolve(received);
-      socket.destroy();
-    });
-  });
+  const to = { host, port: Number(port) };
+  const body = await askOnce(to, at.properties, request, 2 * RESPONSE_TIMEOUT_MS);
+  if (body === undefined)
+    throw coreError('unreachable', `${address} did not delete records: it gave no response`);
+  return Buffer.concat([int32(body.length), body]);
 }
 
 /** Deletes the records of each partition before its offset. @throws unreachable */
-export async function deleteRecords(
-  brokers: string,
-  topic: string,
-  offsets: readonly number[],
-): Promise<void> {
-  for (const address of brokers.split(',')) {
+export async function deleteRecords(at: BrokerAt, topic: string, offsets: readonly number[]): Promise<void> {
+  for (const address of at.brokers.split(',')) {
     // Each broker deletes only the records of partitions that it leads.
-    const errors = decodeDeleteRecords(await sendRequest(address, encodeDeleteRecords(topic, offsets)));
-    const fatal = errors.find((error) => error !== 0 && error !== NOT_LEADER);
+    const response = await sendRequest(address, at, encodeDeleteRecords(topic, offsets));
+    const fatal = decodeDeleteRecords(response).find((error) => error !== 0 && error !== NOT_LEADER);
     if (fatal !== undefined)
       throw coreError('unreachable', `${address} did not delete records of ${topic}: error ${fatal}`);
   }

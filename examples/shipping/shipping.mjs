@@ -1,11 +1,12 @@
 // Each stdin line `PARCEL STATUS` updates a parcel and appends an event, in one transaction. A
 // relay publishes the events; a consumer records each exactly once in `history`, despite any crash.
 import { createInterface } from 'node:readline';
-import { openDrivers } from 'millrace/drivers';
+import { openDrivers, readBrokerConfig } from 'millrace/drivers';
 import { append, Service } from 'millrace/outbox';
 
 const [brokers, postgres, schema, topic] = process.argv.slice(2);
-const service = await Service.open({ ...(await openDrivers()), name: 'shipping', brokers, postgres, schema });
+const drivers = await openDrivers(readBrokerConfig({ env: process.env }));
+const service = await Service.open({ ...drivers, name: 'shipping', brokers, postgres, schema });
 const parts = { outboxTable: 'parcel_outbox', inbox: 'history_inbox', parkedTable: 'history_parked' };
 const tables = `CREATE TABLE parcels (parcel uuid PRIMARY KEY, status text NOT NULL);
    CREATE TABLE history (place bigserial PRIMARY KEY, parcel uuid NOT NULL, status text NOT NULL);`;

@@ -12,7 +12,7 @@ namespace millrace::binding {
 namespace {
 
 // ABI number. It grows when an exported function changes its meaning.
-constexpr std::uint32_t kAbi = 3;
+constexpr std::uint32_t kAbi = 4;
 
 void SetNumber(napi_env env, napi_value exports, const char* name, double value) {
   if (napi_set_named_property(env, exports, name, ToNumber(env, value)) != napi_ok) {
@@ -29,6 +29,7 @@ NAPI_MODULE_INIT() {
   SetNumber(env, exports, "layoutFingerprint", millrace::layout::kFingerprint);
   SetNumber(env, exports, "abi", kAbi);
   RegisterKernels(env, exports);
+  RegisterCodec(env, exports);
   RegisterGen(env, exports);
   RegisterWindows(env, exports);
   RegisterSessions(env, exports);

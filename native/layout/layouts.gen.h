@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0xff229988U;
+inline constexpr std::uint32_t kFingerprint = 0x21e15433U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -86,6 +86,139 @@ inline constexpr std::int32_t kGenNoiseBytes = 65792;
 
 // State of the streaming digest, in 32-bit words.
 inline constexpr std::int32_t kXxh32Words = 12;
+
+// Memory layout of a column, as in the Arrow columnar format.
+inline constexpr std::int32_t kColumnKindNull = 0;
+inline constexpr std::int32_t kColumnKindBool = 1;
+inline constexpr std::int32_t kColumnKindInt32 = 2;
+inline constexpr std::int32_t kColumnKindInt64 = 3;
+inline constexpr std::int32_t kColumnKindUint32 = 4;
+inline constexpr std::int32_t kColumnKindUint64 = 5;
+inline constexpr std::int32_t kColumnKindFloat32 = 6;
+inline constexpr std::int32_t kColumnKindFloat64 = 7;
+inline constexpr std::int32_t kColumnKindUtf8 = 8;
+inline constexpr std::int32_t kColumnKindBinary = 9;
+inline constexpr std::int32_t kColumnKindFixed = 10;
+inline constexpr std::int32_t kColumnKindDecimal128 = 11;
+inline constexpr std::int32_t kColumnKindDecimal256 = 12;
+inline constexpr std::int32_t kColumnKindDictionary = 13;
+inline constexpr std::int32_t kColumnKindList = 14;
+inline constexpr std::int32_t kColumnKindMap = 15;
+inline constexpr std::int32_t kColumnKindStruct = 16;
+inline constexpr std::int32_t kColumnKindUnion = 17;
+
+// Words of one column in the table of a column schema: kind, 1 if nullable, bytes of a cell, index behind its subtree.
+inline constexpr std::int32_t kColumnCellKind = 0;
+inline constexpr std::int32_t kColumnCellNullable = 1;
+inline constexpr std::int32_t kColumnCellSize = 2;
+inline constexpr std::int32_t kColumnCellNext = 3;
+inline constexpr std::int32_t kColumnCellCount = 4;
+
+// Buffers of one column, in this order; a buffer that a column lacks has capacity 0.
+inline constexpr std::int32_t kColumnSlotValidity = 0;
+inline constexpr std::int32_t kColumnSlotOffsets = 1;
+inline constexpr std::int32_t kColumnSlotValues = 2;
+inline constexpr std::int32_t kColumnSlotCount = 3;
+
+// Words of the state of a column batch. Behind HEAD: the length of each column, then offset and capacity of each buffer.
+inline constexpr std::int32_t kColumnStateRowCount = 0;
+inline constexpr std::int32_t kColumnStateRowCapacity = 1;
+inline constexpr std::int32_t kColumnStateNeedSlot = 2;
+inline constexpr std::int32_t kColumnStateNeedBytes = 3;
+inline constexpr std::int32_t kColumnStateHead = 4;
+
+// Verdict of one row. TOO_LARGE: its columns exceed the byte limit of a batch.
+inline constexpr std::int32_t kColumnStatusOk = 0;
+inline constexpr std::int32_t kColumnStatusMalformed = 1;
+inline constexpr std::int32_t kColumnStatusIncompatible = 2;
+inline constexpr std::int32_t kColumnStatusTooLarge = 3;
+inline constexpr std::int32_t kColumnStatusNullValue = 4;
+
+// Greatest number of columns of a schema, nesting of columns, elements of a column, and words of a program.
+inline constexpr std::int32_t kColumnLimitColumns = 32768;
+inline constexpr std::int32_t kColumnLimitDepth = 64;
+inline constexpr std::int32_t kColumnLimitElements = 2147483647;
+inline constexpr std::int32_t kColumnLimitProgramWords = 4194304;
+
+// Bounds of an Avro payload: nesting of records, arrays and maps, and values without bytes.
+inline constexpr std::int32_t kAvroLimitDepth = 256;
+inline constexpr std::int32_t kAvroLimitEmptyValues = 65536;
+
+// Instructions of a program for Avro payloads. Operands are words; `to` is the position of an instruction, `column` an index in preorder.
+inline constexpr std::int32_t kAvroOpEnd = 0;
+inline constexpr std::int32_t kAvroOpSkipInt = 1;
+inline constexpr std::int32_t kAvroOpSkipLong = 2;
+inline constexpr std::int32_t kAvroOpSkipBool = 3;
+inline constexpr std::int32_t kAvroOpSkipFixed = 4;
+inline constexpr std::int32_t kAvroOpSkipBytes = 5;
+inline constexpr std::int32_t kAvroOpSkipText = 6;
+inline constexpr std::int32_t kAvroOpSkipIndex = 7;
+inline constexpr std::int32_t kAvroOpCheckEnum = 8;
+inline constexpr std::int32_t kAvroOpRefuse = 9;
+inline constexpr std::int32_t kAvroOpCall = 10;
+inline constexpr std::int32_t kAvroOpJump = 11;
+inline constexpr std::int32_t kAvroOpUnion = 12;
+inline constexpr std::int32_t kAvroOpOptional = 13;
+inline constexpr std::int32_t kAvroOpRecord = 14;
+inline constexpr std::int32_t kAvroOpArray = 15;
+inline constexpr std::int32_t kAvroOpMap = 16;
+inline constexpr std::int32_t kAvroOpLazy = 17;
+inline constexpr std::int32_t kAvroOpPick = 18;
+inline constexpr std::int32_t kAvroOpBool = 20;
+inline constexpr std::int32_t kAvroOpInt = 21;
+inline constexpr std::int32_t kAvroOpLong = 22;
+inline constexpr std::int32_t kAvroOpIntToLong = 23;
+inline constexpr std::int32_t kAvroOpIntToFloat = 24;
+inline constexpr std::int32_t kAvroOpLongToFloat = 25;
+inline constexpr std::int32_t kAvroOpFloat = 26;
+inline constexpr std::int32_t kAvroOpIntToDouble = 27;
+inline constexpr std::int32_t kAvroOpLongToDouble = 28;
+inline constexpr std::int32_t kAvroOpFloatToDouble = 29;
+inline constexpr std::int32_t kAvroOpDouble = 30;
+inline constexpr std::int32_t kAvroOpBytes = 31;
+inline constexpr std::int32_t kAvroOpText = 32;
+inline constexpr std::int32_t kAvroOpFixed = 33;
+inline constexpr std::int32_t kAvroOpDecimal = 34;
+inline constexpr std::int32_t kAvroOpEnum = 35;
+inline constexpr std::int32_t kAvroOpNull = 40;
+inline constexpr std::int32_t kAvroOpConstBool = 41;
+inline constexpr std::int32_t kAvroOpConstInt = 42;
+inline constexpr std::int32_t kAvroOpConstBytes = 43;
+inline constexpr std::int32_t kAvroOpClose = 44;
+
+// Bounds of a Protobuf payload: nesting of messages, map entries and groups; fields of all messages, at least FIELDS and FIELDS_PER_BYTE for each byte.
+inline constexpr std::int32_t kProtoLimitDepth = 100;
+inline constexpr std::int32_t kProtoLimitFields = 1048576;
+inline constexpr std::int32_t kProtoLimitFieldsPerByte = 32;
+
+// Encoding of a field of a program for Protobuf payloads.
+inline constexpr std::int32_t kProtoKindInt32 = 0;
+inline constexpr std::int32_t kProtoKindUint32 = 1;
+inline constexpr std::int32_t kProtoKindSint32 = 2;
+inline constexpr std::int32_t kProtoKindBool = 3;
+inline constexpr std::int32_t kProtoKindInt64 = 4;
+inline constexpr std::int32_t kProtoKindSint64 = 5;
+inline constexpr std::int32_t kProtoKindFixed32 = 6;
+inline constexpr std::int32_t kProtoKindFixed64 = 7;
+inline constexpr std::int32_t kProtoKindString = 8;
+inline constexpr std::int32_t kProtoKindBytes = 9;
+inline constexpr std::int32_t kProtoKindEnum = 10;
+inline constexpr std::int32_t kProtoKindClosedEnum = 11;
+inline constexpr std::int32_t kProtoKindMessage = 12;
+
+// Properties of a field of a program for Protobuf payloads.
+inline constexpr std::int32_t kProtoFlagRepeated = 1;
+inline constexpr std::int32_t kProtoFlagPresence = 2;
+inline constexpr std::int32_t kProtoFlagRequired = 4;
+inline constexpr std::int32_t kProtoFlagGroup = 8;
+inline constexpr std::int32_t kProtoFlagMap = 16;
+inline constexpr std::int32_t kProtoFlagRaw = 32;
+
+// Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields.
+inline constexpr std::int32_t kProtoWordHead = 3;
+inline constexpr std::int32_t kProtoWordNode = 4;
+inline constexpr std::int32_t kProtoWordField = 7;
+inline constexpr std::int32_t kProtoWordTag = 3;
 
 // First 64 bytes of every batch.
 struct BatchHeader {

@@ -1,5 +1,5 @@
-/** Functions of the addon, in the order of native/binding: identity, kernels, generator, windows,
- *  locks, broker client.
+/** Functions of the addon, in the order of native/binding: identity, kernels, codecs, generator,
+ *  windows, locks, broker client.
  *
  *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over a whole
  *  SharedArrayBuffer. Every call checks its arguments: a wrong type is a TypeError, every other
@@ -27,6 +27,26 @@ interface KernelFunctions {
     messageIndexes: Int32Array | null,
     into: BatchBytes,
   ): number;
+}
+
+/** Opened program of a codec kernel. */
+export type CodecHandle = object & { readonly __codec?: never };
+
+interface CodecFunctions {
+  codecOpenAvro(code: Int32Array, pool: Uint8Array, table: Int32Array): CodecHandle;
+  codecOpenProtobuf(code: Int32Array, table: Int32Array): CodecHandle;
+  codecDecode(
+    program: CodecHandle,
+    payloads: Uint8Array,
+    start: Uint32Array,
+    length: Int32Array,
+    from: number,
+    to: number,
+    skips: boolean,
+    into: ArrayBuffer,
+    state: Uint32Array,
+  ): number;
+  codecClose(program: CodecHandle): void;
 }
 
 interface GenFunctions {
@@ -148,6 +168,7 @@ interface LockFunctions {
 export interface Addon
   extends Identity,
     KernelFunctions,
+    CodecFunctions,
     GenFunctions,
     WindowFunctions,
     SessionFunctions,
@@ -156,7 +177,7 @@ export interface Addon
 
 /** ABI number. It grows when a function of the addon changes its meaning; native/binding/addon.cc
  *  has the same number. */
-export const ADDON_ABI = 3;
+export const ADDON_ABI = 4;
 
 /** Bytes of a batch for the addon. Node-API reads an ArrayBuffer directly, and shared memory only
  *  through a view. */

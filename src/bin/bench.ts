@@ -42,10 +42,10 @@ const SETTINGS = {
     secret: true,
     help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
   },
-  only: { type: 'list', help: 'orders, relay, inbox, engine: the parts to run (default: all)' },
+  only: { type: 'list', help: 'orders, relay, inbox, engine, serde: the parts to run (default: all)' },
   peers: {
     type: 'list',
-    help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; an empty value for no peer (default: all)',
+    help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; serde: protobufjs, bufbuild, kafkajs, confluent, arrow-avro; an empty value for no peer (default: all, with -smoke none)',
   },
   duration: {
     type: 'duration',
@@ -164,7 +164,7 @@ function checkBrokerProperties({ settings }: Context, bench: Bench): void {
   if (isBare || (bench.takesBrokerProperties === true && settings.brokers !== undefined)) return;
   const why = bench.takesBrokerProperties === true ? 'without -brokers' : `for bench ${bench.name}`;
   throw coreError('usage', `-broker-config and -broker-property change nothing ${why}`, {
-    next: 'leave them out; bench broker -brokers=… takes them',
+    next: 'leave them out, or give -brokers to a bench that uses a broker',
   });
 }
 

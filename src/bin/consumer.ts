@@ -15,6 +15,7 @@ import { type DecodedSink, LineFile, TextSink, TopicSink } from '../registry/con
 import { WriterSchemas } from '../registry/consumer/writers.ts';
 import { registryError } from '../registry/errors.ts';
 import type { RegistryClient, SubjectVersion } from '../serde/client.ts';
+import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
 import { defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import { type ConsumerPlan, consumerPlan } from './consumer/plan.ts';
@@ -139,16 +140,18 @@ class ConsumerRun {
     const { context, plan, client, reader, budget } = this;
     const { settings } = context;
     const print = { namedUnions: plan.namedUnions };
-    const keys = new RecordKeys(plan.keyForm, new WriterSchemas(client, print));
+    const codecs = await recordCodecs(settings.codec as CodecChoice);
+    const keys = new RecordKeys(plan.keyForm, new WriterSchemas(client, codecs, print));
     const line: LineOptions = { form: plan.lineForm, keys, topic: plan.topic };
     const inner: RecordDecoder =
       reader === undefined
-        ? new AnyDecoder(new WriterSchemas(client, print))
+        ? new AnyDecoder(new WriterSchemas(client, codecs, print))
         : new BatchDecoder(
             client,
             await chooseKernels(context),
             reader.schema,
             settings['batch-rows'],
+            codecs,
             print,
           );
     const decoder = new SelectingDecoder(inner, { filter: plan.filter, budget, line });

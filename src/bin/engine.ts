@@ -19,8 +19,10 @@ import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';
 import { packageVersion } from '../shell/package.ts';
+import { ACCESS_SETTINGS } from '../shell/servers/access.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { warnOfThinTopics } from '../shell/topics.ts';
+import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
@@ -101,6 +103,7 @@ const SETTINGS = {
     max: 1_073_741_824,
     help: 'bytes of records in a batch; a larger record stops the engine',
   },
+  ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
 
@@ -402,7 +405,8 @@ export const command = defineCommand({
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{account_id}
-answers fired windows, with open=true the others too, GET /watermark how far event time has come.
+answers fired windows, with open=true the others too, GET /watermark how far event time has come. With -auth-rules both
+need the right to read the resource windows.
 
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv
@@ -415,7 +419,12 @@ answers fired windows, with open=true the others too, GET /watermark how far eve
   positionalMax: 1,
   positionalHelp: '[export]',
   serves: ([action]) => action === undefined,
-  routes: (context) => engineRoutes(() => engines.get(context), packageVersion()),
+  // A token may be long.
+  httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
+  routes: (context) => {
+    const gate = engineGate(context);
+    return engineRoutes(() => engines.get(context), packageVersion(), gate === undefined ? {} : { gate });
+  },
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);

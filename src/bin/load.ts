@@ -16,9 +16,19 @@ import {
   ledgerLine,
 } from '../outbox/reconcile/client-ledger.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { type Credentials, credentialsAt } from '../shell/credentials.ts';
 
 const SETTINGS = {
   target: { type: 'string', default: 'http://127.0.0.1:8080', help: 'http address of the orders service' },
+  'target-user': {
+    type: 'string',
+    secret: true,
+    help: 'USER:PASSWORD for the target; set it in the environment, because other users can see arguments',
+  },
+  'target-token-file': {
+    type: 'string',
+    help: 'file with a bearer token for the target, read again every second',
+  },
   rate: {
     type: 'rate',
     default: '1000',
@@ -116,7 +126,7 @@ function openLedger(context: Context): LedgerWriter {
   };
 }
 
-function report(context: Context, result: LoadResult): void {
+function report(context: Context, target: string, result: LoadResult): void {
   const { latency } = result;
   const quantile = (q: number): number | null => (latency.count === 0 ? null : latency.quantileMs(q));
   const latencyMs = {
@@ -134,7 +144,7 @@ function report(context: Context, result: LoadResult): void {
     `latency from the due time, ms: p50 ${shown(latencyMs.p50)}, p99 ${shown(latencyMs.p99)}, p999 ${shown(latencyMs.p999)}, max ${shown(latencyMs.max)}`,
   ];
   context.print(lines.join('\n'), {
-    target: context.settings.target,
+    target,
     rate: context.settings.rate,
     seconds,
     intents,
@@ -150,6 +160,33 @@ function report(context: Context, result: LoadResult): void {
     latency_ms: latencyMs,
     ledger: context.settings.ledger ?? null,
   });
+}
+
+const FLAGS = {
+  server: 'target',
+  address: 'target',
+  user: 'target-user',
+  tokenFile: 'target-token-file',
+} as const;
+/** Time after which the file of a token is read again. */
+const TOKEN_MS = 1000;
+
+/** Address and credentials of the target. @throws usage, bad_value, bad_file */
+function credentialsOf({ settings, clock }: Context): Credentials {
+  const { target: address, 'target-user': user, 'target-token-file': tokenFile } = settings;
+  if (!URL.canParse(address)) return { url: address, authorization: () => undefined };
+  const { url, authorization } = credentialsAt(FLAGS, { address, user, tokenFile });
+  let value = authorization();
+  let readMs = clock.monotonicMs();
+  const current = (): string | undefined => {
+    const nowMs = clock.monotonicMs();
+    if (nowMs - readMs < TOKEN_MS) return value;
+    readMs = nowMs;
+    value = authorization();
+    return value;
+  };
+  // The address is shown as it was given, unless it has credentials.
+  return { url: new URL(address).username === '' ? address : url, authorization: current };
 }
 
 /** Fails fast on a wrong address instead of after every intent has timed out. @throws
@@ -190,8 +227,9 @@ async function run(context: Context): Promise<number> {
     count: settings.count === 0 ? Number.POSITIVE_INFINITY : settings.count,
     durationMs: settings.duration === 0 ? Number.POSITIVE_INFINITY : settings.duration,
   });
+  const { url: target, authorization } = credentialsOf(context);
   const client = nodeHttpClientDriver.open({
-    target: settings.target,
+    target,
     connectionsMax: settings.connections,
     timeoutMs: settings.timeout,
     bodyBytesMax: REPLY_BYTES_MAX,
@@ -199,7 +237,7 @@ async function run(context: Context): Promise<number> {
   context.onClose(() => client.close());
   const ledger = openLedger(context);
   try {
-    await requireReachable(settings.target, settings.timeout);
+    await requireReachable(target, settings.timeout);
   } catch (thrown) {
     // Nothing was sent, so an empty ledger would only make the next run fail.
     if (settings.ledger !== undefined) rmSync(settings.ledger, { force: true });
@@ -208,7 +246,7 @@ async function run(context: Context): Promise<number> {
   const start: LedgerEntry = {
     type: 'start',
     format: LEDGER_FORMAT,
-    target: settings.target,
+    target,
     seed: String(settings.seed),
     started_ms: clock.wallNowMs(),
   };
@@ -224,6 +262,7 @@ async function run(context: Context): Promise<number> {
     intents,
     schedule,
     client,
+    authorization,
     ledger,
     clock,
     sleep: (ms) => sleep(clock, ms),
@@ -242,9 +281,9 @@ async function run(context: Context): Promise<number> {
     },
   }).run();
   progress.done();
-  report(context, result);
+  report(context, target, result);
   if (result.requests > 0 && result.replies === 0) {
-    throw coreError('unreachable', `no reply ever came from ${settings.target}`, {
+    throw coreError('unreachable', `no reply ever came from ${target}`, {
       next: 'start the orders service there, or give another -target',
     });
   }
@@ -257,6 +296,7 @@ export const command = defineCommand({
   description: [
     'An open model: a slow server does not delay due times, and latency counts from the due time. A request without',
     'a final answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',
+    'Where orders has access rules, give -target-user or -target-token-file of a user that may write orders.',
     'Example: millrace load -target=http://127.0.0.1:8080 -rate=500 -duration=20s -ledger=/tmp/ledger.jsonl',
   ].join('\n'),
   settings: SETTINGS,

@@ -22,6 +22,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   'compat-check': () => import('./compat-check.ts'),
   producer: () => import('./producer.ts'),
   consumer: () => import('./consumer.ts'),
+  rollout: () => import('./rollout.ts'),
   gen: () => import('./gen.ts'),
   'gen types': () => import('./gen/types.ts'),
   load: () => import('./load.ts'),

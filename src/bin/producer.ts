@@ -2,12 +2,12 @@
  *  generator of orders. */
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
-import type { Schema } from '../formats/schema.ts';
 import type { BrokerDriver, BrokerOptions } from '../io/kafka/port.ts';
 import { FramedProducer, type ProducerMetrics, producerMetrics } from '../registry/producer/instance.ts';
 import { type EncodedRow, rowCodec } from '../registry/producer/row.ts';
 import type { RegistryClient } from '../serde/client.ts';
-import { type WriterCodec, writerCodec } from '../serde/codec.ts';
+import type { WriterCodec } from '../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
 import { defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import { orderKey, sendOrders } from './producer/generate.ts';
@@ -24,11 +24,6 @@ function sourceOf({ settings }: ProducerContext, input: ProducerInput | undefine
   const own = input?.ownSchema;
   if (own === undefined) throw coreError('usage', 'producer needs a schema', { next: 'give -schema=FILE' });
   return { schema: own, format: 'AVRO', name: settings.in ?? '', references: [] };
-}
-
-/** Reader of JSON values has no decoder for a JSON Schema: it is refused before any connection. */
-function demandCodec(schema: Schema, message: string | undefined): WriterCodec {
-  return writerCodec(schema, message);
 }
 
 interface Registered {
@@ -144,7 +139,8 @@ async function run(context: ProducerContext): Promise<number> {
   const input = settings.in === undefined ? undefined : await openInput(context, settings.in);
   const source = sourceOf(context, input);
   // A broken schema file is reported before any connection is made.
-  const codec = demandCodec(source.schema, settings.message);
+  const codecs = await recordCodecs(settings.codec as CodecChoice);
+  const codec = codecs.writer(source.schema, settings.message);
   const keyOf = input === undefined ? orderKey(context) : (row: unknown) => (row as EncodedRow).key;
   const { client, schemaId, key } = await register(context, subject, topic, source);
 
@@ -176,7 +172,7 @@ async function run(context: ProducerContext): Promise<number> {
   const onSent = (rows: number): void => progress.add(rows);
   const { sent, skipped } =
     input === undefined
-      ? { sent: await sendOrders(context, instances, onSent), skipped: 0 }
+      ? { sent: await sendOrders(context, instances, source.schema, onSent), skipped: 0 }
       : await sendInput(context, input.groups(source.schema, key), instances[0] as FramedProducer, onSent);
   progress.done();
   const seconds = (context.clock.monotonicMs() - startMs) / 1000;

@@ -2,6 +2,7 @@
 import { join, resolve } from 'node:path';
 import { coreError } from '../core/errors.ts';
 import { BROKER_SECURITIES } from '../devstack/kafka/security.ts';
+import { POSTGRES_SECURITIES } from '../devstack/postgres/security.ts';
 import { START_TIMEOUT_MS, startStack } from '../devstack/stack.ts';
 import { defineCommand } from '../shell/command.ts';
 import { lockDriver } from '../shell/drivers.ts';
@@ -18,7 +19,7 @@ addresses, and restarts killed servers. Data is kept across down and up.
   millrace up
   millrace up -ephemeral -kafka-port=9092 -postgres-port=5432
   millrace up -dir=.millrace/cluster -broker-count=3
-  millrace up -dir=.millrace/secured -broker-security=sasl_ssl`,
+  millrace up -dir=.millrace/secured -broker-security=sasl_ssl -postgres-security=ssl`,
   listens: false,
   settings: {
     dir: {
@@ -39,6 +40,11 @@ addresses, and restarts killed servers. Data is kept across down and up.
       type: 'string',
       choices: BROKER_SECURITIES,
       help: 'protocol of the broker for its clients; any but plaintext makes certificates, the users admin and client (SCRAM-SHA-512, with ssl by certificate) and a file with the client settings of each, and only admin has rights without an access control list (default: that of the folder, plaintext for a new one)',
+    },
+    'postgres-security': {
+      type: 'string',
+      choices: POSTGRES_SECURITIES,
+      help: 'connections that PostgreSQL accepts; ssl makes certificates and accepts TLS alone, with SCRAM-SHA-256, and the printed address verifies the server (default: that of the folder, plaintext for a new one)',
     },
     'kafka-port': {
       type: 'int',
@@ -71,6 +77,7 @@ addresses, and restarts killed servers. Data is kept across down and up.
       owned: settings.ephemeral,
       brokerCount: settings['broker-count'] === undefined ? undefined : Number(settings['broker-count']),
       brokerSecurity: BROKER_SECURITIES.find((one) => one === settings['broker-security']),
+      postgresSecurity: POSTGRES_SECURITIES.find((one) => one === settings['postgres-security']),
       kafkaPort: settings['kafka-port'],
       postgresPort: settings['postgres-port'],
       kafkaHeapBytes: settings['kafka-heap'],

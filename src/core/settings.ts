@@ -51,6 +51,8 @@ export interface Setting {
   readonly env?: readonly string[];
   /** Never printed. */
   readonly secret?: boolean;
+  /** Texts of a secret setting that hold no secret. */
+  readonly plain?: RegExp;
   /** Names of `properties` whose values may be printed. Every other value is secret. */
   readonly shown?: ReadonlySet<string>;
   /** Conditions of which at least one must be on, or the flag is refused: a setting's name (true,
@@ -220,8 +222,10 @@ export function formatValue(type: SettingType, value: unknown): string {
   return String(value);
 }
 
-/** True when a text of this setting may hold a secret. */
-const isSecret = (setting: Setting): boolean => setting.secret === true || setting.type === 'properties';
+/** True when this text, or any text, of the setting may hold a secret. */
+export const mayHoldSecret = (setting: Setting, text?: string): boolean =>
+  (setting.secret === true && !(text !== undefined && setting.plain?.test(text) === true)) ||
+  setting.type === 'properties';
 
 /** Separator of the texts of a flag that is given several times. */
 const JOINT: Readonly<Partial<Record<SettingType, string>>> = { list: ',', ints: ',', properties: ENTRY_END };
@@ -230,7 +234,7 @@ function parseValue(name: string, setting: Setting, text: string, source: Settin
   const where =
     source === 'flag' ? `-${name}` : source === 'environment' ? environmentName(name) : `${source} ${name}`;
   const bad = (why: string, next: string) =>
-    coreError('bad_value', `${where}=${isSecret(setting) ? HIDDEN : text} ${why}`, {
+    coreError('bad_value', `${where}=${mayHoldSecret(setting, text) ? HIDDEN : text} ${why}`, {
       next,
       details: { setting: name },
     });
@@ -332,7 +336,7 @@ function readFlags(table: SettingTable, argv: readonly string[]): Flags {
     }
     const { name, setting } = flag;
     if (setting === undefined) throw unknownFlag(table, flag.given, secret);
-    secret = isSecret(setting) ? name : undefined;
+    secret = mayHoldSecret(setting) ? name : undefined;
     let value = flag.value;
     if (value === undefined && setting.type === 'bool') {
       value = isTruth(argv[i + 1]) ? (argv[++i] as string) : 'true';

@@ -10,7 +10,7 @@ import { askBroker } from './kafka/wire.ts';
 import { LOOPBACK } from './ports.ts';
 import { askSystemId } from './postgres/server.ts';
 import { isAlive } from './process.ts';
-import type { ServerState, StackIdentity } from './state.ts';
+import { postgresAt, type ServerState, type StackIdentity } from './state.ts';
 
 const ASK_TIMEOUT_MS = 2_000;
 const POLL_MS = 25;
@@ -48,8 +48,8 @@ export async function brokerReady(
   return view.brokers.length === identity.kafkaNodes && view.brokers.some((one) => one.id === node.id);
 }
 
-export async function postgresReady(port: number, identity: StackIdentity): Promise<boolean> {
-  const id = await askSystemId(port, identity.postgresPassword, ASK_TIMEOUT_MS);
+export async function postgresReady(folder: string, port: number, identity: StackIdentity): Promise<boolean> {
+  const id = await askSystemId(postgresAt(folder, port, identity), ASK_TIMEOUT_MS);
   if (id === undefined) return false;
   if (id === identity.postgresSystemId) return true;
   throw wrongServer(

@@ -41,6 +41,7 @@ import {
 import { lockFolder } from './lock.ts';
 import { choosePort, isReleased } from './ports.ts';
 import { postgresBinaries } from './postgres/binaries.ts';
+import type { PostgresSecurity } from './postgres/security.ts';
 import {
   ensureDatabase,
   forgetPostmaster,
@@ -55,6 +56,7 @@ import {
   addressesOf,
   brokersOf,
   forgetProcesses,
+  postgresAt,
   readIdentity,
   readState,
   removeParts,
@@ -78,6 +80,9 @@ export interface StackOptions {
   /** Protocol of the listener for clients. Undefined: that of the folder, plaintext for a folder
    *  that is new. */
   readonly brokerSecurity?: BrokerSecurity | undefined;
+  /** Connections that PostgreSQL accepts. Undefined: as in the folder, plaintext for a folder that
+   *  is new. */
+  readonly postgresSecurity?: PostgresSecurity | undefined;
   /** Port of the first broker; the others use the next ports. Undefined: free ports. */
   readonly kafkaPort: number | undefined;
   readonly postgresPort: number | undefined;
@@ -172,7 +177,8 @@ async function chooseNodes(
 }
 
 /** Entries that an unfinished formatting may have left. */
-const OWN_ENTRY = /^(run|logs|postgres|security|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
+const OWN_ENTRY =
+  /^(run|logs|postgres|security|postgres-security|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
 
 /** Refuses a folder with foreign files, because formatting removes files in its way.
  *  @throws strange_folder */
@@ -224,6 +230,19 @@ function brokerSecurity(options: StackOptions, folder: string): BrokerSecurity {
   );
 }
 
+/** Connections that PostgreSQL accepts; a formatted folder keeps its own. @throws strange_folder */
+function postgresSecurity(options: StackOptions, folder: string): PostgresSecurity {
+  const identity = readIdentity(folder);
+  const formatted = identity === undefined ? undefined : (identity.postgresSecurity ?? 'plaintext');
+  const wanted = options.postgresSecurity ?? formatted ?? 'plaintext';
+  if (formatted === undefined || formatted === wanted) return wanted;
+  throw stackError(
+    'strange_folder',
+    `the stack in ${folder} was made with -postgres-security=${formatted}, not ${wanted}`,
+    { next: 'leave -postgres-security out, or make another stack with -dir' },
+  );
+}
+
 /** Formats the storage if it is not formatted. The identity is written last: without it everything
  *  is formatted again. */
 async function ensureFormatted(
@@ -249,7 +268,10 @@ async function ensureFormatted(
   const binaries = postgresBinaries(join(folder, 'run'));
   await Promise.all([
     formatKafka(kafkaOptions(options, folder, jars, kafkaClusterId, nodes, security)),
-    formatPostgres({ folder, binaries, password: postgresPassword, ephemeral: options.folder === undefined }),
+    formatPostgres({
+      ...{ folder, binaries, password: postgresPassword, ephemeral: options.folder === undefined },
+      secured: postgresSecurity(options, folder) === 'ssl',
+    }),
   ]);
   const identity: StackIdentity = {
     format: 1,
@@ -258,6 +280,7 @@ async function ensureFormatted(
     postgresPassword,
     kafkaNodes: nodes.length,
     ...(security === undefined ? {} : { security }),
+    ...(postgresSecurity(options, folder) === 'ssl' ? { postgresSecurity: 'ssl' } : {}),
   };
   writeIdentity(folder, identity);
   return identity;
@@ -280,10 +303,10 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
   const { security } = identity;
   writeKafkaScripts(kafkaOptions(options, folder, jars, identity.kafkaClusterId, nodes, security));
   if (security !== undefined) writeClientFiles(folder, security, brokersOf(nodes));
-  writePostgresScript(
-    { folder, binaries, password: identity.postgresPassword, ephemeral: options.folder === undefined },
-    postgresPort,
-  );
+  const { postgresPassword: password } = identity;
+  const secured = identity.postgresSecurity === 'ssl';
+  const ephemeral = options.folder === undefined;
+  writePostgresScript({ folder, binaries, password, ephemeral, secured }, postgresPort);
   forgetPostmaster(folder);
   options.onStep('starting Kafka and PostgreSQL');
   const guard = new Guard({ folder, removeAtEnd: options.folder === undefined ? folder : undefined });
@@ -297,9 +320,9 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
       ...nodes.map((node, i) =>
         waitReady(options, folder, servers[i] as ServerState, () => brokerReady(folder, node, identity)),
       ),
-      waitReady(options, folder, postgres, () => postgresReady(postgresPort, identity)),
+      waitReady(options, folder, postgres, () => postgresReady(folder, postgresPort, identity)),
     ]);
-    await ensureDatabase(postgresPort, identity.postgresPassword, options.startTimeoutMs);
+    await ensureDatabase(postgresAt(folder, postgresPort, identity), options.startTimeoutMs);
     return { guard, state: { brokers: nodes, postgresPort, servers } };
   } catch (thrown) {
     await guard.end();
@@ -354,7 +377,7 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
       waits.push(await start(node.name, 'KILL', () => brokerReady(folder, node, identity)));
     if (endedPostgres) {
       forgetPostmaster(folder);
-      waits.push(await start(POSTGRES_NAME, 'QUIT', () => postgresReady(postgresPort, identity)));
+      waits.push(await start(POSTGRES_NAME, 'QUIT', () => postgresReady(folder, postgresPort, identity)));
     }
     await Promise.all(waits.map((wait) => wait()));
     writeState(folder, { ...state, servers: [...servers.values()] });
@@ -378,7 +401,7 @@ async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses |
   for (;;) {
     if (!state.servers.every((server) => isAlive(server.process))) return undefined;
     const answers = await Promise.all([
-      postgresReady(state.postgresPort, identity),
+      postgresReady(folder, state.postgresPort, identity),
       ...state.brokers.map((node) => brokerReady(folder, node, identity)),
     ]);
     if (answers.every((ready) => ready)) return addressesOf(folder, state, identity);
@@ -487,6 +510,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
     prepareFolder(folder);
     brokerCount(options, folder);
     brokerSecurity(options, folder);
+    postgresSecurity(options, folder);
     const again = options.owned ? [] : await startEnded(options, folder);
     // A single late answer does not justify stopping servers that other processes use.
     const found = await findRunning(folder, Math.min(options.startTimeoutMs, ANSWER_MS));

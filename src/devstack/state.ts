@@ -7,7 +7,7 @@ import { writeWhole } from './files.ts';
 import { type ClientFiles, clientFiles, type KafkaSecurity } from './kafka/security.ts';
 import type { KafkaNode } from './kafka/server.ts';
 import { LOOPBACK } from './ports.ts';
-import { POSTGRES_NAME, postgresUrl, postmasterPid } from './postgres/server.ts';
+import { POSTGRES_NAME, type PostgresAt, postgresUrl, postmasterPid } from './postgres/server.ts';
 import { folderOf, identify, isAlive, type ProcessId } from './process.ts';
 
 /** Written once, when the folder is formatted. A server belongs to the folder if it reports the
@@ -20,6 +20,8 @@ export interface StackIdentity {
   readonly kafkaNodes: number;
   /** Undefined: the listeners are plaintext. */
   readonly security?: KafkaSecurity;
+  /** Undefined: PostgreSQL speaks plaintext. */
+  readonly postgresSecurity?: 'ssl';
 }
 
 export interface ServerState {
@@ -104,10 +106,16 @@ export interface StackAddresses {
   readonly clients?: ClientFiles;
 }
 
+export const postgresAt = (folder: string, port: number, identity: StackIdentity): PostgresAt => ({
+  port,
+  password: identity.postgresPassword,
+  securedBy: identity.postgresSecurity === undefined ? undefined : folder,
+});
+
 export function addressesOf(folder: string, state: StackState, identity: StackIdentity): StackAddresses {
   return {
     brokers: brokersOf(state.brokers),
-    postgres: postgresUrl(state.postgresPort, identity.postgresPassword),
+    postgres: postgresUrl(postgresAt(folder, state.postgresPort, identity)),
     ...(identity.security === undefined ? {} : { clients: clientFiles(folder) }),
   };
 }

@@ -54,6 +54,18 @@ function addon(native: string): Answer {
   return ok(`loads in ${(performance.now() - start).toFixed(0)} ms, layouts agree`);
 }
 
+/** Folder locks: the addon makes them itself, else each lock is a process of flock(1).
+ *  @param run true when a program ends with 0 */
+export function judgeLocks(native: string, run: typeof runs = runs): Answer {
+  if (native !== 'off' && findAddon() !== null) return ok('the addon locks folders');
+  // Locks a file of this installation for a moment, as the flock of util-linux and BusyBox both do.
+  if (run('flock', ['-n', process.execPath, 'true'])) return ok('flock(1) locks folders');
+  return fail(
+    'neither the addon nor flock(1) can lock a folder; registry files and the engine need it',
+    'install util-linux, or build the addon: npm run build:native',
+  );
+}
+
 function rdkafka(): Answer {
   const { features, librdkafkaVersion } = load('node-rdkafka') as {
     readonly features: readonly string[];
@@ -155,6 +167,7 @@ export function hostChecks(native: string): readonly Check[] {
     { id: 'kafka-jars', ask: jars },
     { id: 'embedded-postgres', ask: embeddedPostgres },
     { id: 'unprivileged', ask: unprivileged },
+    { id: 'folder-locks', ask: () => judgeLocks(native) },
     { id: 'limits', ask: limits },
     { id: 'disk', ask: disk },
     { id: 'clock', ask: clock },

@@ -10,6 +10,8 @@ export const FORMAT_ERRORS = {
   malformed_request: errorRow('invalid', { number: 400 }),
   /** A value does not fit the schema that it is written with. */
   value_refused: errorRow('invalid'),
+  /** A requested field is not in the reader's schema. */
+  unknown_field: errorRow('invalid'),
   bad_message_index: errorRow('corrupt', { reason: 'bad_message_index' }),
   incompatible_schema: errorRow('corrupt', { reason: 'incompatible_schema' }),
   malformed_payload: errorRow('corrupt', { reason: 'malformed_payload' }),

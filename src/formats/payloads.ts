@@ -1,13 +1,14 @@
 /** Encoded payloads one after the other in one growing buffer, as input of the frame kernel. */
 import { invariant } from '../core/errors.ts';
 
-/** Greatest number of bytes of a payload, below the limit of a broker record. */
-const PAYLOAD_BYTES_MAX = 64 << 20;
+import { PAYLOAD_BYTES_MAX, Sink } from './sink.ts';
 
 export class Payloads {
   bytes: Buffer;
   readonly start: Uint32Array;
   readonly length: Int32Array;
+  /** Writes the next payload. */
+  readonly sink: Sink;
   count = 0;
   used = 0;
 
@@ -15,6 +16,7 @@ export class Payloads {
     this.bytes = Buffer.allocUnsafeSlow(bytes);
     this.start = new Uint32Array(rows);
     this.length = new Int32Array(rows);
+    this.sink = new Sink(this);
   }
 
   clear(): void {
@@ -22,11 +24,11 @@ export class Payloads {
     this.used = 0;
   }
 
-  /** Makes room for `more` bytes behind the used ones, which are kept. */
-  grow(more: number): void {
+  /** Makes room for `more` bytes behind the used ones. @param kept bytes that are kept */
+  grow(more: number, kept = this.used): void {
     invariant(this.used + more <= PAYLOAD_BYTES_MAX * 2, 'encoded payloads stay below their limit');
     const grown = Buffer.allocUnsafeSlow(Math.max(this.bytes.length * 2, this.used + more));
-    this.bytes.copy(grown, 0, 0, this.used);
+    this.bytes.copy(grown, 0, 0, kept);
     this.bytes = grown;
   }
 

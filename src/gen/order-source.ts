@@ -1,7 +1,7 @@
 /** Fills record batches with orders; the caller passes the encoder. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
-import type { LogicalOrder, OrderGenerator, OrderVersion } from './order.ts';
+import type { LogicalOrder, OrderGenerator, OrderShape } from './order.ts';
 import { orderAsWritten } from './order-versions.ts';
 import type { BatchSource } from './pump.ts';
 
@@ -11,7 +11,7 @@ interface EncodedOrder {
   readonly value: Uint8Array;
 }
 
-export type EncodeOrder = (order: LogicalOrder, version: OrderVersion, index: number) => EncodedOrder;
+export type EncodeOrder = (order: LogicalOrder, version: OrderShape, index: number) => EncodedOrder;
 
 const utf8 = new TextEncoder();
 
@@ -26,14 +26,14 @@ export const orderLine: EncodeOrder = (order, version) => {
 
 export class OrderSource implements BatchSource {
   private readonly generator: OrderGenerator;
-  private readonly versions: readonly OrderVersion[];
+  private readonly versions: readonly OrderShape[];
   private readonly encode: EncodeOrder;
   private readonly count: number;
   private index = 0;
 
   constructor(
     generator: OrderGenerator,
-    versions: readonly OrderVersion[],
+    versions: readonly OrderShape[],
     encode: EncodeOrder,
     count: number,
   ) {

@@ -4,14 +4,32 @@
  *  Most orders have three items and about 507 bytes in Avro; one in sixteen has 0 to 6 items. Text
  *  includes characters beyond ASCII. */
 import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
-import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';
+import { RandomStream, seedOf } from '../core/random/threefry.ts';
 import { ZipfTable } from '../core/random/zipf.ts';
+import { OrderIdentifiers } from './identifiers.ts';
 
 export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
 type OrderStatus = (typeof ORDER_STATUSES)[number];
 
 /** Schema versions of Order; src/gen/order-versions.ts has their fields. */
-export type OrderVersion = 1 | 2 | 3;
+export type OrderVersion = 1 | 2 | 3 | 4 | 5 | 6;
+
+/** Proposed next versions of Order, one for each class of change; src/gen/order-versions.ts
+ *  describes them. */
+export const ORDER_CANDIDATES = [
+  'add-optional',
+  'add-optional-no-default',
+  'add-required',
+  'remove',
+  'rename',
+  'retype-int-long',
+  'retype-int-string',
+  'reuse-number',
+] as const;
+export type OrderCandidate = (typeof ORDER_CANDIDATES)[number];
+
+/** Schema that orders can be written with. */
+export type OrderShape = OrderVersion | OrderCandidate;
 
 interface OrderItem {
   readonly sku: string;
@@ -19,7 +37,7 @@ interface OrderItem {
   readonly price_cents: bigint;
 }
 
-/** All fields of all schema versions; `orderAsWritten` selects those of one version. */
+/** All fields of all schema versions and candidates; `orderAsWritten` selects those of one. */
 export interface LogicalOrder {
   readonly order_id: string;
   readonly account_id: bigint;
@@ -37,6 +55,14 @@ export interface LogicalOrder {
   readonly discount_cents: bigint;
   readonly coupon: string | null;
   readonly gift: boolean;
+  readonly instructions: string;
+  /** The value of `customer_ref` under its name from version 4 on. */
+  readonly customer: string;
+  readonly region: string;
+  readonly loyalty: string | null;
+  readonly tax_cents: bigint;
+  /** The value of `channel` under another name. */
+  readonly sales_channel: string;
 }
 
 export interface OrderOptions {
@@ -99,11 +125,30 @@ const NOTES = [
   'Combine with the order of yesterday if that is possible.',
 ] as const;
 
+const REGIONS = ['eu-central', 'eu-west', 'eu-north', 'us-east', 'us-west', 'ap-east', 'ap-south'] as const;
+const TIERS = [null, 'bronze', 'silver', 'gold'] as const;
+
 /** Parts of the random stream that an order uses. Items use ITEM, ITEM + 1, and so on. */
 const PART = { ID: 0, CHOICE: 1, TEXT: 2, TRACE: 3, EXTRA: 4, REF: 5, ITEM: 16, PRICE: 64 } as const;
 const USUAL_ITEMS = 3;
+const TWO_32 = 4_294_967_296;
 
-const hex = (word: number): string => (word >>> 0).toString(16).padStart(8, '0');
+/** Parts of an address with the characters that follow them. */
+const ADDRESSEES = NAMES.map((name) => `${name}, `);
+const STREET_NUMBERS = Array.from({ length: 240 }, (_, number) => ` ${1 + number}, `);
+const NOTES_SPACED = NOTES.map((note) => `${note} `);
+
+const wide = new BigUint64Array(1);
+const halves = new Uint32Array(wide.buffer);
+const LOW = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 0 : 1;
+
+/** The bigint of a whole number from 0 to 2^53: many times faster than the constructor. */
+function bigOf(value: number): bigint {
+  halves[LOW] = value;
+  halves[1 - LOW] = value / TWO_32;
+  return wide[0] as bigint;
+}
+
 const pick = <T>(choices: readonly T[], bits: number): T => choices[bits % choices.length] as T;
 
 export class OrderGenerator {
@@ -112,6 +157,7 @@ export class OrderGenerator {
   private readonly versions: RandomStream;
   private readonly zipf: ZipfTable;
   private readonly options: OrderOptions;
+  private readonly identifiers = new OrderIdentifiers();
 
   /** @throws out_of_range */
   constructor(options: OrderOptions) {
@@ -124,58 +170,70 @@ export class OrderGenerator {
   }
 
   order(index: number): LogicalOrder {
-    const { random } = this;
-    const order_id = uuidOf(random.at(index, PART.ID));
-    const [choice, itemBits] = random.at(index, PART.CHOICE) as unknown as [number, number];
+    const { random, identifiers } = this;
+    const choices = random.at(index, PART.CHOICE);
+    const choice = choices[0] as number;
+    const itemBits = choices[1] as number;
     const count = (itemBits & 15) === 0 ? (itemBits >>> 4) % 7 : USUAL_ITEMS;
-    const items: OrderItem[] = [];
+    const extra = random.at(index, PART.EXTRA);
+    const couponWord = extra[0] as number;
+    const discountWord = extra[1] as number;
+    const giftWord = extra[2] as number;
+    identifiers.setReference(extra[3] as number);
+    identifiers.setCoupon(couponWord);
+    identifiers.setId(random.at(index, PART.ID));
+    identifiers.setTrace(random.at(index, PART.TRACE));
+    identifiers.setSpan(random.at(index, PART.REF));
+    for (let i = 0; i < count; i++) identifiers.setSku(i, random.at(index, PART.ITEM + i));
+    identifiers.freeze(count);
+    const items = new Array<OrderItem>(count);
     let amount = 0;
     for (let i = 0; i < count; i++) {
-      const sku = `sku-${uuidOf(random.at(index, PART.ITEM + i))}`;
-      const [qtyWord, priceWord] = random.at(index, PART.PRICE + i) as unknown as [number, number];
-      const qty = 1 + (qtyWord % 9);
-      const price = 100 + (priceWord % 99_900);
+      const words = random.at(index, PART.PRICE + i);
+      const qty = 1 + ((words[0] as number) % 9);
+      const price = 100 + ((words[1] as number) % 99_900);
       amount += qty * price;
-      items.push({ sku, qty, price_cents: BigInt(price) });
+      items[i] = { sku: identifiers.sku(i), qty, price_cents: bigOf(price) };
     }
-    const [name, street, city, notes] = random.at(index, PART.TEXT) as unknown as [
-      number,
-      number,
-      number,
-      number,
-    ];
-    const ship_to = `${pick(NAMES, name)}, ${pick(STREETS, street)} ${1 + ((street >>> 8) % 240)}, ${pick(CITIES, city)}`;
-    const note = `${pick(NOTES, notes)} ${pick(NOTES, notes >>> 8)} ${pick(NOTES, notes >>> 16)}`;
-    const [t0, t1, t2, t3] = random.at(index, PART.TRACE) as unknown as [number, number, number, number];
-    const trace = `${hex(t0)}${hex(t1)}${hex(t2)}${hex(t3)}`;
-    const [couponWord, discountWord, giftWord, refWord] = random.at(index, PART.EXTRA) as unknown as [
-      number,
-      number,
-      number,
-      number,
-    ];
-    const [spanHigh, spanLow] = random.at(index, PART.REF) as unknown as [number, number];
+    const words = random.at(index, PART.TEXT);
+    const name = words[0] as number;
+    const street = words[1] as number;
+    const city = words[2] as number;
+    const notes = words[3] as number;
+    const channel = pick(CHANNELS, choice >>> 8);
+    const customer = identifiers.reference;
     return {
-      order_id,
-      account_id: this.options.accountBase + BigInt(this.rank(index) - 1),
+      order_id: identifiers.id,
+      account_id: this.options.accountBase + bigOf(this.rank(index) - 1),
       status: pick(ORDER_STATUSES, choice),
-      amount_cents: BigInt(amount),
+      amount_cents: bigOf(amount),
       currency: pick(CURRENCIES, choice >>> 4),
-      ts: BigInt(this.options.baseMs + index),
+      ts: bigOf(this.options.baseMs + index),
       items,
-      channel: pick(CHANNELS, choice >>> 8),
-      customer_ref: `customer-${hex(refWord)}`,
-      ship_to,
-      note,
-      trace_id: `00-${trace}-${hex(spanHigh)}${hex(spanLow)}-01`,
-      discount_cents: (discountWord & 3) === 0 ? BigInt(discountWord >>> 18) : 0n,
-      coupon: (couponWord & 3) === 0 ? `SAVE-${hex(couponWord).toUpperCase()}` : null,
+      channel,
+      customer_ref: customer,
+      ship_to:
+        pick(ADDRESSEES, name) +
+        pick(STREETS, street) +
+        pick(STREET_NUMBERS, street >>> 8) +
+        pick(CITIES, city),
+      note: pick(NOTES_SPACED, notes) + pick(NOTES_SPACED, notes >>> 8) + pick(NOTES, notes >>> 16),
+      trace_id: identifiers.trace,
+      discount_cents: (discountWord & 3) === 0 ? bigOf(discountWord >>> 18) : 0n,
+      coupon: (couponWord & 3) === 0 ? identifiers.coupon : null,
       gift: (giftWord & 7) === 0,
+      instructions:
+        pick(NOTES_SPACED, name >>> 8) + pick(NOTES_SPACED, name >>> 16) + pick(NOTES, name >>> 24),
+      customer,
+      region: pick(REGIONS, city >>> 8),
+      loyalty: pick(TIERS, city >>> 16),
+      tax_cents: bigOf(Math.floor(amount / 5)),
+      sales_channel: channel,
     };
   }
 
   /** Returns the version that writes order `index`: fixed for a seed, evenly mixed. */
-  versionOf(index: number, versions: readonly OrderVersion[]): OrderVersion {
+  versionOf<Shape extends OrderShape>(index: number, versions: readonly Shape[]): Shape {
     return pick(versions, this.versions.at(index)[0] as number);
   }
 

@@ -23,6 +23,8 @@ export interface LoadOptions {
   readonly intents: Intents;
   readonly schedule: Schedule;
   readonly client: HttpClient;
+  /** Returns the Authorization header; called for each request. */
+  readonly authorization?: () => string | undefined;
   readonly ledger: LedgerWriter;
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
@@ -162,10 +164,14 @@ export class LoadRun {
     this.inFlight++;
     this.requests++;
     try {
+      const authorization = this.options.authorization?.();
       const reply = await this.options.client.send({
         method: 'POST',
         path: this.options.path,
-        headers: { 'content-type': 'application/json', 'idempotency-key': intent.key },
+        headers: {
+          ...{ 'content-type': 'application/json', 'idempotency-key': intent.key },
+          ...(authorization === undefined ? {} : { authorization }),
+        },
         body: `{"account_id":${intent.accountId},"amount_cents":${intent.amountCents}}`,
       });
       this.receive(send, reply);

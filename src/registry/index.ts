@@ -5,12 +5,15 @@ export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../formats/fo
 export { parseSchema, type Schema } from '../formats/schema.ts';
 export {
   isRegistryAway,
+  type RegistryCacheOptions,
   RegistryClient,
   type RegistryClientOptions,
   type SubjectVersion,
 } from '../serde/client.ts';
 export { type WriterCodec, writerCodec } from '../serde/codec.ts';
+export type { CodecChoice } from '../serde/codec-choice.ts';
 export { QUARANTINE_REASONS, type QuarantineReason } from '../serde/errors.ts';
+export type { RegistryRequests } from '../serde/requests.ts';
 export {
   type FetchTransportOptions,
   fetchTransport,
@@ -25,6 +28,7 @@ export {
   type FramedRecord,
 } from './client/deserializer.ts';
 export type { RecordHeaders } from './client/headers.ts';
+export type { Prefetched, PrefetchOptions, TopicTail } from './client/prefetch.ts';
 export { type ReaderIdentity, type RecordFault, recordFaultOf } from './client/record-fault.ts';
 export { type RegistryAuth, SchemaRegistry, type SchemaRegistryOptions } from './client/schema-registry.ts';
 export { Serializer, type SerializerOptions } from './client/serializer.ts';

@@ -8,7 +8,7 @@
  *  (3) A registry that does not answer is an error to wait on, never a fact about an id.
  *  (4) If the registry refuses one schema (401, 403) but answers for another one, that schema is
  *  unknown to this process. */
-import { type Random, sleep, type Timers } from '../core/clock.ts';
+import type { Random, Timers } from '../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../core/metrics.ts';
 import type { Json, Reference, ResolvedReference } from '../formats/content.ts';
@@ -16,18 +16,26 @@ import type { SchemaFormat } from '../formats/format.ts';
 import { guidOf } from '../formats/guid.ts';
 import { parseSchema, type Schema } from '../formats/schema.ts';
 import { SERDE_ERRORS, serdeError } from './errors.ts';
-import { ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
+import { inTurns, ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
+import { errorNumber, isSuccess, messageOf, type RegistryRequests, RetriedRequests } from './requests.ts';
 import type { RegistryTransport, TransportAnswer } from './transport.ts';
 import { UnknownIds } from './unknown-ids.ts';
 
-export interface RegistryClientOptions {
-  readonly transport: RegistryTransport;
+/** Options of a client's caches. */
+export interface RegistryCacheOptions {
   readonly clock: Timers;
-  /** Jitter of repeated requests. */
-  readonly random: Pick<Random, 'fraction'>;
   readonly metrics: Metrics;
   /** Time to live of an entry of the negative cache. */
   readonly unknownForMs: number;
+  /** Number of clients in this process that share the limit of requests for unknown ids; default 1.
+   */
+  readonly sharers?: number;
+}
+
+export interface RegistryClientOptions extends RegistryCacheOptions {
+  readonly transport: RegistryTransport;
+  /** Jitter of repeated requests. */
+  readonly random: Pick<Random, 'fraction'>;
   /** Further attempts when the registry answers 5xx or 429, or does not answer. */
   readonly retries: number;
   readonly retryDelayMs: number;
@@ -38,6 +46,7 @@ export interface SubjectVersion {
   readonly version: number;
   readonly id: number;
   readonly schema: Schema;
+  readonly guid: string;
   readonly metadata?: Json;
 }
 
@@ -56,6 +65,8 @@ const LOOKUPS_ALWAYS = 4;
 /** Registries assign ascending ids: an id at most this far above the greatest known one is likely
  *  to be a new schema. */
 const LIKELY_ID_DISTANCE = 10_000;
+/** Most versions of a subject that `prefetch` loads: the newest. */
+const PREFETCHED_VERSIONS_MAX = 1000;
 /** Most paths kept for checking a refusal: the latest paths that the registry answered with a
  *  schema. */
 const PROBE_PATHS_MAX = 3;
@@ -75,7 +86,8 @@ const PROBE_PATHS_MAX = 3;
  *  });
  */
 export class RegistryClient {
-  private readonly options: RegistryClientOptions;
+  private readonly clock: Timers;
+  private readonly sent: RegistryRequests;
   private readonly schemas = new Map<number, Schema>();
   private readonly unreadable = new Map<number, MillraceError>();
   private readonly unknown: UnknownIds;
@@ -85,14 +97,14 @@ export class RegistryClient {
   private readonly schemasByGuid = new Map<string, Schema>();
   private readonly fetchingByGuid = new Map<string, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
+  /** Versions by subject, in ascending order; see `prefetch`. */
+  private readonly prefetched = new Map<string, readonly SubjectVersion[]>();
   private readonly references: ReferenceCache;
   /** Ids that the registry answered. */
   private readonly asked = new Set<number>();
   private greatestId = 0;
-  private readonly requests: Counter;
   private readonly lookups: Counter;
   private readonly skipped: Counter;
-  private readonly requestSeconds: Histogram;
   private readonly lookupSeconds: Histogram;
   private readonly warm: number;
   private readonly cold: number;
@@ -100,15 +112,15 @@ export class RegistryClient {
     Record<'read' | 'write', { readonly hit: number; readonly miss: number }>
   >;
 
-  constructor(options: RegistryClientOptions) {
-    this.options = options;
-    this.unknown = new UnknownIds(options.clock, options.unknownForMs);
+  /** @param options `requests` in place of a transport: requests that several clients share */
+  constructor(
+    options: RegistryClientOptions | (RegistryCacheOptions & { readonly requests: RegistryRequests }),
+  ) {
+    this.clock = options.clock;
+    this.sent = 'requests' in options ? options.requests : new RetriedRequests(options);
+    this.unknown = new UnknownIds(options.clock, options.unknownForMs, options.sharers);
     this.references = new ReferenceCache((subject, version) => this.fetchReference(subject, version));
     const { metrics } = options;
-    this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', [
-      'operation',
-      'status',
-    ]);
     this.lookups = metrics.counter('schema_cache_lookups_total', 'Lookups in the schema caches.', [
       'cache',
       'result',
@@ -116,11 +128,6 @@ export class RegistryClient {
     this.skipped = metrics.counter(
       'schema_lookups_skipped_total',
       'Lookups of ids that the registry was not asked for, because too many before were unknown to it.',
-    );
-    this.requestSeconds = metrics.histogram(
-      'registry_client_request_seconds',
-      'Round trip of a request that the registry answered.',
-      ['operation'],
     );
     this.lookupSeconds = metrics.histogram(
       'schema_lookup_seconds',
@@ -169,7 +176,7 @@ export class RegistryClient {
 
   /** Clock for the times that `countHits` gets. */
   nowMs(): number {
-    return this.options.clock.monotonicMs();
+    return this.clock.monotonicMs();
   }
 
   /** Returns the schema of an id, with its references.
@@ -278,9 +285,7 @@ export class RegistryClient {
    *  guids. @throws schema_not_found, registry_unavailable, registry_protocol */
   async guidOf(id: number): Promise<string> {
     const document = this.expect(await this.askSchema('schema_by_id', `/schemas/ids/${id}`));
-    if (typeof document['guid'] === 'string') return document['guid'];
-    const { format, text, references } = schemaDocument(document);
-    return guidOf({ format, text, references });
+    return guidOfDocument(document);
   }
 
   private async fetchSchema(id: number): Promise<Schema> {
@@ -327,16 +332,16 @@ export class RegistryClient {
    *  @throws unauthenticated, forbidden if this schema alone is refused (see `isRefusedAlone`)
    *  @throws registry_unavailable */
   private async askSchema(operation: string, path: string): Promise<TransportAnswer> {
-    const first = await this.ask(operation, 'GET', path);
+    const first = await this.sent.ask(operation, 'GET', path);
     if (isSuccess(first)) {
       this.probePaths = [path, ...this.probePaths.filter((one) => one !== path)].slice(0, PROBE_PATHS_MAX);
       return first;
     }
     if (ACCESS[first.status] === undefined) return first;
     for (const probe of this.probePaths) {
-      if (!isSuccess(await this.ask('probe', 'GET', probe))) continue;
+      if (!isSuccess(await this.sent.ask('probe', 'GET', probe))) continue;
       // The credentials may have been renewed between the two answers.
-      const second = await this.ask(operation, 'GET', path);
+      const second = await this.sent.ask(operation, 'GET', path);
       const refused = ACCESS[second.status];
       if (refused === undefined) return second;
       throw serdeError(
@@ -407,7 +412,7 @@ export class RegistryClient {
   ): Promise<number> {
     const path = versionsOf(subject);
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
-    const answer = this.expect(await this.ask('register', 'POST', path, body));
+    const answer = this.expect(await this.sent.ask('register', 'POST', path, body));
     const id = answer['id'];
     if (typeof id !== 'number' || !Number.isInteger(id) || id < 1)
       throw protocol('register answered without an id');
@@ -426,7 +431,37 @@ export class RegistryClient {
     const schema = await this.schemaOf(answer);
     this.keep(id, schema);
     const rest = metadata === undefined ? {} : { metadata: metadata as Json };
-    return { subject, version: number, id, schema, ...rest };
+    return { subject, version: number, id, schema, guid: guidOfDocument(answer), ...rest };
+  }
+
+  /** Loads the newest PREFETCHED_VERSIONS_MAX versions of a subject into the caches. Versions whose
+   *  schema cannot be parsed are left out; a subject that does not exist has none.
+   *  @returns the versions in ascending order
+   *  @throws registry_unavailable, registry_protocol, unauthenticated, forbidden */
+  async prefetch(subject: string): Promise<readonly SubjectVersion[]> {
+    const numbers = await absentAs([], ['subject_not_found'], this.versions(subject, false));
+    const found = await inTurns(LOOKUPS_IN_FLIGHT_MAX, numbers.slice(-PREFETCHED_VERSIONS_MAX), (version) =>
+      // A version may be deleted meanwhile.
+      absentAs(
+        undefined,
+        ['subject_not_found', 'version_not_found', 'incompatible_schema'],
+        this.version(subject, String(version)),
+      ),
+    );
+    const versions = found.filter((one) => one !== undefined);
+    for (const { guid, schema } of versions) this.schemasByGuid.set(guid, schema);
+    this.prefetched.set(subject, versions);
+    return versions;
+  }
+
+  /** Returns the cached versions of a subject in ascending order; undefined before its prefetch. */
+  cachedVersions(subject: string): readonly SubjectVersion[] | undefined {
+    return this.prefetched.get(subject);
+  }
+
+  /** Returns the cached schema of an id or guid. */
+  cachedSchema(id: number | string): Schema | undefined {
+    return typeof id === 'number' ? this.schemas.get(id) : this.schemasByGuid.get(id);
   }
 
   /** Returns the versions in ascending order.
@@ -434,7 +469,7 @@ export class RegistryClient {
    *  @throws subject_not_found, registry_unavailable */
   async versions(subject: string, deleted: boolean): Promise<readonly number[]> {
     const path = `${versionsOf(subject)}${deleted ? '?deleted=true' : ''}`;
-    const answer = await this.ask('versions', 'GET', path);
+    const answer = await this.sent.ask('versions', 'GET', path);
     if (!isSuccess(answer)) this.expect(answer);
     const list = jsonOf(answer);
     if (!Array.isArray(list) || !list.every((one) => Number.isInteger(one)))
@@ -445,14 +480,14 @@ export class RegistryClient {
   /** Returns the effective settings of a subject. @throws registry_unavailable */
   async config(subject: string): Promise<Readonly<Record<string, unknown>>> {
     const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true&verdictPolicy=true`;
-    return this.expect(await this.ask('config', 'GET', path));
+    return this.expect(await this.sent.ask('config', 'GET', path));
   }
 
   /** Returns the effective mode; undefined if the registry does not report it. @throws
    *  registry_unavailable */
   async mode(subject: string): Promise<string | undefined> {
     const path = `/mode/${encodeURIComponent(subject)}?defaultToGlobal=true`;
-    const answer = await this.ask('mode', 'GET', path);
+    const answer = await this.sent.ask('mode', 'GET', path);
     const mode = answer.status === 200 ? documentOf(answer)['mode'] : undefined;
     return typeof mode === 'string' ? mode : undefined;
   }
@@ -470,7 +505,7 @@ export class RegistryClient {
     const one = version === undefined ? '' : `/${version}`;
     const path = `/compatibility${versionsOf(subject)}${one}?verbose=true`;
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
-    const answer = this.expect(await this.ask('compatibility', 'POST', path, body));
+    const answer = this.expect(await this.sent.ask('compatibility', 'POST', path, body));
     const { is_compatible: compatible, messages } = answer;
     if (typeof compatible !== 'boolean') throw protocol('a verdict that is neither true nor false');
     const lines = Array.isArray(messages) ? messages.filter((one) => typeof one === 'string') : [];
@@ -497,7 +532,7 @@ export class RegistryClient {
     references: readonly Reference[],
   ): Promise<{ readonly version: number; readonly id: number } | undefined> {
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
-    const answer = await this.ask('lookup', 'POST', `/subjects/${encodeURIComponent(subject)}`, body);
+    const answer = await this.sent.ask('lookup', 'POST', `/subjects/${encodeURIComponent(subject)}`, body);
     if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
       return undefined;
     const { version, id } = this.expect(answer);
@@ -507,40 +542,10 @@ export class RegistryClient {
   /** @throws invalid_level, registry_unavailable */
   async setLevel(subject: string, level: string): Promise<void> {
     this.expect(
-      await this.ask('config', 'PUT', `/config/${encodeURIComponent(subject)}`, { compatibility: level }),
+      await this.sent.ask('config', 'PUT', `/config/${encodeURIComponent(subject)}`, {
+        compatibility: level,
+      }),
     );
-  }
-
-  private async ask(
-    operation: string,
-    method: 'GET' | 'POST' | 'PUT',
-    path: string,
-    body?: unknown,
-  ): Promise<TransportAnswer> {
-    for (let attempt = 0; ; attempt++) {
-      let failure: unknown;
-      const startMs = this.nowMs();
-      try {
-        const answer = await this.options.transport.request(method, path, body);
-        this.requestSeconds.observe((this.nowMs() - startMs) / 1000, this.requestSeconds.series(operation));
-        this.requests.add(1, this.requests.series(operation, String(answer.status)));
-        if (answer.status < 500 && answer.status !== 429) return answer;
-        failure = serdeError(
-          'registry_unavailable',
-          `the registry answers ${answer.status}: ${messageOf(answer)}`,
-          {
-            next: "see the registry's log",
-          },
-        );
-      } catch (thrown) {
-        this.requests.add(1, this.requests.series(operation, 'none'));
-        failure = thrown;
-      }
-      if (attempt >= this.options.retries) throw failure;
-      const { clock, random, retryDelayMs } = this.options;
-      // Jitter: clients that failed together must not retry together.
-      await sleep(clock, retryDelayMs * 2 ** attempt * (0.5 + random.fraction()));
-    }
   }
 
   /** Returns the document of a success.
@@ -579,8 +584,6 @@ const ACCESS: Readonly<
 
 /** Error details that mark a refusal of one schema. */
 const REFUSED_ALONE = { refusedAlone: true } as const;
-
-const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && status < 300;
 
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
 
@@ -623,23 +626,26 @@ function jsonOf(answer: TransportAnswer): unknown {
   }
 }
 
-function errorNumber(answer: TransportAnswer): number | undefined {
-  try {
-    const number = (JSON.parse(answer.body) as { error_code?: unknown } | null)?.error_code;
-    return typeof number === 'number' ? number : undefined;
-  } catch {
-    return undefined;
-  }
+/** Guid of a registry's document: the registry's own, or its definition where the registry is older
+ *  than guids. */
+function guidOfDocument(document: Readonly<Record<string, unknown>>): string {
+  if (typeof document['guid'] === 'string') return document['guid'];
+  const { format, text, references } = schemaDocument(document);
+  return guidOf({ format, text, references });
 }
 
-function messageOf(answer: TransportAnswer): string {
+/** Awaits work, with a value in place of these errors. */
+async function absentAs<T, N>(
+  value: N,
+  codes: ReadonlyArray<keyof typeof SERDE_ERRORS>,
+  work: Promise<T>,
+): Promise<T | N> {
   try {
-    const { message } = JSON.parse(answer.body) as { message?: unknown };
-    if (typeof message === 'string') return message.slice(0, 4096);
-  } catch {
-    // The body is not JSON; its beginning is the message.
+    return await work;
+  } catch (thrown) {
+    if (!(codes as readonly string[]).includes(findMillraceError(thrown)?.code ?? '')) throw thrown;
+    return value;
   }
-  return answer.body.slice(0, 200);
 }
 
 /** True if the registry refuses one schema to this process while it answers for others. */

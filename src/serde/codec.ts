@@ -8,6 +8,14 @@ import { serdeError } from './errors.ts';
 
 export type { WriterCodec } from '../formats/decode.ts';
 
+/** Makes writers of schemas and readers of pairs of schemas. */
+export interface RecordCodecs {
+  /** @throws as `writerCodec` */
+  readonly writer: (schema: Schema, message?: string) => WriterCodec;
+  /** @throws as `readerUnjudged` */
+  readonly reader: (reader: Schema, writer: Schema, path: readonly number[]) => Decode;
+}
+
 /** Compiles a writer of values as the bytes of a schema, without a frame.
  *  @param message full name of the Protobuf message; the first of the file when absent.
  *  @throws invalid_schema when the codec cannot write this schema
@@ -22,9 +30,7 @@ export function writerCodec(schema: Schema, message?: string): WriterCodec {
     case 'PROTOBUF':
       return protoWriter(schema, message);
     case 'JSON':
-      throw serdeError('invalid_schema', 'values cannot be written with a JSON Schema', {
-        next: 'use an Avro or a Protobuf schema',
-      });
+      throw unwritable();
   }
 }
 
@@ -44,7 +50,17 @@ export function readerUnjudged(reader: Schema, writer: Schema, path: readonly nu
   }
 }
 
-function unreadable(): Error {
+export const COMPILED_CODECS: RecordCodecs = { writer: writerCodec, reader: readerUnjudged };
+
+/** Error of a writer for a format without values. */
+export function unwritable(): Error {
+  return serdeError('invalid_schema', 'values cannot be written with a JSON Schema', {
+    next: 'use an Avro or a Protobuf schema',
+  });
+}
+
+/** Error of a reader for a format without values. */
+export function unreadable(): Error {
   return serdeError('incompatible_schema', 'values cannot be read with a JSON Schema', {
     next: 'use an Avro or a Protobuf schema',
   });

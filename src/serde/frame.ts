@@ -6,21 +6,30 @@
  *  wire format of the schema registries, versions 0 and 1. The batch kernels of src/addon read the
  *  same prefix (test/property/registry-client-frame).
  */
-import { messageIndexBytes } from '../addon/reference/frame.ts';
-import { FRAME } from '../core/layout/layouts.gen.ts';
+import { IndexReader, messageIndexBytes } from '../addon/reference/frame.ts';
+import { FRAME, FRAME_STATUS } from '../core/layout/layouts.gen.ts';
 import { serdeError } from './errors.ts';
 
 export const VALUE_ID_HEADER = '__value_schema_id';
 export const KEY_ID_HEADER = '__key_schema_id';
 const HEADER_VERSION = 1;
 const GUID_BYTES = 16;
-const VARINT_BYTES_MAX = 5;
 
-/** Schema of a record: its id or its guid, its message indexes, and the start of its payload. */
-export interface RecordFrame {
+/** Schema id of a record. */
+export interface RecordId {
+  /** Id of a prefix, guid of a header. */
   readonly id: number | string;
-  /** Undefined for formats without message indexes. */
-  readonly path: readonly number[] | undefined;
+  /** Bytes with the message indexes behind the id: the record, or its schema id header. */
+  readonly bytes: Uint8Array;
+  /** Offset behind the id in `bytes`. */
+  readonly end: number;
+}
+
+/** Message of a record and the start of its payload. */
+export interface RecordMessage {
+  /** Index of a top-level message; -1 for a nested one, whose indexes are `path`. */
+  readonly index: number;
+  readonly path: readonly number[];
   readonly payloadStart: number;
 }
 
@@ -34,19 +43,21 @@ export function idHeaderOf(guid: string, path: Int32Array | null): Buffer {
 /** Name of an offset in the details of an error: of the record, or of its schema id header. */
 type Offset = 'byte' | 'headerByte';
 
-/** Reads the prefix of a record.
- *  @throws bad_magic, truncated_frame, bad_message_index, with the detail `byte` */
-export function readPrefix(bytes: Uint8Array, hasIndexes: boolean): RecordFrame {
+/** Reads the schema id of a prefix. @throws bad_magic, truncated_frame, with the detail `byte` */
+export function readPrefixId(bytes: Uint8Array): RecordId {
   if (bytes.length === 0) throw tooShort(bytes);
   if (bytes[0] !== FRAME.MAGIC)
     throw serdeError('bad_magic', 'the value does not begin with the magic byte 0x00', {
       details: { byte: 0 },
     });
   if (bytes.length < FRAME.HEADER_BYTES) throw tooShort(bytes);
-  const id = new DataView(bytes.buffer, bytes.byteOffset).getUint32(1, false);
-  if (!hasIndexes) return { id, path: undefined, payloadStart: FRAME.HEADER_BYTES };
-  const { path, end } = readIndexes(bytes, FRAME.HEADER_BYTES, 'byte');
-  return { id, path, payloadStart: end };
+  const id =
+    (((bytes[1] as number) << 24) |
+      ((bytes[2] as number) << 16) |
+      ((bytes[3] as number) << 8) |
+      (bytes[4] as number)) >>>
+    0;
+  return { id, bytes, end: FRAME.HEADER_BYTES };
 }
 
 const tooShort = ({ length }: Uint8Array, offset: Offset = 'byte'): Error =>
@@ -56,9 +67,9 @@ const tooShort = ({ length }: Uint8Array, offset: Offset = 'byte'): Error =>
     { details: { [offset]: length } },
   );
 
-/** Reads a schema id header.
- *  @throws bad_magic, truncated_frame, bad_message_index, with the detail `headerByte` */
-export function readIdHeader(header: Uint8Array, hasIndexes: boolean): RecordFrame {
+/** Reads the guid of a schema id header. @throws bad_magic, truncated_frame, with the detail
+ *  `headerByte` */
+export function readHeaderId(header: Uint8Array): RecordId {
   if (header[0] !== HEADER_VERSION)
     throw serdeError('bad_magic', 'the schema id header does not begin with the version 0x01', {
       details: { headerByte: 0 },
@@ -68,41 +79,38 @@ export function readIdHeader(header: Uint8Array, hasIndexes: boolean): RecordFra
   const id = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join(
     '-',
   );
-  const path = hasIndexes ? readIndexes(header, 1 + GUID_BYTES, 'headerByte').path : undefined;
-  return { id, path, payloadStart: 0 };
+  return { id, bytes: header, end: 1 + GUID_BYTES };
 }
 
-function readIndexes(
-  bytes: Uint8Array,
-  start: number,
-  offset: Offset,
-): { readonly path: readonly number[]; readonly end: number } {
-  let at = start;
-  let begun = start;
-  const next = (): number => {
-    let bits = 0;
-    begun = at;
-    for (let i = 0; i < VARINT_BYTES_MAX; i++) {
-      if (at >= bytes.length) throw tooShort(bytes, offset);
-      const byte = bytes[at++] as number;
-      bits |= (byte & 0x7f) << (7 * i);
-      if (byte >= 0x80) continue;
-      const past32Bits = i === VARINT_BYTES_MAX - 1 && byte > 0x0f;
-      if (past32Bits || (i > 0 && byte === 0)) break;
-      return (bits >>> 1) ^ -(bits & 1);
-    }
-    throw badIndexes({ [offset]: begun });
-  };
-  const count = next();
-  if (count < 0 || count > FRAME.MESSAGE_DEPTH_MAX) throw badIndexes({ [offset]: begun });
-  if (count === 0) return { path: [0], end: at };
+const FIRST_MESSAGE = [0] as const;
+const indexes = new IndexReader();
+
+/** Reads the message of a record behind its id. @param hasIndexes false for a format without
+ *  message indexes
+ *  @throws truncated_frame, bad_message_index, with the detail `byte` or `headerByte` */
+export function readMessage({ id, bytes, end }: RecordId, hasIndexes: boolean): RecordMessage {
+  const isPrefix = typeof id === 'number';
+  if (!hasIndexes) return { index: 0, path: FIRST_MESSAGE, payloadStart: isPrefix ? end : 0 };
   const path: number[] = [];
-  for (let i = 0; i < count; i++) {
-    const index = next();
-    if (index < 0) throw badIndexes({ [offset]: begun });
-    path.push(index);
+  const status = indexes.path(bytes, end, bytes.length, path);
+  if (status !== FRAME_STATUS.OK) {
+    const offset: Offset = isPrefix ? 'byte' : 'headerByte';
+    if (status === FRAME_STATUS.TRUNCATED) throw tooShort(bytes, offset);
+    throw badIndexes({ [offset]: indexes.begun });
   }
-  return { path, end: at };
+  return {
+    index: indexes.messageIndex,
+    path: path.length === 0 ? FIRST_MESSAGE : path,
+    payloadStart: isPrefix ? indexes.at : 0,
+  };
+}
+
+/** Message indexes in `bytes[start, end)`. @throws bad_message_index */
+export function messagePath(bytes: Uint8Array, start: number, end: number): readonly number[] {
+  const path: number[] = [];
+  const status = indexes.path(bytes, start, end, path);
+  if (status !== FRAME_STATUS.OK) throw badIndexes({ byte: indexes.begun });
+  return path.length === 0 ? FIRST_MESSAGE : path;
 }
 
 const badIndexes = (details: Readonly<Record<string, number>>): Error =>

@@ -89,7 +89,7 @@ export class ReferenceCache {
       }
       if (met.size > REFERENCE_COUNT_MAX)
         throw serdeError('incompatible_schema', `a schema refers to more than ${REFERENCE_COUNT_MAX} others`);
-      const documents = await inTurns(fresh, (reference) => this.document(reference));
+      const documents = await inTurns(REQUESTS_MAX, fresh, (reference) => this.document(reference));
       level = documents.flatMap((document) => document.references);
     }
   }
@@ -138,9 +138,14 @@ export class ReferenceCache {
   }
 }
 
-async function inTurns<T, R>(items: readonly T[], run: (item: T) => Promise<R>): Promise<R[]> {
+/** Runs work for each item, at most `most` at a time. Returns the results in order. */
+export async function inTurns<T, R>(
+  most: number,
+  items: readonly T[],
+  run: (item: T) => Promise<R>,
+): Promise<R[]> {
   const results: R[] = [];
-  for (let at = 0; at < items.length; at += REQUESTS_MAX)
-    results.push(...(await Promise.all(items.slice(at, at + REQUESTS_MAX).map(run))));
+  for (let at = 0; at < items.length; at += most)
+    results.push(...(await Promise.all(items.slice(at, at + most).map(run))));
   return results;
 }

@@ -18,11 +18,17 @@ export class UnknownIds {
   private readonly clock: Clock;
   private readonly unknownForMs: number;
   private readonly cached = new Map<number, { readonly error: MillraceError; readonly untilMs: number }>();
-  private tokens = UNKNOWN_IDS_BURST;
+  private readonly burst: number;
+  private readonly perSecond: number;
+  private tokens: number;
   private filledMs: number;
 
-  /** @param unknownForMs time to live of a cache entry */
-  constructor(clock: Clock, unknownForMs: number) {
+  /** @param unknownForMs time to live of a cache entry
+   *  @param sharers number of instances that share the limits */
+  constructor(clock: Clock, unknownForMs: number, sharers = 1) {
+    this.burst = Math.max(1, UNKNOWN_IDS_BURST / sharers);
+    this.perSecond = UNKNOWN_IDS_PER_SECOND / sharers;
+    this.tokens = this.burst;
     this.clock = clock;
     this.unknownForMs = unknownForMs;
     this.filledMs = clock.monotonicMs();
@@ -41,8 +47,8 @@ export class UnknownIds {
    *  knows the id or does not answer. */
   reserve(): boolean {
     const nowMs = this.clock.monotonicMs();
-    const filled = this.tokens + ((nowMs - this.filledMs) / 1000) * UNKNOWN_IDS_PER_SECOND;
-    this.tokens = Math.min(UNKNOWN_IDS_BURST, filled);
+    const filled = this.tokens + ((nowMs - this.filledMs) / 1000) * this.perSecond;
+    this.tokens = Math.min(this.burst, filled);
     this.filledMs = nowMs;
     if (this.tokens < 1) return false;
     this.tokens--;
@@ -50,7 +56,7 @@ export class UnknownIds {
   }
 
   unreserve(): void {
-    this.tokens = Math.min(UNKNOWN_IDS_BURST, this.tokens + 1);
+    this.tokens = Math.min(this.burst, this.tokens + 1);
   }
 
   remember(id: number, error: MillraceError): void {

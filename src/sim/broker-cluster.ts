@@ -89,7 +89,6 @@ const DEFAULT_MESSAGE_BYTES_MAX = 1_000_000;
 const DEFAULT_SLOW_MS = 1000;
 export class SimCluster {
   readonly options: SimOptions;
-  readonly timers: Timers;
   readonly messageBytesMax: number;
   readonly coordinator = new Coordinator(this);
   /** Called when the cluster has new data for its readers. */
@@ -105,7 +104,6 @@ export class SimCluster {
 
   constructor(options: SimOptions) {
     this.options = options;
-    this.timers = options.clock;
     this.messageBytesMax = options.messageBytesMax ?? DEFAULT_MESSAGE_BYTES_MAX;
     this.faults = { ...NO_FAULTS, ...options.faults };
     this.chance = new SeededRandom(options.seed);
@@ -181,7 +179,7 @@ export class SimCluster {
       group = { committed: new Map(), members: [] };
       this.groups.set(name, group);
     }
-    const nowMs = this.timers.monotonicMs();
+    const nowMs = this.options.clock.monotonicMs();
     const evicted = group.members.filter(({ polledMs, sessionMs }) => nowMs - polledMs > sessionMs);
     for (const member of evicted) group.members.splice(group.members.indexOf(member), 1);
     return group;

@@ -266,7 +266,7 @@ export class SimConsumer implements BatchConsumer {
 
   /** Returns the monotonic time of the cluster, which measures sessions. */
   private nowMs(): number {
-    return this.cluster.timers.monotonicMs();
+    return this.cluster.options.clock.monotonicMs();
   }
 
   /** Rejoins after an eviction; the owned partitions are lost. */

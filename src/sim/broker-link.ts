@@ -22,7 +22,7 @@ export class SimLink {
 
   constructor(cluster: SimCluster, { clock, latencyMs }: BrokerLinkOptions = {}) {
     this.cluster = cluster;
-    this.clock = clock ?? cluster.timers;
+    this.clock = clock ?? cluster.options.clock;
     this.latencyMs = latencyMs ?? 0;
   }
 
@@ -47,7 +47,7 @@ export class SimLink {
 
   /** Waits by the cluster's clock: the network delivers requests even if the process is stopped. */
   pass(ms: number): Promise<void> {
-    return sleep(this.cluster.timers, ms);
+    return sleep(this.cluster.options.clock, ms);
   }
 
   /** Waits until the cluster has new data, at most `ms`. */

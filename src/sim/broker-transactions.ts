@@ -8,7 +8,7 @@ import { keyOf, type SimTransaction, type StoredRecord } from './broker-log.ts';
 
 /** Part of the cluster that the coordinator uses. */
 interface CoordinatorCluster {
-  readonly timers: Timers;
+  readonly options: { readonly clock: Timers };
   append(at: TopicPartition, record: StoredRecord): void;
   /** Wakes the waiting readers. */
   changed(): void;
@@ -86,7 +86,7 @@ export class Coordinator {
   private begin(session: Session): SimTransaction {
     const transaction: SimTransaction = { state: 'open', unmarked: new Map(), ended: Promise.resolve() };
     this.unstable.add(transaction);
-    this.cluster.timers.after(
+    this.cluster.options.clock.after(
       session.timeoutMs,
       () => {
         if (transaction.state !== 'open') return;
@@ -105,7 +105,7 @@ export class Coordinator {
     if (delayMs === 0) this.mark(transaction);
     else
       transaction.ended = new Promise((resolve) => {
-        this.cluster.timers.after(delayMs, () => {
+        this.cluster.options.clock.after(delayMs, () => {
           this.mark(transaction);
           resolve();
         });
@@ -116,7 +116,7 @@ export class Coordinator {
     this.unstable.delete(transaction);
     for (const { at } of transaction.unmarked.values())
       this.cluster.append(at, {
-        timestamp: BigInt(Math.trunc(this.cluster.timers.wallNowMs())),
+        timestamp: BigInt(Math.trunc(this.cluster.options.clock.wallNowMs())),
         ...{ key: null, value: null, headers: [], isMark: true },
       });
     transaction.unmarked.clear();

@@ -34,6 +34,10 @@ describe('edge values', () => {
       error_code: 400,
       message: expect.stringMatching(/^id is not a whole number from 1 to 2\^31-1/),
     });
+    expect(await bodyOf('POST', versionsOf('a'), { schema: ORDER_1, version: -2 })).toEqual({
+      error_code: 400,
+      message: expect.stringMatching(/^version is not a whole number from 0 to 2\^31-1/),
+    });
     expect(await bodyOf('POST', versionsOf('a'), { schema: ORDER_1, id: 7, version: 0 })).toEqual({ id: 7 });
     expect(await bodyOf('GET', versionsOf('a'))).toEqual([1]);
   });

@@ -21,7 +21,7 @@ import { CALL_BYTES } from '../../src/io/grpc/service/common.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';
-import { certificate } from './certificates.ts';
+import { certificate } from '../../src/devstack/certificates.ts';
 import { gate } from './http-harness.ts';
 
 const OK: GrpcReply = {

@@ -8,7 +8,7 @@ import { MillraceError } from '../../src/core/errors.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { HttpClient, HttpClientOptions } from '../../src/io/http/client-port.ts';
 import { turns, until } from '../wait.ts';
-import { certificate } from './certificates.ts';
+import { certificate } from '../../src/devstack/certificates.ts';
 import { gate } from './http-harness.ts';
 
 const closers: Array<() => void> = [];

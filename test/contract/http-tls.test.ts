@@ -8,7 +8,7 @@ import { wireDriver } from '../../src/io/http/http1/server.ts';
 import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpDriver, HttpServer, HttpServerOptions, HttpTls } from '../../src/io/http/port.ts';
 import { uwsDriver } from '../../src/io/http/uws/server.ts';
-import { certificate, type Issued } from './certificates.ts';
+import { certificate, type Issued } from '../../src/devstack/certificates.ts';
 import { get } from './http-harness.ts';
 
 const authority = certificate({ subject: [['CN', 'test authority']], authority: true });

@@ -5,6 +5,9 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '../../src/shell/package.ts';
 
+/** Time limit of one installation of the generators and one build of the site. */
+const BUILD_LIMIT_MS = 1_200_000;
+
 const root = packageRoot();
 const built = join(root, '.millrace', 'docs');
 const page = (path: string): string => readFileSync(join(built, path), 'utf8');
@@ -12,6 +15,13 @@ const page = (path: string): string => readFileSync(join(built, path), 'utf8');
 interface Site {
   readonly pageOf: (path: string) => string | undefined;
   readonly pageText: (path: string, text: string) => string;
+}
+/** Part of the search library that VitePress runs in the browser. */
+interface SearchLibrary {
+  loadJSON(
+    index: string,
+    options: { readonly fields: readonly string[] },
+  ): { search(words: string, options: { readonly combineWith?: 'AND' }): readonly { readonly id: string }[] };
 }
 const { pageOf, pageText } = (await import(join(root, 'tools/docs-site.mjs'))) as Site;
 
@@ -38,7 +48,7 @@ describe('npm run docs', () => {
   // VitePress itself refuses a dead link between pages.
   beforeAll(() => {
     execFileSync('npm', ['run', '--silent', 'docs'], { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
-  });
+  }, BUILD_LIMIT_MS);
 
   it('the start page links the four kinds of documents', () => {
     for (const kind of ['tutorials', 'how-to', 'reference', 'explanation'])
@@ -51,9 +61,16 @@ describe('npm run docs', () => {
       expect(page(`reference/library/${entry}.html`).length).toBeGreaterThan(10_000);
   });
 
-  it('the search index contains the text of the pages', () => {
-    const chunks = readdirSync(join(built, 'assets'), { recursive: true }).map(String);
-    const index = chunks.find((name) => /localSearchIndex.*\.js$/.test(name));
-    expect(readFileSync(join(built, 'assets', index ?? ''), 'utf8')).toContain('safe-id horizon');
+  it('a search for two words of a document finds its page', async () => {
+    const names = readdirSync(join(built, 'assets'), { recursive: true }).map(String);
+    const chunk = names.find((name) => /localSearchIndex.*\.js$/.test(name)) ?? 'no search index';
+    const { default: index } = (await import(join(built, 'assets', chunk))) as { default: string };
+    const { default: MiniSearch } = (await import(
+      join(root, 'docs/site/node_modules/minisearch/dist/es/index.js')
+    )) as { default: SearchLibrary };
+    const search = MiniSearch.loadJSON(index, { fields: ['title', 'titles', 'text'] });
+    const found = search.search('safe-id horizon', { combineWith: 'AND' }).map(({ id }) => id);
+    expect(found).toContainEqual(expect.stringContaining('/glossary#'));
+    expect(search.search('wordthatnodocumentcontains', {})).toEqual([]);
   });
 });

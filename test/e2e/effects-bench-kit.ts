@@ -1,7 +1,7 @@
 /** Shared by the smoke runs of the effects benches. */
 import type { Bench, BenchResult } from '../../bench/harness.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { smokeContext } from '../unit/bench/context.ts';
+import { goalOf, smokeContext } from '../unit/bench/context.ts';
 
 /** Runs all parts of a bench once on the shared stack. */
 export async function smoke(
@@ -26,4 +26,4 @@ export async function smoke(
 
 /** Metrics that have a goal, with the goal. Leaves out the values, which depend on the machine. */
 export const goalsOf = (results: readonly BenchResult[]): ReadonlyArray<readonly [string, string | null]> =>
-  results.filter(({ goal }) => goal !== null).map(({ metric, goal }) => [metric, goal]);
+  results.filter(({ goal }) => goal !== null).map((one) => [one.metric, goalOf(one)]);

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { hashPassword } from '../../src/access/index.ts';
 import { consumedAt, exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
 import { generateEvents } from '../fixtures/gen.ts';
 import { scrape } from '../fixtures/metrics.ts';
@@ -117,6 +118,35 @@ describe('default sink', () => {
       expect(description.openapi).toBe('3.1.0');
       await engine.drain();
     }
+  });
+
+  it('an engine with access rules answers only clients that may read windows', async () => {
+    const file = (name: string, text: string): string => {
+      writeFileSync(join(own.dir, name), text);
+      return join(own.dir, name);
+    };
+    const hashed = await hashPassword('a right password');
+    const users = file('users', `desk:${hashed}\nshop:${hashed}\n`);
+    const rules = file('rules', 'basic:desk read windows\nbasic:shop read orders\n');
+    const gated = [`-auth-rules=${rules}`, `-auth-basic=${users}`];
+    const engine = startEngine(own, args('gated', ...gated), 'gated');
+    const address = await engine.address();
+    const statusOf = async (path: string, user?: string): Promise<number> => {
+      const credentials = Buffer.from(`${user}:a right password`).toString('base64');
+      const headers = user === undefined ? {} : { authorization: `Basic ${credentials}` };
+      return (await fetch(`http://${address}${path}`, { headers })).status;
+    };
+    await until('a restored engine', async () => (await statusOf('/watermark', 'desk')) === 200);
+    for (const path of ['/watermark', '/windows/7']) {
+      expect(await statusOf(path)).toBe(401);
+      expect(await statusOf(path, 'shop')).toBe(403);
+      expect(await statusOf(path, 'desk')).toBe(200);
+    }
+    for (const path of ['/openapi.json', '/metrics', '/health']) expect(await statusOf(path)).toBe(200);
+    expect(await scrape(address)).toMatch(/^engine_auth_decisions_total\{.*\} [1-9]/m);
+    await engine.drain();
+    const alone = await runEngine(own, args('alone', `-auth-basic=${users}`, '-log-level=error'));
+    expect(alone).toMatchObject({ code: 2, stderr: expect.stringContaining('without -auth-rules') });
   });
 
   it.each(['auto', 'off'])(

@@ -66,11 +66,11 @@ it('the soak bench deletes the records before an offset', { timeout: 300_000 }, 
     const bounds = (partition: number) => consumer.watermarkOffsets({ topic, partition }, 10_000);
     const { high } = await bounds(1);
     expect(high).toBeGreaterThan(3n);
-    await deleteRecords(brokers, topic, [0, 3]);
+    await deleteRecords({ brokers, properties: {} }, topic, [0, 3]);
     expect((await bounds(0)).low).toBe(0n);
     expect(await bounds(1)).toEqual({ low: 3n, high });
-    await expect(deleteRecords(brokers, topic, [0, 1000])).rejects.toThrow('error 1');
-    await expect(deleteRecords(brokers, `${topic}-not`, [0])).rejects.toThrow('error 3');
+    await expect(deleteRecords({ brokers, properties: {} }, topic, [0, 1000])).rejects.toThrow('error 1');
+    await expect(deleteRecords({ brokers, properties: {} }, `${topic}-not`, [0])).rejects.toThrow('error 3');
   } finally {
     await consumer.close();
     await producer.close();

@@ -9,15 +9,26 @@ import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { ask } from '../../src/demo/contracts/model.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { DEFAULT_EVENTS } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import { DEFAULT_ORDERS, OrderGenerator } from '../../src/gen/order.ts';
-import { ORDER_VERSIONS, orderSchema } from '../../src/gen/order-versions.ts';
+import { DEFAULT_ORDERS, OrderGenerator, type OrderShape, type OrderVersion } from '../../src/gen/order.ts';
+import {
+  candidatesOf,
+  ORDER_VERSIONS,
+  orderAsWritten,
+  orderCandidate,
+  orderSchema,
+} from '../../src/gen/order-versions.ts';
+import { differenceOf } from '../../src/registry/proof/same.ts';
+import { readerUnjudged } from '../../src/serde/codec.ts';
 import { brokerDriver } from '../../src/shell/drivers.ts';
 import { allOf, fresh, readUntil, rowCount } from '../contract/broker-world.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { itFull } from '../tier.ts';
 import { start } from '../unit/shell/fake-world.ts';
 
 const own = launcher();
@@ -120,9 +131,13 @@ describe('events in a topic', () => {
 });
 
 describe('orders in a topic', () => {
-  test.each(['avro', 'protobuf'] as const)(
-    'orders are framed %s records of mixed versions, registered once each',
-    async (format) => {
+  test.each([
+    // Avro refuses version 6 under BACKWARD, the default mode.
+    ['avro', [1, 2, 3, 4, 5]],
+    ['protobuf', ORDER_VERSIONS],
+  ] as const)(
+    'orders are framed %s records of the mixed versions %j, registered once each',
+    async (format, versions) => {
       const registry = startRegistry(own, ['-store=memory', '-log-level=warn']);
       const origin = `http://${await registry.ready()}`;
       const topic = fresh('gen-orders');
@@ -132,15 +147,15 @@ describe('orders in a topic', () => {
         `-out=kafka:${topic}`,
         `-partitions=${PARTITIONS}`,
         `-count=${count}`,
-        '-versions=1,2,3',
+        `-versions=${versions.join()}`,
         '-seed=8',
         `-format=${format}`,
         `-registry=${origin}`,
       );
       const rows = await read(topic, count);
 
-      const ids = new Map<number, 1 | 2 | 3>();
-      for (const version of ORDER_VERSIONS) {
+      const ids = new Map<number, OrderVersion>();
+      for (const version of versions) {
         const answer = await fetch(`${origin}/subjects/${topic}-value/versions/${version}`);
         const { id, schema } = (await answer.json()) as { id: number; schema: string };
         ids.set(id, version);
@@ -149,7 +164,7 @@ describe('orders in a topic', () => {
       const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 8n });
       const orders = new Map(Array.from({ length: count }, (_, i) => [generator.order(i).order_id, i]));
       // The payload of an Avro order starts with its first field: a length byte and 36 characters.
-      const orderIdOf = (version: 1 | 2 | 3, payload: Buffer): string => {
+      const orderIdOf = (version: OrderVersion, payload: Buffer): string => {
         if (format === 'avro') return payload.subarray(1, 37).toString();
         const { root } = protobuf.parse(orderSchema(version, 'protobuf'), { keepCase: true });
         const decoded = root.lookupType('shop.orders.Order').decode(payload.subarray(1));
@@ -159,15 +174,73 @@ describe('orders in a topic', () => {
       for (const row of rows) {
         const value = Buffer.from(row.value as string, 'latin1');
         expect(value[0]).toBe(0);
-        const version = ids.get(value.readUInt32BE(1)) as 1 | 2 | 3;
+        const version = ids.get(value.readUInt32BE(1)) as OrderVersion;
         const orderId = orderIdOf(version, value.subarray(5));
         expect(row.key).toBe(orderId);
         const index = orders.get(orderId) as number;
-        expect(generator.versionOf(index, ORDER_VERSIONS)).toBe(version);
+        expect(generator.versionOf(index, versions)).toBe(version);
         seen.add(index);
       }
       expect(seen.size).toBe(count);
       await registry.drain();
     },
   );
+
+  itFull.each(['avro', 'protobuf'] as const)(
+    'gen emits every version and candidate of Order in %s, each on a subject of its own set to NONE',
+    async (format) => {
+      const registry = startRegistry(own, ['-store=memory', '-log-level=warn'], `shapes-${format}`);
+      const origin = `http://${await registry.ready()}`;
+      const count = 10;
+      for (const shape of [...ORDER_VERSIONS, ...candidatesOf(format)] satisfies readonly OrderShape[]) {
+        const topic = fresh('gen-shape');
+        const subject = `${topic}-value`;
+        await ask(origin, 'PUT', `/config/${subject}`, { compatibility: 'NONE' });
+        await run(
+          '-kind=orders',
+          `-out=kafka:${topic}`,
+          `-partitions=${PARTITIONS}`,
+          `-count=${count}`,
+          `-schema-version=${shape}`,
+          '-seed=8',
+          `-format=${format}`,
+          `-registry=${origin}`,
+        );
+        const schema = parseSchema(format === 'avro' ? 'AVRO' : 'PROTOBUF', orderSchema(shape, format));
+        const decode = readerUnjudged(schema, schema, [0]);
+        const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 8n });
+        const wanted = new Map(
+          Array.from({ length: count }, (_, i) => {
+            const order = generator.order(i);
+            return [order.order_id, orderAsWritten(order, shape)];
+          }),
+        );
+        for (const { key, value } of await read(topic, count)) {
+          const bytes = Buffer.from(value as string, 'latin1');
+          const start = format === 'avro' ? 5 : 6;
+          expect(differenceOf(wanted.get(key as string), decode(bytes, start, bytes.length))).toBeUndefined();
+        }
+      }
+      await registry.drain();
+    },
+  );
+
+  test('NONE refuses a Protobuf number that is reused or retyped, and a second subject takes the schema', async () => {
+    const registry = startRegistry(own, ['-store=memory', '-log-level=warn'], 'reused');
+    const origin = `http://${await registry.ready()}`;
+    for (const name of ['reuse-number', 'retype-int-string'] as const) {
+      const subject = `${name}-value`;
+      await ask(origin, 'PUT', `/config/${subject}`, { compatibility: 'NONE' });
+      const post = (to: string, shape: OrderShape) =>
+        ask(origin, 'POST', `/subjects/${to}/versions`, {
+          schema: orderSchema(shape, 'protobuf'),
+          schemaType: 'PROTOBUF',
+        });
+      for (const version of ORDER_VERSIONS.filter((one) => one <= orderCandidate(name).base))
+        expect(await post(subject, version)).toMatchObject({ status: 200 });
+      expect(await post(subject, name)).toMatchObject({ status: 409 });
+      expect(await post(`${name}-other-value`, name)).toMatchObject({ status: 200 });
+    }
+    await registry.drain();
+  });
 });

@@ -63,6 +63,14 @@ function done({ code, stdout, stderr }: Outcome): string {
   expect(stderr, 'no secret is logged').not.toContain(passwordOf('client'));
   return stdout;
 }
+/** Group that the access control lists do not name. */
+const FOREIGN_GROUP = '-group=foreign-group';
+/** Fails unless the command ended because its group refused it. */
+function excluded({ code, stderr }: Outcome): void {
+  expect(code, stderr).toBe(2);
+  expect(stderr).toContain('[broker_forbidden]');
+  expect(stderr).toContain('the consumer group (kafka-acls --add)');
+}
 const passwordOf = (user: 'admin' | 'client'): string =>
   /sasl\.password=(.+)/.exec(readFileSync(stack.clients?.[user] as string, 'utf8'))?.[1] as string;
 const document = <T>(outcome: Outcome): T => JSON.parse(done(outcome)) as T;
@@ -118,6 +126,13 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
       expect(readFileSync(out, 'utf8').trim().split('\n')).toHaveLength(count);
       expect(registry.log()).not.toContain(passwordOf('client'));
     });
+
+    it.each(['on', 'off'])('consumer ends when its group is forbidden (native %s)', async (native) => {
+      const of = flags.map((flag) => flag.replace('orders-value', `foreign-${native}-value`));
+      done(await own.run(['producer', ...of, `-schema=${avro()}`, '-count=1']));
+      const more = ['-reader-version=1', `-out=file:${join(own.dir, 'none.jsonl')}`, `-native=${native}`];
+      excluded(await runConsumer(own, [...of, ...more, FOREIGN_GROUP]));
+    });
   });
 
   it('gen and engine: the results of all generated events reach a topic', async () => {
@@ -147,11 +162,37 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     expect(rows[0]?.n).toBe(String(orders.length));
   });
 
+  it.each(['on', 'off'])(
+    'engine and payments end when their group is forbidden (native %s)',
+    async (native) => {
+      const topic = `${ALLOWED}forbidden-${native}`;
+      done(await own.run(['topic', 'create', client, `-topic=${topic}`]));
+      const flags = [client, `-topic=${topic}`, FOREIGN_GROUP, `-native=${native}`];
+      const state = `-state-dir=${join(own.dir, `forbidden-${native}`)}`;
+      excluded(await runEngine(own, [...flags, '-source=group', '-size=1s', state]));
+      excluded(await runPayments(own, [...flags, ...database(), '-migrate']));
+    },
+  );
+
   it('bench broker measures beside the raw loop', async () => {
     const flags = ['-smoke', '-json', client, `-brokers=${stack.brokers}`];
     const { results } = document<{ results: unknown[] }>(await own.run(['bench', 'broker', ...flags]));
     expect(results).toHaveLength(5);
   });
+
+  it.each(['orders', 'relay', 'inbox', 'registry', 'engine'])(
+    'bench %s measures with the settings of the user',
+    async (bench) => {
+      const at = [
+        `-brokers=${stack.brokers}`,
+        ...(bench === 'registry' ? [] : [`-postgres=${stack.postgres}`]),
+      ];
+      const { results } = document<{ results: unknown[] }>(
+        await own.run(['bench', bench, '-smoke', '-json', client, ...at]),
+      );
+      expect(results.length).toBeGreaterThan(0);
+    },
+  );
 });
 
 /** Number of records in a topic, read by the library. */

@@ -95,6 +95,26 @@ describe('orders process with access rules', () => {
     expect(logOf(service)).not.toContain('audit: allowed');
   });
 
+  it('load sends a user or a token, and shows neither', async () => {
+    const token = `-target-token-file=${file('till.token', TILL.slice('Bearer '.length))}`;
+    const run = async (...flags: readonly string[]) => {
+      const bounds = ['-count=5', '-rate=50', '-retry-rate=0', '-json'];
+      const { code, stdout, stderr } = await own.run(['load', ...bounds, ...flags]);
+      expect(code, stderr).toBe(0);
+      expect(stdout + stderr).not.toContain(PASSWORD);
+      return JSON.parse(stdout) as { acknowledged: number; refused: number };
+    };
+    const target = `-target=http://${service.address}`;
+    for (const flags of [[`-target-user=shop:${PASSWORD}`], [token]])
+      expect(await run(target, ...flags)).toMatchObject({ acknowledged: 5, refused: 0 });
+    const inAddress = `-target=http://shop:${encodeURIComponent(PASSWORD)}@${service.address}`;
+    expect(await run(inAddress)).toMatchObject({ acknowledged: 5 });
+    expect(await run(target)).toMatchObject({ acknowledged: 0, refused: 5 });
+    const { code, stderr } = await own.run(['load', target, token, '-target-user=shop:x']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('more than one kind of credentials is given for the target');
+  });
+
   it('orders refuses every other caller over HTTP and gRPC, and writes nothing for it', async () => {
     const before = await rowCounts(pool);
     const foreign = bearer({ client: 'till', aud: 'registry' });

@@ -3,9 +3,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { certificate } from '../../src/devstack/certificates.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { certificate } from '../contract/certificates.ts';
 import { Described } from '../contract/described.ts';
 import { RawClient } from '../contract/raw-client.ts';
 import { launcher } from '../fixtures/process.ts';

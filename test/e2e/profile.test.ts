@@ -13,6 +13,16 @@ afterAll(() => rmSync(into, { recursive: true, force: true }));
 /** Number of rows, with six events each: more than half a second of work for the engine. */
 const ENGINE_ROWS = 400_000;
 
+/** True if a profile of V8 has samples of code below this folder. */
+function samplesIn(path: string, folder: string): boolean {
+  const { nodes, samples } = JSON.parse(readFileSync(path, 'utf8')) as {
+    readonly nodes: ReadonlyArray<{ readonly id: number; readonly callFrame: { readonly url: string } }>;
+    readonly samples: readonly number[];
+  };
+  const own = new Set(nodes.filter(({ callFrame }) => callFrame.url.includes(folder)).map(({ id }) => id));
+  return samples.some((id) => own.has(id));
+}
+
 it('the profiler records where orders, the relay and the engine spend their time', async () => {
   const { brokers, postgres } = await sharedStack();
   const place = ['-with=v8', `-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
@@ -31,12 +41,18 @@ it('the profiler records where orders, the relay and the engine spend their time
     ['relay-poll', 'src/outbox/relay/'],
     ['engine-firing', 'src/engine/'],
   ] as const) {
-    const { nodes, samples } = JSON.parse(readFileSync(join(into, `${name}.cpuprofile`), 'utf8')) as {
-      readonly nodes: ReadonlyArray<{ readonly id: number; readonly callFrame: { readonly url: string } }>;
-      readonly samples: readonly number[];
-    };
-    const own = new Set(nodes.filter(({ callFrame }) => callFrame.url.includes(product)).map(({ id }) => id));
-    expect(samples.some((id) => own.has(id))).toBe(true);
+    expect(samplesIn(join(into, `${name}.cpuprofile`), product)).toBe(true);
+  }
+});
+
+it('the profiler records where decoding and encoding of records spend their time, without servers', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'profiles-'));
+  try {
+    await profile(['serde-decode', 'serde-encode', '-seconds=1', '-with=v8', `-into=${folder}`]);
+    expect(readdirSync(folder).sort()).toEqual(['serde-decode.cpuprofile', 'serde-encode.cpuprofile']);
+    for (const name of readdirSync(folder)) expect(samplesIn(join(folder, name), 'src/formats/')).toBe(true);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
 });
 

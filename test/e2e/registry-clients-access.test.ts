@@ -4,8 +4,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/access/password.ts';
+import { certificate } from '../../src/devstack/certificates.ts';
 import { type Client, clientsFolder, schemaText, startClient } from '../clients/kit.ts';
-import { certificate } from '../contract/certificates.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 

@@ -23,6 +23,8 @@ const PREFIX_ONLY = 'node-rdkafka';
 const own = launcher();
 const project = mkdtempSync(join(tmpdir(), 'millrace-kafka-clients-'));
 const running = new Set<ChildProcess>();
+/** Time limit of the installation of the clients, one of which is compiled. */
+const INSTALL_LIMIT_MS = 1_200_000;
 let brokers = '';
 let url = '';
 
@@ -38,7 +40,7 @@ beforeAll(async () => {
   const stack = await sharedStack();
   brokers = stack.brokers;
   url = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
-});
+}, INSTALL_LIMIT_MS);
 afterAll(() => {
   for (const child of running) child.kill('SIGKILL');
   rmSync(project, { recursive: true, force: true });

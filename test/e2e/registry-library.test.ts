@@ -1,6 +1,5 @@
 /** The client library against a running registry: serializers and deserializers as a service uses
  *  them, with framing, strategies, errors and several addresses. */
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { beforeAll, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -11,6 +10,7 @@ import {
   recordFaultOf,
   SchemaRegistry,
 } from '../../src/registry/index.ts';
+import { countingProxy } from '../fixtures/counting-proxy.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 
@@ -49,31 +49,6 @@ const codeOf = async (work: () => unknown): Promise<string | undefined> => {
     return findMillraceError(thrown)?.code;
   }
 };
-
-/** Registry behind a proxy that counts requests by path. */
-async function counted(): Promise<{ readonly url: string; readonly paths: string[]; close(): void }> {
-  const paths: string[] = [];
-  const server = createServer((request: IncomingMessage, response: ServerResponse) => {
-    paths.push(`${request.method} ${request.url}`);
-    const chunks: Buffer[] = [];
-    request.on('data', (chunk) => chunks.push(chunk as Buffer));
-    request.on('end', () => {
-      const body = Buffer.concat(chunks);
-      const { method = 'GET' } = request;
-      void fetch(`${url}${request.url}`, {
-        method,
-        headers: { 'content-type': 'application/json', accept: 'application/json' },
-        ...(body.length === 0 ? {} : { body }),
-      }).then(async (answer) => response.writeHead(answer.status).end(await answer.text()));
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    paths,
-    close: () => server.close(),
-  };
-}
 
 test('an Avro record makes the round trip through a newer reader schema', async () => {
   const registry = new SchemaRegistry({ url });
@@ -382,7 +357,7 @@ test('ten thousand concurrent misses of one id are one request', async () => {
   const serializer = await new SchemaRegistry({ url })
     .serializer<Parcel>({ topic: 'misses', schema: V1, autoRegister: true })
     .prefetch();
-  const proxy = await counted();
+  const proxy = await countingProxy(url);
   try {
     const registry = new SchemaRegistry({ url: proxy.url });
     const deserializer = registry.deserializer<Parcel>();

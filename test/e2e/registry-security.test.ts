@@ -8,7 +8,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/access/password.ts';
-import { certificate, type Subject } from '../contract/certificates.ts';
+import { certificate, type Subject } from '../../src/devstack/certificates.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { realClock, until } from '../wait.ts';

@@ -318,7 +318,7 @@ describe('unusable table', () => {
     {
       what: 'a view',
       sql: 'ALTER TABLE outbox RENAME TO real; CREATE VIEW outbox AS SELECT * FROM real',
-      message: /is no table/,
+      message: /is not a table/,
     },
   ])('an unusable table is refused in one sentence: $what', async ({ sql, message }) => {
     const { pool } = await world();

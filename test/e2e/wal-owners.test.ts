@@ -126,7 +126,10 @@ describe('slot ownership and refusals', () => {
     const slot = `taken_${world.schema}`;
     await world.pool.query('SELECT pg_create_physical_replication_slot($1::name)::text', [slot]);
     const taken = await refused(world.start({ names: { slot } }));
-    expect([taken.code, taken.message]).toEqual(['slot_taken', expect.stringContaining('is a physical one')]);
+    expect([taken.code, taken.message]).toEqual([
+      'slot_taken',
+      expect.stringContaining('is a physical slot, not'),
+    ]);
     await world.pool.query('SELECT pg_drop_replication_slot($1::name)::text', [slot]);
     const publication = `taken_${world.schema}`;
     await world.pool.query(`CREATE PUBLICATION ${publication} FOR TABLE orders`);

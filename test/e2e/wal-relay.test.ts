@@ -312,7 +312,7 @@ describe('relay -relay=wal', () => {
     const seen = await readTopic(one.topic);
     expect(sequences(seen)).toEqual(new Map([...sent, ...late]));
     const successor = pair.find((each) => each !== suspended) as typeof second;
-    expect(successor.log()).toContain('ended the sender');
+    expect(successor.log()).toContain('terminated the walsender');
     await Promise.all(pair.map((each) => each.drain()));
   });
 

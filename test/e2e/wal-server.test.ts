@@ -171,7 +171,9 @@ describe('slot invalidated by the server', () => {
     sent.push(await world.insert(key));
     await world.drained();
     expect([...new Set([...ids(first), ...ids(second)])]).toEqual(sent);
-    expect(second.log.some(({ message }) => message.includes('cannot serve'))).toBe(true);
+    expect(second.log.some(({ message }) => message.includes('the replication slot cannot be used'))).toBe(
+      true,
+    );
     await second.stop();
   });
 
@@ -255,7 +257,7 @@ describe('incapable server', () => {
     const poor = await kit.world({ at: url.toString(), schema: world.schema });
     expect(await refused(poor.start())).toEqual([
       'wal_not_possible',
-      expect.stringMatching(/making the replication slot .* was refused: .*permission denied/),
+      expect.stringMatching(/the creation of the replication slot .* was refused: .*permission denied/),
       expect.stringContaining('give the role REPLICATION'),
     ]);
   });

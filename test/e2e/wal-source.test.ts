@@ -348,7 +348,7 @@ describe('damaged slot', () => {
     await world.drained();
     expect(ids(running).filter((one) => one === id).length).toBe(2);
     expect(running.value('sweeper_found_total')).toBe(1);
-    expect(errors(running)).toEqual([expect.stringContaining('that the stream had passed')]);
+    expect(errors(running)).toEqual([expect.stringContaining('that the stream had not delivered')]);
   });
 
   it('the source skips a message above its bound, and finds its row in the table', async () => {

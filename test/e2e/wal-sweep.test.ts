@@ -13,7 +13,6 @@ import { OutboxRows } from '../../src/outbox/relay/wal/rows.ts';
 import { ID_MAX } from '../../src/outbox/relay/wal/slot.ts';
 import { type SweepLimits, WalSweep } from '../../src/outbox/relay/wal/sweep.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { realClock } from '../wait.ts';
 import { ListPipeline, type WalWorld, walKit } from './wal-kit.ts';
 
 const stack = await sharedStack();
@@ -49,7 +48,6 @@ function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
   const parking = new WalParking({
     pipeline,
     metrics,
-    clock: realClock,
     log: silentLogger,
     limits: { ...PARKING_LIMITS, ...limits },
   });

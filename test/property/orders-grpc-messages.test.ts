@@ -84,6 +84,21 @@ describe('other orders.v1 messages', () => {
     );
   });
 
+  it.each([
+    '{',
+    'null',
+    '{}',
+    '{"order_id":"a","status":7}',
+    `{"order_id":"${'a'.repeat(128)}","status":"s"}`,
+  ])('the stored answer %s is an error of the service, not of the caller', (stored) => {
+    expect(() => writeCreateMessage(stored)).toThrow('the stored answer of the order is invalid');
+    try {
+      writeCreateMessage(stored);
+    } catch (thrown) {
+      expect(findMillraceError(thrown)?.code).toBe('internal');
+    }
+  });
+
   it('error details of any length are encoded as google.rpc defines them', () => {
     const text = fc.string({ unit: 'grapheme', maxLength: 300 });
     fc.assert(

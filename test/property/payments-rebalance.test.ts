@@ -49,7 +49,8 @@ function answers(database: GroupDatabase, keys: ReadonlyMap<string, string>): Sq
   return ask as unknown as SqlSession['query'];
 }
 
-const PRODUCT: Product = {
+/** @param waits waits of the consumer, in ms, that a drain must cut short */
+const productWith = (waits: { readonly batchWaitMs: number; readonly batchEveryMs: number }): Product => ({
   valueOf: (id, n) =>
     bytes(
       JSON.stringify({
@@ -78,20 +79,48 @@ const PRODUCT: Product = {
       log: silentLogger,
       batchRows: 1 + world.below(8),
       batchBytes: 1 << 16,
-      batchWaitMs: 50,
-      batchEveryMs: 20,
+      ...waits,
       ends: undefined,
       crashPoint: async () => {},
       onCommitted: () => {},
     });
   },
-};
+});
+const PRODUCT = productWith({ batchWaitMs: 50, batchEveryMs: 20 });
 
 describe('members of the payments group under faults', () => {
   it('members charge each order once, in the order of its key, before they commit its offset', async () => {
     for (const seed of SEEDS) {
       const violations = await groupViolations(new GroupWorld(seed, PRODUCT));
       expect({ seed, violations }).toEqual({ seed, violations: [] });
+    }
+  });
+});
+
+/** Time from the drain to the end of a member, in ms: far below the default -drain-timeout of 25 s,
+ *  so that the process also has time to close. */
+const DRAIN_MS_MAX = 9_500;
+
+describe('drain of a member of the payments group', () => {
+  it.each<readonly [string, Parameters<typeof productWith>[0], Partial<GroupDatabase['faults']>]>([
+    ['while it waits for a first record', { batchWaitMs: 60_000, batchEveryMs: 0 }, {}],
+    ['while it waits for a fuller batch', { batchWaitMs: 50, batchEveryMs: 60_000 }, {}],
+    ['while the database is unreachable', { batchWaitMs: 50, batchEveryMs: 20 }, { lostAnswer: 1 }],
+    ['while a commit gets no answer', { batchWaitMs: 50, batchEveryMs: 20 }, { lostCommit: 1 }],
+    ['while transactions are slow', { batchWaitMs: 50, batchEveryMs: 20 }, { slowMs: 900 }],
+  ])('a member that is drained %s ends in time, and breaks no promise', async (_state, waits, faults) => {
+    for (const seed of SEEDS.slice(0, 5)) {
+      const world = new GroupWorld(seed, productWith(waits));
+      const { clock, database, members } = world;
+      await clock.run(world.publish());
+      await clock.run(world.readLog());
+      Object.assign(database.faults, faults);
+      world.start();
+      await clock.advance(20_000);
+      const [member] = members;
+      member?.drain.abort();
+      await clock.run(member?.ended ?? Promise.reject(new Error('no member')), DRAIN_MS_MAX);
+      expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
     }
   });
 });

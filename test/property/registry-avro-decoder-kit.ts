@@ -43,7 +43,8 @@ export function datumOf(node: AvroNode, next: Next, depth = 0): AvroDatum {
     case 'enum':
       return node.symbols[next(node.symbols.length)] as string;
     case 'union': {
-      const branch = depth > 5 ? 0 : next(node.branches.length);
+      const ends = node.branches.findIndex((one) => one.kind === 'primitive');
+      const branch = depth > 5 ? Math.max(0, ends) : next(node.branches.length);
       return { branch, value: datumOf(node.branches[branch] as AvroNode, next, depth + 1) };
     }
     case 'array':

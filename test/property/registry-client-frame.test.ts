@@ -7,9 +7,8 @@ import { findMillraceError } from '../../src/core/errors.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { FRAME_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { readMessagePath } from '../../src/formats/protobuf/codec/message-path.ts';
 import { serdeError } from '../../src/serde/errors.ts';
-import { idHeaderOf, readIdHeader, readPrefix } from '../../src/serde/frame.ts';
+import { idHeaderOf, messagePath, readHeaderId, readMessage, readPrefixId } from '../../src/serde/frame.ts';
 
 const records = RecordBatch.create(1, 4096);
 const frames = FrameBatch.create(1);
@@ -28,15 +27,15 @@ function byKernels(bytes: Uint8Array, hasIndexes: boolean): unknown {
   if (status[0] !== FRAME_STATUS.OK) return STATUS[status[0] as number];
   const start = records.columns.valueStart[0] as number;
   const all = records.columns.arena;
-  const path = hasIndexes
-    ? readMessagePath(all, indexStart[0] as number, payloadStart[0] as number)
-    : undefined;
+  const path = hasIndexes ? messagePath(all, indexStart[0] as number, payloadStart[0] as number) : [0];
   return { id: schemaId[0], path, payloadStart: (payloadStart[0] as number) - start };
 }
 
 function byLibrary(bytes: Uint8Array, hasIndexes: boolean): unknown {
   try {
-    return readPrefix(bytes, hasIndexes);
+    const id = readPrefixId(bytes);
+    const { path, payloadStart } = readMessage(id, hasIndexes);
+    return { id: id.id, path, payloadStart };
   } catch (thrown) {
     return findMillraceError(thrown)?.code;
   }
@@ -64,11 +63,9 @@ test('the library and the kernels read the same frame, or refuse it for the same
 test('a schema id header makes the round trip', () => {
   fc.assert(
     fc.property(fc.uuid(), fc.option(path), (guid, indexes) => {
-      const read = readIdHeader(
-        idHeaderOf(guid, indexes === null ? null : Int32Array.from(indexes)),
-        indexes !== null,
-      );
-      expect(read).toEqual({ id: guid, path: indexes ?? undefined, payloadStart: 0 });
+      const id = readHeaderId(idHeaderOf(guid, indexes === null ? null : Int32Array.from(indexes)));
+      expect(id.id).toBe(guid);
+      expect(readMessage(id, indexes !== null)).toMatchObject({ path: indexes ?? [0], payloadStart: 0 });
     }),
   );
 });
@@ -76,9 +73,9 @@ test('a schema id header makes the round trip', () => {
 test('a schema id header that is cut short or of another version is refused', () => {
   const header = idHeaderOf('01234567-89ab-4def-8123-456789abcdef', Int32Array.of(3, 1));
   for (let length = 1; length < header.length; length++)
-    expect(() => readIdHeader(header.subarray(0, length), true)).toThrow(
+    expect(() => readMessage(readHeaderId(header.subarray(0, length)), true)).toThrow(
       serdeError('truncated_frame', `a schema id header of ${length} bytes is too short for a frame`).message,
     );
-  expect(() => readIdHeader(Buffer.from([0, ...header.subarray(1)]), true)).toThrow('version 0x01');
-  expect(() => readIdHeader(Buffer.alloc(0), true)).toThrow('version 0x01');
+  expect(() => readHeaderId(Buffer.from([0, ...header.subarray(1)]))).toThrow('version 0x01');
+  expect(() => readHeaderId(Buffer.alloc(0))).toThrow('version 0x01');
 });

@@ -2,8 +2,10 @@
  *  value, and with protobufjs, which shares no code with them. */
 import { describe, expect, it } from 'vitest';
 import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
-import { encodeProto, protoEncoder } from '../../src/formats/protobuf/codec/encoder.ts';
+import { encodeProto } from '../../src/formats/protobuf/codec/encoder.ts';
+import { protoEncoder } from '../../src/formats/protobuf/codec/value-encoder.ts';
 import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
+import { encodedBy } from './payloads-kit.ts';
 import {
   messageOf,
   plainOf,
@@ -48,7 +50,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
         const bytes = encodeProto(message, datum);
         const plain = plainOf(message, datum);
         expect(decode(message, bytes)).toStrictEqual(plain);
-        expect(decode(message, Buffer.from(protoEncoder(message)(plain)))).toStrictEqual(plain);
+        expect(decode(message, encodedBy(protoEncoder(message), plain))).toStrictEqual(plain);
       }
     });
   });

@@ -37,6 +37,24 @@ describe('package.json', () => {
     }
   });
 
+  it('every lock file names the optional packages of every platform, without which npm refuses it', () => {
+    const paths = repositoryFiles().filter((path) => path.endsWith('package-lock.json'));
+    expect(paths.length).toBeGreaterThan(4);
+    for (const path of paths) {
+      const { packages } = JSON.parse(readFileSync(join(projectRoot, path), 'utf8')) as {
+        readonly packages: Readonly<Record<string, { readonly optionalDependencies?: object }>>;
+      };
+      const locked = new Set(Object.keys(packages).map((key) => key.replace(/.*node_modules\//, '')));
+      const optional = Object.values(packages).flatMap((entry) =>
+        Object.keys(entry.optionalDependencies ?? {}),
+      );
+      expect(
+        optional.filter((name) => !locked.has(name)),
+        path,
+      ).toEqual([]);
+    }
+  });
+
   it('package.json decides for each package with an install script whether the script may run', () => {
     const withScripts = Object.entries<{ hasInstallScript?: boolean }>(lock.packages)
       .filter(([path, entry]) => path !== '' && entry.hasInstallScript === true)

@@ -20,22 +20,25 @@ import { arenaOf, demandHeader, demandInteger, demandRows, rowsOf } from './chec
 
 const VARINT_BYTES_MAX = 5;
 
-/** Reader of message indexes, with its position and last results. */
-class IndexReader {
-  at = 0;
-  end = 0;
-  /** Number that was read last. */
-  value = 0;
-  messageIndex = 0;
-  private readonly bytes: Uint8Array;
+const NO_BYTES: Uint8Array = new Uint8Array(0);
 
-  constructor(bytes: Uint8Array) {
-    this.bytes = bytes;
-  }
+/** Reader of message indexes, with its position and last results. */
+export class IndexReader {
+  /** Behind the varint that was read last. */
+  at = 0;
+  /** Start of the varint that was read last. */
+  begun = 0;
+  /** Index of a path of one; -1 for a longer path. */
+  messageIndex = 0;
+  /** Number that was read last. */
+  private value = 0;
+  private end = 0;
+  private bytes: Uint8Array = NO_BYTES;
 
   /** Reads one zigzag varint. Returns FRAME_STATUS.*. */
-  varint(): number {
+  private varint(): number {
     let bits = 0;
+    this.begun = this.at;
     for (let i = 0; i < VARINT_BYTES_MAX; i++) {
       if (this.at === this.end) return FRAME_STATUS.TRUNCATED;
       const byte = this.bytes[this.at++] as number;
@@ -50,8 +53,10 @@ class IndexReader {
     return FRAME_STATUS.BAD_MESSAGE_INDEX;
   }
 
-  /** Reads a whole path. Returns FRAME_STATUS.*. */
-  path(start: number, end: number): number {
+  /** Reads a whole path in `bytes[start, end)`. Returns FRAME_STATUS.*. @param into receives the
+   *  indexes, unless the path is written as the single byte 00 */
+  path(bytes: Uint8Array, start: number, end: number, into?: number[]): number {
+    this.bytes = bytes;
     this.at = start;
     this.end = end;
     this.messageIndex = 0;
@@ -64,6 +69,7 @@ class IndexReader {
       if (status !== FRAME_STATUS.OK) return status;
       if (this.value < 0) return FRAME_STATUS.BAD_MESSAGE_INDEX;
       this.messageIndex = depth === 1 ? this.value : -1;
+      into?.push(this.value);
     }
     return FRAME_STATUS.OK;
   }
@@ -78,7 +84,7 @@ export function scanFrames(records: RecordBatch, protobuf: boolean, into: FrameB
   demandRows(into.rowCapacity, rows, 'into');
   const { valueStart, valueLength, arena } = records.columns;
   const bytes = new DataView(records.buffer, arena.byteOffset, arenaUsed);
-  const indexes = new IndexReader(arena);
+  const indexes = new IndexReader();
   const { schemaId, payloadStart, payloadLength, messageIndex, indexStart, status } = into.columns;
   let framed = 0;
   for (let row = 0; row < rows; row++) {
@@ -90,7 +96,7 @@ export function scanFrames(records: RecordBatch, protobuf: boolean, into: FrameB
     else if (length === 0 || end > arenaUsed) verdict = FRAME_STATUS.TRUNCATED;
     else if (arena[start] !== FRAME.MAGIC) verdict = FRAME_STATUS.BAD_MAGIC;
     else if (length < FRAME.HEADER_BYTES) verdict = FRAME_STATUS.TRUNCATED;
-    else if (protobuf) verdict = indexes.path(start + FRAME.HEADER_BYTES, end);
+    else if (protobuf) verdict = indexes.path(arena, start + FRAME.HEADER_BYTES, end);
     else verdict = FRAME_STATUS.OK;
     status[row] = verdict;
     if (verdict === FRAME_STATUS.OK) {

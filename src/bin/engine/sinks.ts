@@ -24,6 +24,7 @@ export const SINK_SETTINGS = {
   sink: {
     type: 'string',
     secret: true,
+    plain: /^(rocksdb(:[^@]*)?|kafka:[\w.-]*)$/,
     default: 'rocksdb',
     help: 'where results go: rocksdb (the folder fired in -state-dir) or rocksdb:FOLDER; postgres:URL with URL like postgres://user:password@host:port/name; kafka:TOPIC, compacted, on -brokers',
   },

@@ -8,9 +8,9 @@ import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema } from '../../formats/schema.ts';
-import type { OrderVersion } from '../../gen/order.ts';
+import type { OrderShape } from '../../gen/order.ts';
 import type { EncodeOrder } from '../../gen/order-source.ts';
-import { orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
+import { inOrder, orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
 import { RegistryClient } from '../../serde/client.ts';
 import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
 import { fetchTransport } from '../../serde/transport.ts';
@@ -22,7 +22,7 @@ export interface FramedOrdersOptions {
   readonly registry: CredentialSettings;
   readonly subject: string;
   readonly format: 'avro' | 'protobuf';
-  readonly versions: readonly OrderVersion[];
+  readonly versions: readonly OrderShape[];
   readonly timeoutMs: number;
   readonly kernels: Kernels;
   readonly clock: Timers;
@@ -40,8 +40,8 @@ interface Writer {
   readonly schemaId: number;
 }
 
-/** Registers the versions in ascending order, then encodes with them. The record key is the
- *  order_id.
+/** Registers the versions in ascending order and then the candidates, then encodes with them. The
+ *  record key is the order_id.
  *  @throws any error of the registry; unreachable */
 export async function framedOrders(options: FramedOrdersOptions): Promise<EncodeOrder> {
   const { subject, clock, metrics, kernels } = options;
@@ -61,8 +61,8 @@ export async function framedOrders(options: FramedOrdersOptions): Promise<Encode
     retryDelayMs: RETRY_DELAY_MS,
   });
   const format = options.format === 'avro' ? 'AVRO' : 'PROTOBUF';
-  const writers = new Map<OrderVersion, Writer>();
-  for (const version of [...new Set(options.versions)].sort((a, b) => a - b)) {
+  const writers = new Map<OrderShape, Writer>();
+  for (const version of inOrder(options.versions)) {
     const text = orderSchema(version, options.format);
     const schemaId = await client.register(subject, format, text);
     writers.set(version, { codec: writerCodec(parseSchema(format, text)), schemaId });

@@ -1,6 +1,8 @@
 /** Random orders of `millrace producer` without `-in`. */
 import { coreError } from '../../core/errors.ts';
-import { DEFAULT_ORDERS, type LogicalOrder, OrderGenerator } from '../../gen/order.ts';
+import type { Schema } from '../../formats/schema.ts';
+import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
+import { fitOf } from '../../registry/producer/fit.ts';
 import type { FramedProducer } from '../../registry/producer/instance.ts';
 import { runProducers } from '../../registry/producer/run.ts';
 import { keyPath, type ProducerContext } from './settings.ts';
@@ -20,17 +22,27 @@ export function orderKey(context: ProducerContext): (value: unknown) => string |
   };
 }
 
+/** Returns the orders of a seed with the number types of the schema. */
+function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
+  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(seed) });
+  let sample = generator.order(0);
+  for (let index = 1; sample.items.length === 0; index++) sample = generator.order(index);
+  const convert = fitOf(schema, sample);
+  return (index) => convert?.(generator.order(index)) ?? generator.order(index);
+}
+
 /** Sends generated orders. @returns the number of orders that were acknowledged */
 export function sendOrders(
   context: ProducerContext,
   instances: readonly FramedProducer[],
+  schema: Schema,
   onSent: (rows: number) => void,
 ): Promise<number> {
   const { settings } = context;
-  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(settings.seed) });
+  const valueAt = valuesOf(schema, settings.seed);
   return runProducers({
     instances,
-    source: (from, count) => Array.from({ length: count }, (_, i): LogicalOrder => generator.order(from + i)),
+    source: (from, count) => Array.from({ length: count }, (_, i) => valueAt(from + i)),
     count: settings.count,
     rate: settings.rate,
     batchRows: settings['batch-rows'],

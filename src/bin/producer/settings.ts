@@ -97,6 +97,7 @@ export const PRODUCER_SETTINGS = {
     excludes: FROM_INPUT,
     help: 'the same seed gives the same orders',
   },
+  codec: { ...CLIENT_SETTINGS.codec, excludes: FROM_INPUT },
   instances: { ...CLIENT_SETTINGS.instances, excludes: FROM_INPUT },
   compression: {
     type: 'string',

@@ -1,7 +1,6 @@
 /** Credentials that a command sends to the registry. */
-import { readFileSync } from 'node:fs';
-import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import { type Credentials, credentialsAt } from '../../shell/credentials.ts';
 
 export const CREDENTIAL_SETTINGS = {
   'registry-user': {
@@ -17,65 +16,18 @@ export const CREDENTIAL_SETTINGS = {
 
 export type CredentialSettings = SettingsOf<typeof CREDENTIAL_SETTINGS> & { readonly registry: string };
 
-const TOKEN_CHARS_MAX = 65_536;
-
-const basic = (text: string): string => `Basic ${Buffer.from(text, 'utf8').toString('base64')}`;
-
-/** @throws bad_file */
-function tokenOf(path: string): string {
-  const bad = (why: string, cause?: unknown): Error =>
-    coreError('bad_file', `the token file ${path} ${why}`, {
-      next: 'give -registry-token-file=FILE with one token in it',
-      cause,
-    });
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8').trim();
-  } catch (cause) {
-    throw bad(`cannot be read (${(cause as NodeJS.ErrnoException).code})`, cause);
-  }
-  if (text.length > TOKEN_CHARS_MAX || !/^[\w.~+/-]+=*$/.test(text)) throw bad('holds no token');
-  return text;
-}
-
-/** @throws bad_value */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch (cause) {
-    throw coreError('bad_value', 'the user in -registry has a percent sign that begins no character', {
-      next: 'write %25 for a percent sign, or give -registry-user',
-      cause,
-    });
-  }
-}
+const FLAGS = {
+  server: 'registry',
+  address: 'registry',
+  user: 'registry-user',
+  tokenFile: 'registry-token-file',
+} as const;
 
 /** Address of the registry without credentials, and a function that returns the Authorization
  *  header. @throws usage, bad_value, bad_file */
-export function credentialsOf(settings: CredentialSettings): {
-  readonly url: string;
-  readonly authorization: () => string | undefined;
-} {
-  const url = new URL(settings.registry);
-  const { username, password } = url;
-  url.username = '';
-  url.password = '';
-  const user = settings['registry-user'];
-  const tokenFile = settings['registry-token-file'];
-  const given = [username !== '', user !== undefined, tokenFile !== undefined].filter(Boolean).length;
-  if (given > 1) {
-    throw coreError('usage', 'more than one kind of credentials is given for the registry', {
-      next: 'give -registry-user, or -registry-token-file, or a user in -registry',
-    });
-  }
-  if (user !== undefined && !/^[^:]+:/.test(user)) {
-    throw coreError('bad_value', '-registry-user is not USER:PASSWORD', { next: 'put a colon between them' });
-  }
-  if (tokenFile !== undefined) {
-    tokenOf(tokenFile);
-    return { url: url.href, authorization: () => `Bearer ${tokenOf(tokenFile)}` };
-  }
-  const pair = user ?? (username === '' ? undefined : `${decoded(username)}:${decoded(password)}`);
-  const value = pair === undefined ? undefined : basic(pair);
-  return { url: url.href, authorization: () => value };
-}
+export const credentialsOf = (settings: CredentialSettings): Credentials =>
+  credentialsAt(FLAGS, {
+    address: settings.registry,
+    user: settings['registry-user'],
+    tokenFile: settings['registry-token-file'],
+  });

@@ -5,6 +5,7 @@ import type { SettingTable } from '../../core/settings.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
 import { RegistryClient } from '../../serde/client.ts';
+import { CODEC_CHOICES } from '../../serde/codec-choice.ts';
 import { fetchTransport } from '../../serde/transport.ts';
 import { REQUIRED_BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import { systemRandom } from '../../shell/clock.ts';
@@ -22,6 +23,12 @@ export const CLIENT_SETTINGS = {
     choices: ['avro', 'protobuf'],
     required: true,
     help: 'serialization format of the records',
+  },
+  codec: {
+    type: 'string',
+    choices: CODEC_CHOICES,
+    default: 'compiled',
+    help: "codec of the records: Millrace's own, or avsc and protobufjs for comparison",
   },
   subject: { type: 'string', required: true, help: 'subject of the schemas' },
   topic: { type: 'string', help: 'topic of the records (default: the subject without -value)' },

@@ -42,7 +42,7 @@ export interface StructLayout {
   readonly meaning: string;
 }
 
-export interface Column {
+export interface LayoutColumn {
   readonly name: string;
   readonly type: CellType;
   readonly meaning: string;
@@ -53,7 +53,7 @@ export interface BatchLayout {
   readonly name: string;
   /** Layout id in the header of a buffer; identifies the layout of the buffer. */
   readonly id: number;
-  readonly columns: readonly Column[];
+  readonly columns: readonly LayoutColumn[];
   readonly arena: boolean;
   readonly meaning: string;
 }

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0xff229988;
+export const LAYOUT_FINGERPRINT = 0x21e15433;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -110,6 +110,163 @@ export const GEN = {
 /** State of the streaming digest, in 32-bit words. */
 export const XXH32 = {
   WORDS: 12,
+} as const;
+
+/** Memory layout of a column, as in the Arrow columnar format. */
+export const COLUMN_KIND = {
+  NULL: 0,
+  BOOL: 1,
+  INT32: 2,
+  INT64: 3,
+  UINT32: 4,
+  UINT64: 5,
+  FLOAT32: 6,
+  FLOAT64: 7,
+  UTF8: 8,
+  BINARY: 9,
+  FIXED: 10,
+  DECIMAL128: 11,
+  DECIMAL256: 12,
+  DICTIONARY: 13,
+  LIST: 14,
+  MAP: 15,
+  STRUCT: 16,
+  UNION: 17,
+} as const;
+
+/** Words of one column in the table of a column schema: kind, 1 if nullable, bytes of a cell, index behind its subtree. */
+export const COLUMN_CELL = {
+  KIND: 0,
+  NULLABLE: 1,
+  SIZE: 2,
+  NEXT: 3,
+  COUNT: 4,
+} as const;
+
+/** Buffers of one column, in this order; a buffer that a column lacks has capacity 0. */
+export const COLUMN_SLOT = {
+  VALIDITY: 0,
+  OFFSETS: 1,
+  VALUES: 2,
+  COUNT: 3,
+} as const;
+
+/** Words of the state of a column batch. Behind HEAD: the length of each column, then offset and capacity of each buffer. */
+export const COLUMN_STATE = {
+  ROW_COUNT: 0,
+  ROW_CAPACITY: 1,
+  NEED_SLOT: 2,
+  NEED_BYTES: 3,
+  HEAD: 4,
+} as const;
+
+/** Verdict of one row. TOO_LARGE: its columns exceed the byte limit of a batch. */
+export const COLUMN_STATUS = {
+  OK: 0,
+  MALFORMED: 1,
+  INCOMPATIBLE: 2,
+  TOO_LARGE: 3,
+  NULL_VALUE: 4,
+} as const;
+
+/** Greatest number of columns of a schema, nesting of columns, elements of a column, and words of a program. */
+export const COLUMN_LIMIT = {
+  COLUMNS: 32768,
+  DEPTH: 64,
+  ELEMENTS: 2147483647,
+  PROGRAM_WORDS: 4194304,
+} as const;
+
+/** Bounds of an Avro payload: nesting of records, arrays and maps, and values without bytes. */
+export const AVRO_LIMIT = {
+  DEPTH: 256,
+  EMPTY_VALUES: 65536,
+} as const;
+
+/** Instructions of a program for Avro payloads. Operands are words; `to` is the position of an instruction, `column` an index in preorder. */
+export const AVRO_OP = {
+  END: 0,
+  SKIP_INT: 1,
+  SKIP_LONG: 2,
+  SKIP_BOOL: 3,
+  SKIP_FIXED: 4,
+  SKIP_BYTES: 5,
+  SKIP_TEXT: 6,
+  SKIP_INDEX: 7,
+  CHECK_ENUM: 8,
+  REFUSE: 9,
+  CALL: 10,
+  JUMP: 11,
+  UNION: 12,
+  OPTIONAL: 13,
+  RECORD: 14,
+  ARRAY: 15,
+  MAP: 16,
+  LAZY: 17,
+  PICK: 18,
+  BOOL: 20,
+  INT: 21,
+  LONG: 22,
+  INT_TO_LONG: 23,
+  INT_TO_FLOAT: 24,
+  LONG_TO_FLOAT: 25,
+  FLOAT: 26,
+  INT_TO_DOUBLE: 27,
+  LONG_TO_DOUBLE: 28,
+  FLOAT_TO_DOUBLE: 29,
+  DOUBLE: 30,
+  BYTES: 31,
+  TEXT: 32,
+  FIXED: 33,
+  DECIMAL: 34,
+  ENUM: 35,
+  NULL: 40,
+  CONST_BOOL: 41,
+  CONST_INT: 42,
+  CONST_BYTES: 43,
+  CLOSE: 44,
+} as const;
+
+/** Bounds of a Protobuf payload: nesting of messages, map entries and groups; fields of all messages, at least FIELDS and FIELDS_PER_BYTE for each byte. */
+export const PROTO_LIMIT = {
+  DEPTH: 100,
+  FIELDS: 1048576,
+  FIELDS_PER_BYTE: 32,
+} as const;
+
+/** Encoding of a field of a program for Protobuf payloads. */
+export const PROTO_KIND = {
+  INT32: 0,
+  UINT32: 1,
+  SINT32: 2,
+  BOOL: 3,
+  INT64: 4,
+  SINT64: 5,
+  FIXED32: 6,
+  FIXED64: 7,
+  STRING: 8,
+  BYTES: 9,
+  ENUM: 10,
+  CLOSED_ENUM: 11,
+  MESSAGE: 12,
+} as const;
+
+/** Properties of a field of a program for Protobuf payloads. */
+export const PROTO_FLAG = {
+  REPEATED: 1,
+  PRESENCE: 2,
+  REQUIRED: 4,
+  GROUP: 8,
+  MAP: 16,
+  RAW: 32,
+} as const;
+
+/** Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields. */
+export const PROTO_WORD = {
+  HEAD: 3,
+  NODE: 4,
+  FIELD: 7,
+  TAG: 3,
 } as const;
 
 /** First 64 bytes of every batch. Byte offsets of its fields. */

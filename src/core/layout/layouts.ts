@@ -458,4 +458,176 @@ export const CONSTANTS: readonly ConstantGroup[] = [
     values: { KEY: 0x4d524731, NOISE_BYTES: 65792 },
   },
   { name: 'XXH32', meaning: 'State of the streaming digest, in 32-bit words.', values: { WORDS: 12 } },
+  {
+    name: 'COLUMN_KIND',
+    meaning: 'Memory layout of a column, as in the Arrow columnar format.',
+    values: {
+      NULL: 0,
+      BOOL: 1,
+      INT32: 2,
+      INT64: 3,
+      UINT32: 4,
+      UINT64: 5,
+      FLOAT32: 6,
+      FLOAT64: 7,
+      UTF8: 8,
+      BINARY: 9,
+      FIXED: 10,
+      DECIMAL128: 11,
+      DECIMAL256: 12,
+      DICTIONARY: 13,
+      LIST: 14,
+      MAP: 15,
+      STRUCT: 16,
+      UNION: 17,
+    },
+  },
+  {
+    name: 'COLUMN_CELL',
+    meaning:
+      'Words of one column in the table of a column schema: kind, 1 if nullable, bytes of a cell, index behind its subtree.',
+    values: { KIND: 0, NULLABLE: 1, SIZE: 2, NEXT: 3, COUNT: 4 },
+  },
+  {
+    name: 'COLUMN_SLOT',
+    meaning: 'Buffers of one column, in this order; a buffer that a column lacks has capacity 0.',
+    values: { VALIDITY: 0, OFFSETS: 1, VALUES: 2, COUNT: 3 },
+  },
+  {
+    name: 'COLUMN_STATE',
+    meaning:
+      'Words of the state of a column batch. Behind HEAD: the length of each column, then offset and capacity of each buffer.',
+    values: { ROW_COUNT: 0, ROW_CAPACITY: 1, NEED_SLOT: 2, NEED_BYTES: 3, HEAD: 4 },
+  },
+  {
+    name: 'COLUMN_STATUS',
+    meaning: 'Verdict of one row. TOO_LARGE: its columns exceed the byte limit of a batch.',
+    values: { OK: 0, MALFORMED: 1, INCOMPATIBLE: 2, TOO_LARGE: 3, NULL_VALUE: 4 },
+  },
+  {
+    name: 'COLUMN_LIMIT',
+    meaning:
+      'Greatest number of columns of a schema, nesting of columns, elements of a column, and words of a program.',
+    values: { COLUMNS: 32_768, DEPTH: 64, ELEMENTS: 0x7fff_ffff, PROGRAM_WORDS: 1 << 22 },
+  },
+  {
+    name: 'AVRO_LIMIT',
+    meaning: 'Bounds of an Avro payload: nesting of records, arrays and maps, and values without bytes.',
+    values: { DEPTH: 256, EMPTY_VALUES: 65_536 },
+  },
+  {
+    name: 'AVRO_OP',
+    meaning:
+      'Instructions of a program for Avro payloads. Operands are words; `to` is the position of an instruction, `column` an index in preorder.',
+    values: {
+      /** Ends a block. */
+      END: 0,
+      /** Checks of values that no column receives. */
+      SKIP_INT: 1,
+      SKIP_LONG: 2,
+      SKIP_BOOL: 3,
+      /** bytes */
+      SKIP_FIXED: 4,
+      SKIP_BYTES: 5,
+      SKIP_TEXT: 6,
+      /** count */
+      SKIP_INDEX: 7,
+      /** count, then one word a symbol: -1 if the reader lacks it */
+      CHECK_ENUM: 8,
+      REFUSE: 9,
+      /** to: RECORD, ARRAY, MAP or REFUSE */
+      CALL: 10,
+      /** to, forward */
+      JUMP: 11,
+      /** count, then `to` of each branch, forward */
+      UNION: 12,
+      /** index of null among two branches, column, to behind the other branch */
+      OPTIONAL: 13,
+      /** fields that never have bytes, struct column or -1; a block follows */
+      RECORD: 14,
+      /** 1 if items never have bytes, list column or -1; a block follows */
+      ARRAY: 15,
+      /** map column or -1; a block for the value follows */
+      MAP: 16,
+      /** column, tag byte or -1, to behind the block that follows */
+      LAZY: 17,
+      /** union column, index of the branch */
+      PICK: 18,
+      /** Values that are read into a column: column */
+      BOOL: 20,
+      INT: 21,
+      LONG: 22,
+      INT_TO_LONG: 23,
+      INT_TO_FLOAT: 24,
+      LONG_TO_FLOAT: 25,
+      FLOAT: 26,
+      INT_TO_DOUBLE: 27,
+      LONG_TO_DOUBLE: 28,
+      FLOAT_TO_DOUBLE: 29,
+      DOUBLE: 30,
+      BYTES: 31,
+      TEXT: 32,
+      FIXED: 33,
+      /** column, bytes of the written number, big-endian */
+      DECIMAL: 34,
+      /** column, count, then the reader's index of each symbol, or -1 */
+      ENUM: 35,
+      /** Constants: column, then the value */
+      NULL: 40,
+      CONST_BOOL: 41,
+      CONST_INT: 42,
+      /** column, position in the pool, bytes */
+      CONST_BYTES: 43,
+      /** Appends an element of a list, map or struct over the elements that its children have. */
+      CLOSE: 44,
+    },
+  },
+  {
+    name: 'PROTO_LIMIT',
+    meaning:
+      'Bounds of a Protobuf payload: nesting of messages, map entries and groups; fields of all messages, at least FIELDS and FIELDS_PER_BYTE for each byte.',
+    values: { DEPTH: 100, FIELDS: 1 << 20, FIELDS_PER_BYTE: 32 },
+  },
+  {
+    name: 'PROTO_KIND',
+    meaning: 'Encoding of a field of a program for Protobuf payloads.',
+    values: {
+      INT32: 0,
+      UINT32: 1,
+      SINT32: 2,
+      BOOL: 3,
+      INT64: 4,
+      SINT64: 5,
+      FIXED32: 6,
+      FIXED64: 7,
+      STRING: 8,
+      BYTES: 9,
+      /** Number of an open enum. */
+      ENUM: 10,
+      /** Index of a closed enum's symbol, by its table of numbers. */
+      CLOSED_ENUM: 11,
+      MESSAGE: 12,
+    },
+  },
+  {
+    name: 'PROTO_FLAG',
+    meaning: 'Properties of a field of a program for Protobuf payloads.',
+    values: {
+      REPEATED: 1,
+      /** Null when absent; without it the zero. */
+      PRESENCE: 2,
+      REQUIRED: 4,
+      /** A message between group tags. */
+      GROUP: 8,
+      MAP: 16,
+      /** The column has the bytes of the message. */
+      RAW: 32,
+    },
+  },
+  {
+    name: 'PROTO_WORD',
+    meaning:
+      'Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields.',
+    values: { HEAD: 3, NODE: 4, FIELD: 7, TAG: 3 },
+  },
 ];

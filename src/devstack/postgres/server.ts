@@ -13,18 +13,21 @@ import {
   renameSync,
   rmSync,
   statfsSync,
+  writeFileSync,
 } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { coreError } from '../../core/errors.ts';
+import { pgConnection } from '../../io/postgres/tls.ts';
 import { stackError } from '../errors.ts';
 import { shellWord, writeWhole } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 import { LOOPBACK } from '../ports.ts';
 import { runs } from '../process.ts';
 import type { PostgresBinaries } from './binaries.ts';
+import { installCertificates, postgresTlsParams, securedRules } from './security.ts';
 
 export const POSTGRES_NAME = 'postgres';
 const POSTGRES_USER = 'millrace';
@@ -41,6 +44,8 @@ export interface PostgresOptions {
   readonly folder: string;
   readonly binaries: PostgresBinaries;
   readonly password: string;
+  /** True: the server accepts TLS connections alone. */
+  readonly secured?: boolean;
   /** The folder is removed at the end, so formatting need not be durable. */
   readonly ephemeral: boolean;
 }
@@ -128,6 +133,13 @@ export async function formatPostgres(options: PostgresOptions): Promise<void> {
   } finally {
     rmSync(secret, { force: true });
   }
+  if (options.secured === true) {
+    const owner = isRoot() ? UNPRIVILEGED_ID : undefined;
+    installCertificates(options.folder, part, owner, POSTGRES_USER);
+    const rules = join(part, 'pg_hba.conf');
+    // Written in place: the file keeps its owner and mode.
+    writeFileSync(rules, securedRules(readFileSync(rules, 'utf8')));
+  }
   renameSync(part, data);
 }
 
@@ -163,6 +175,7 @@ export function writePostgresScript(options: PostgresOptions, port: number): voi
     jit: 'off',
     timezone: 'UTC',
     log_timezone: 'UTC',
+    ...(options.secured === true ? { ssl: 'on', ssl_ca_file: 'root.crt' } : {}),
   };
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
   const words = [...launchWords(), options.binaries.postgres, '-D', dataFolder(options.folder), ...flags];
@@ -173,8 +186,20 @@ export function writePostgresScript(options: PostgresOptions, port: number): voi
   chmodSync(script, 0o755);
 }
 
-export function postgresUrl(port: number, password: string, database = POSTGRES_DATABASE): string {
-  return `postgres://${POSTGRES_USER}:${password}@${LOOPBACK}:${port}/${database}`;
+/** Server of a stack, and how to reach it. */
+export interface PostgresAt {
+  readonly port: number;
+  readonly password: string;
+  /** Folder of the stack, for a server that accepts TLS alone. */
+  readonly securedBy?: string | undefined;
+}
+
+export function postgresUrl(
+  { port, password, securedBy }: PostgresAt,
+  database: string = POSTGRES_DATABASE,
+): string {
+  const tls = securedBy === undefined ? '' : `?${postgresTlsParams(securedBy)}`;
+  return `postgres://${POSTGRES_USER}:${password}@${LOOPBACK}:${port}/${database}${tls}`;
 }
 
 /** System identifier of the formatted folder: the first eight bytes of its control file. */
@@ -201,7 +226,7 @@ export function forgetPostmaster(folder: string): void {
 
 async function ask<T>(url: string, timeoutMs: number, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({
-    connectionString: url,
+    ...pgConnection(url, {}),
     connectionTimeoutMillis: timeoutMs,
     query_timeout: timeoutMs,
   });
@@ -217,13 +242,9 @@ async function ask<T>(url: string, timeoutMs: number, work: (client: pg.Client) 
 
 /** System identifier of the server on the port; 'foreign' if it rejects the password; undefined if
  *  there is no answer yet. */
-export async function askSystemId(
-  port: number,
-  password: string,
-  timeoutMs: number,
-): Promise<string | undefined> {
+export async function askSystemId(at: PostgresAt, timeoutMs: number): Promise<string | undefined> {
   try {
-    return await ask(postgresUrl(port, password, 'postgres'), timeoutMs, async (client) => {
+    return await ask(postgresUrl(at, 'postgres'), timeoutMs, async (client) => {
       const { rows } = await client.query('select system_identifier::text as id from pg_control_system()');
       return (rows[0] as { readonly id: string }).id;
     });
@@ -235,9 +256,9 @@ export async function askSystemId(
 }
 
 /** Creates the database that the URL names if it does not exist. */
-export async function ensureDatabase(port: number, password: string, timeoutMs: number): Promise<void> {
+export async function ensureDatabase(at: PostgresAt, timeoutMs: number): Promise<void> {
   try {
-    await ask(postgresUrl(port, password, 'postgres'), timeoutMs, async (client) => {
+    await ask(postgresUrl(at, 'postgres'), timeoutMs, async (client) => {
       const { rowCount } = await client.query('select 1 from pg_database where datname = $1', [
         POSTGRES_DATABASE,
       ]);
@@ -246,7 +267,7 @@ export async function ensureDatabase(port: number, password: string, timeoutMs: 
   } catch (thrown) {
     throw coreError(
       'unreachable',
-      `PostgreSQL on port ${port} did not create its database: ${(thrown as Error).message}`,
+      `PostgreSQL on port ${at.port} did not create its database: ${(thrown as Error).message}`,
       {
         next: 'see logs/postgres.log of the stack',
         cause: thrown,

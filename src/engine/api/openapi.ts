@@ -8,17 +8,35 @@ export const WINDOWS_LIMIT = 1_000;
 
 const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
 const body = (schema: Json): Json => ({ 'application/json': { schema } });
-const RETRY_AFTER: Json = { 'Retry-After': { description: 'Seconds.', schema: { const: '1' } } };
 
 const failure = (description: string, codes: readonly string[], headers?: Json): Json => ({
   description,
   ...(headers === undefined ? {} : { headers }),
   content: body({ allOf: [ref('Error'), { properties: { code: { enum: codes } } }] }),
 });
+const CHALLENGE: Json = {
+  'WWW-Authenticate': { description: 'Accepted schemes.', schema: { type: 'string' } },
+};
+const WAIT: Json = { 'Retry-After': { description: 'Seconds.', schema: { type: 'string' } } };
+
+/** Refusals of the access gate. */
+const BY_ACCESS: Json = {
+  401: failure('Credentials are missing or not accepted.', ['unauthenticated'], CHALLENGE),
+  403: failure('No access rule allows the request.', ['forbidden']),
+  429: failure('Over the rate of this client.', ['rate_limited'], WAIT),
+};
+const SECURITY_SCHEMES: Json = {
+  basic: { type: 'http', scheme: 'basic', description: 'With -auth-basic.' },
+  bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT', description: 'With -auth-jwks.' },
+  certificate: { type: 'mutualTLS', description: 'With -tls-client-ca; a principal with -auth-mtls.' },
+};
+/** An empty requirement, because access rules may be absent or may allow anonymous requests. */
+const SECURITY: readonly Json[] = [{}, ...Object.keys(SECURITY_SCHEMES).map((name) => ({ [name]: [] }))];
+
 const UNAVAILABLE = failure(
-  'The engine is restoring its checkpoint, or its store cannot be read at the moment.',
-  ['restoring', 'kv_io', 'kv_full'],
-  RETRY_AFTER,
+  'The engine is restoring its checkpoint, its store cannot be read at the moment, or credentials cannot be checked.',
+  ['restoring', 'kv_io', 'kv_full', 'auth_unavailable'],
+  WAIT,
 );
 
 const query = (name: string, description: string, schema: Json): Json => ({
@@ -118,6 +136,7 @@ const PATHS: Json = {
     get: {
       operationId: 'findWindows',
       summary: 'Windows of an account, ascending by window_start and window_end',
+      security: SECURITY,
       parameters: [
         {
           name: 'account_id',
@@ -147,6 +166,7 @@ const PATHS: Json = {
           content: body({ type: 'array', items: ref('Window') }),
         },
         400: failure('An invalid value, or `from` after `to`.', ['bad_account', 'bad_range']),
+        ...BY_ACCESS,
         503: UNAVAILABLE,
       },
     },
@@ -155,10 +175,12 @@ const PATHS: Json = {
     get: {
       operationId: 'watermark',
       summary: 'Progress of event time',
+      security: SECURITY,
       parameters: [query('partitions', 'true: includes the counts of every partition.', FLAG)],
       responses: {
         200: { description: 'The current watermark.', content: body(ref('Watermark')) },
         400: failure('An invalid value.', ['bad_range']),
+        ...BY_ACCESS,
         503: UNAVAILABLE,
       },
     },
@@ -185,6 +207,7 @@ export function engineDescription(version: string): Json {
     },
     paths: PATHS,
     components: {
+      securitySchemes: SECURITY_SCHEMES,
       schemas: {
         Window: WINDOW,
         Watermark: WATERMARK,

@@ -1,9 +1,17 @@
 /** HTTP interface of the engine: GET /windows/{account_id}, GET /watermark and GET /openapi.json.
  *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
  *  `{"error","code"}`. */
+import { refusalHeaders } from '../../access/refusal.ts';
+import { openGate, type RequestGate } from '../../access/request.ts';
 import { MillraceError } from '../../core/errors.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
-import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import type {
+  HttpAdmission,
+  HttpRequest,
+  HttpRequestHead,
+  HttpResponse,
+  HttpRoute,
+} from '../../io/http/port.ts';
 import { engineError } from '../errors.ts';
 import type { WindowBounds, WindowPage, WindowQuery } from '../output/fired/lookup.ts';
 import type { PartitionProgress } from '../source/admission.ts';
@@ -15,6 +23,9 @@ const U64_MAX = (1n << 64n) - 1n;
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
 const RETRY_AFTER_S = '1';
 const JSON_HEADERS = { 'content-type': 'application/json' };
+
+/** Access rules of the engine name one resource. */
+const READ_WINDOWS = { operation: 'read', subject: 'windows' } as const;
 
 export interface WatermarkReport {
   /** Null until every partition has had an event. */
@@ -185,14 +196,43 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
+/** Answer to an error that a client may see. @throws any other error */
+function refused(thrown: unknown): HttpResponse {
+  if (!(thrown instanceof MillraceError)) throw thrown;
+  const { http } = thrown.row;
+  const body = { error: thrown.message, code: thrown.code };
+  return respond(http, body, {
+    ...(http === 503 ? { 'retry-after': RETRY_AFTER_S } : {}),
+    ...refusalHeaders(thrown),
+  });
+}
+
+/** Checks access by the head of a request. */
+const admission =
+  (gate: RequestGate) =>
+  (head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> => {
+    try {
+      const access = gate.authorise(head, READ_WINDOWS);
+      return access instanceof Promise ? access.then(() => undefined, refused) : undefined;
+    } catch (thrown) {
+      return refused(thrown);
+    }
+  };
+
 /** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
  *  and health.
  *  @param engine returns undefined until an engine exists; its routes then answer 503
  *  @param version version of the package, for the OpenAPI description
+ *  @param options `gate` authorises each request except the one for the description; without a gate
+ *  every client may read every window
  *  @example
  *  const routes = engineRoutes(() => engine, '0.1.0');
  */
-export function engineRoutes(engine: () => EngineQueries | undefined, version: string): readonly HttpRoute[] {
+export function engineRoutes(
+  engine: () => EngineQueries | undefined,
+  version: string,
+  { gate = openGate }: { readonly gate?: RequestGate } = {},
+): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
     async (request: HttpRequest): Promise<HttpResponse> => {
@@ -202,16 +242,14 @@ export function engineRoutes(engine: () => EngineQueries | undefined, version: s
           throw engineError('restoring', 'the engine is restoring its checkpoint');
         return await handle(running, request);
       } catch (thrown) {
-        if (!(thrown instanceof MillraceError)) throw thrown;
-        const { http } = thrown.row;
-        const body = { error: thrown.message, code: thrown.code };
-        return respond(http, body, http === 503 ? { 'retry-after': RETRY_AFTER_S } : {});
+        return refused(thrown);
       }
     };
   const description = respond(200, engineDescription(version));
+  const access = gate === openGate ? {} : { admit: admission(gate) };
   return [
-    { method: 'GET', path: '/windows/{account_id}', handler: guarded(windows) },
-    { method: 'GET', path: '/watermark', handler: guarded(watermark) },
+    { method: 'GET', path: '/windows/{account_id}', ...access, handler: guarded(windows) },
+    { method: 'GET', path: '/watermark', ...access, handler: guarded(watermark) },
     { method: 'GET', path: '/openapi.json', handler: () => description },
   ];
 }

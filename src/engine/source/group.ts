@@ -20,6 +20,8 @@ const PART_MS_READER = 30_000;
 const PART_MS_NEWCOMER = 1_000;
 /** A member that left joins again after 1 to 2 times this delay. */
 const REJOIN_MS = 5_000;
+/** Code of the error of a missing right, which a later attempt does not get either. */
+const FORBIDDEN = 'broker_forbidden';
 /** Records that arrive before a partition is paused are discarded. */
 const UNREAD_ROWS = 16;
 const UNREAD_BYTES = 65_536;
@@ -29,6 +31,8 @@ export interface PartitionLease {
   /** True if all of the first `partitions` are held. */
   holds(partitions: number): boolean;
   has(partition: number): boolean;
+  /** @throws broker_forbidden when the group refuses this member for good */
+  check(): void;
   /** Commits offsets for consumer-group tools; a restart resumes at these offsets or later. */
   commit(offsets: readonly number[]): void;
 }
@@ -62,6 +66,8 @@ export class GroupLease implements PartitionLease {
   /** Monotonic ms until which the commit of the last offsets is retried. */
   private closeByMs = 0;
   private running: Promise<void> | undefined;
+  /** Error for which the member does not join again. */
+  private refusal: unknown;
 
   constructor(parts: GroupLeaseParts) {
     this.parts = parts;
@@ -77,11 +83,15 @@ export class GroupLease implements PartitionLease {
   has(partition: number): boolean {
     return this.held.has(partition);
   }
+  check(): void {
+    if (this.refusal !== undefined) throw this.refusal;
+  }
   commit(offsets: readonly number[]): void {
     this.pending = offsets;
   }
 
-  /** Joins the group, and joins again after each departure, until it is closed. */
+  /** Joins the group, and joins again after each departure, until it is closed or the group refuses
+   *  it for good. */
   start(): void {
     this.running ??= this.run();
   }
@@ -101,8 +111,10 @@ export class GroupLease implements PartitionLease {
         await this.runMember();
       } catch (thrown) {
         log.warn({ error: String(thrown) }, 'consumer group membership failed');
+        if (findMillraceError(thrown)?.code === FORBIDDEN) this.refusal = thrown;
       }
       this.reset();
+      if (this.refusal !== undefined) return;
       let left = this.isClosing ? 0 : REJOIN_MS * (1 + random());
       for (; left > 0 && !this.isClosing; left -= POLL_MS) await sleep(Math.min(left, POLL_MS));
     }

@@ -45,7 +45,9 @@ export class LeasedSource implements EventSource {
     return this.source.start(offsets);
   }
 
+  /** @throws broker_forbidden when the group refuses this process for good */
   async next(waitMs: number): Promise<EventRows | undefined> {
+    this.lease.check();
     if (!this.isHeld) {
       await this.sleep(waitMs);
       return undefined;

@@ -2,8 +2,9 @@
  *
  *  Logical types are those of the types that they annotate, because the codec does not convert
  *  them. Source of the forms: codec/decoder.ts, codec/branch.ts, codec/number-union.ts. */
-import { isOmittable } from '../avro/codec/avsc-type.ts';
+
 import { branchKey, isWrapped } from '../avro/codec/branch.ts';
+import { isOmittable } from '../avro/codec/written-default.ts';
 import type {
   AvroField,
   AvroNamedNode,

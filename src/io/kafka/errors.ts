@@ -51,6 +51,7 @@ export const ERR = {
   APPLICATION: -143,
   ASSIGNMENT_LOST: -142,
   UNKNOWN_TOPIC_OR_PART: 3,
+  GROUP_AUTHORIZATION_FAILED: 30,
   TOPIC_ALREADY_EXISTS: 36,
 } as const;
 
@@ -152,6 +153,12 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
     details,
   });
 }
+
+/** True when no later poll can deliver a row: a fatal error, or a group whose access control list
+ *  excludes this member. librdkafka reports that refusal once and repeats its request without end.
+ *  @param isMember true after a subscribe */
+export const endsPolling = (isMember: boolean, { code, fatal }: BrokerEvent): boolean =>
+  fatal || (isMember && code === ERR.GROUP_AUTHORIZATION_FAILED);
 
 /** Event of an error that node-rdkafka threw or emitted. */
 export function thrownEvent(thrown: unknown): BrokerEvent {

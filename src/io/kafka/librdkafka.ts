@@ -25,6 +25,7 @@ import {
   brokerEvent,
   closedError,
   ERR,
+  endsPolling,
   errorOfEvent,
   transactionFailure,
   unreachable,
@@ -174,7 +175,7 @@ class NativeConsumer implements BatchConsumer {
       this.topics.push(...topics);
       const reported = [...this.failures, ...events.map(eventOf)];
       this.failures = [];
-      this.fatal ??= reported.find((event) => event.fatal);
+      this.fatal ??= reported.find((event) => endsPolling(this.isMember, event));
       if (this.fatal !== undefined && rowCount === 0)
         throw errorOfEvent('the consumer cannot continue', this.fatal);
       const receipts = Array.from({ length: runs.length / 2 }, (_, i) => ({

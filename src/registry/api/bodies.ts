@@ -144,7 +144,7 @@ function readNumber(body: Body, name: string, least: number, most: number): numb
   const value = body[name] ?? -1;
   if (value === -1) return undefined;
   if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > most)
-    throw malformed(`${name} is not a whole number from 1 to 2^31-1`);
+    throw malformed(`${name} is not a whole number from ${least} to 2^31-1`);
   return value;
 }
 

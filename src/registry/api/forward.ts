@@ -353,14 +353,16 @@ function responseOf(reply: HttpClientReply): HttpResponse {
 }
 
 /** Returns the leader's answer to a write; undefined if this instance is the leader and must
- *  answer. @throws forwarding_failed, leader_unknown, leader_untrusted */
+ *  answer.
+ *  @param deadline monotonic ms until which a leader is awaited
+ *  @throws forwarding_failed, leader_unknown, leader_untrusted */
 export async function forwardToLeader(
   log: RegistryLog,
   transport: ForwardTransport,
   request: HttpRequest,
   clock: Timers,
+  deadline = clock.monotonicMs() + LEADER_WAIT_MS,
 ): Promise<HttpResponse | undefined> {
-  const deadline = clock.monotonicMs() + LEADER_WAIT_MS;
   for (;;) {
     const leader = await leaderOf(log, request, clock, deadline);
     if (leader === 'here') return undefined;
@@ -397,7 +399,7 @@ export async function forwardToLeader(
 
 /** Answers a write: with `here` if this instance is the leader, else with the answer of the leader.
  *  If the leadership is lost before anything was stored, the request is sent to the next leader;
- *  each attempt waits at most `LEADER_WAIT_MS` for one.
+ *  all attempts together wait at most `LEADER_WAIT_MS` for one.
  *  @throws forwarding_failed, leader_unknown, leader_untrusted, and errors of `here` */
 export async function writeAtLeader(
   log: RegistryLog,
@@ -408,7 +410,7 @@ export async function writeAtLeader(
 ): Promise<HttpResponse> {
   const deadline = clock.monotonicMs() + LEADER_WAIT_MS;
   for (;;) {
-    const forwarded = await forwardToLeader(log, transport, request, clock);
+    const forwarded = await forwardToLeader(log, transport, request, clock, deadline);
     if (forwarded !== undefined) return forwarded;
     try {
       return await here();

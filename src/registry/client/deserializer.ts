@@ -6,22 +6,27 @@
 import { findMillraceError, MillraceError } from '../../core/errors.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import { avroTypeName } from '../../formats/avro/syntax/tree.ts';
-import type { Reference } from '../../formats/content.ts';
+import type { Reference, ResolvedReference } from '../../formats/content.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
+import { COMPILED_CODECS, type RecordCodecs } from '../../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import {
   KEY_ID_HEADER,
-  type RecordFrame,
-  readIdHeader,
-  readPrefix,
+  type RecordId,
+  type RecordMessage,
+  readHeaderId,
+  readMessage,
+  readPrefixId,
   VALUE_ID_HEADER,
 } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 import { headerOf, type RecordHeaders } from './headers.ts';
+import { versionOf } from './prefetch.ts';
 import type { ReaderIdentity } from './record-fault.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
@@ -37,6 +42,9 @@ export interface DeserializerOptions {
   readonly references?: readonly Reference[];
   /** Version of a subject as the reader schema. */
   readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
+  /** `reference` reads with avsc and protobufjs, for comparison: slower, with weaker checks.
+   *  Default compiled. */
+  readonly codec?: CodecChoice;
 }
 
 /** Value of a record, null or undefined for a tombstone, with its headers. */
@@ -77,7 +85,8 @@ interface Reader {
 
 interface Writer {
   readonly schema: Schema;
-  readonly byPath: Map<string, Decode>;
+  /** By the index of a top-level message, or by the indexes of a nested one. */
+  readonly byPath: Map<number | string, Decode>;
 }
 
 /** Deserializer of framed records; made by `SchemaRegistry.deserializer`. */
@@ -87,6 +96,7 @@ export class Deserializer<T = unknown> {
   private readonly times: SerdeTimes;
   private readonly writers = new Map<number | string, Writer>();
   private reader: Reader | undefined;
+  private codecs: RecordCodecs | undefined;
   private loading: Promise<void> | undefined;
 
   /** @throws bad_option */
@@ -94,6 +104,7 @@ export class Deserializer<T = unknown> {
     this.client = client;
     this.times = times;
     this.options = options;
+    if (options.codec !== 'reference') this.codecs = COMPILED_CODECS;
     if (options.readerSchema !== undefined && options.readerVersion !== undefined)
       throw registryError('bad_option', 'a deserializer has one reader schema', {
         next: 'give readerSchema or readerVersion',
@@ -121,19 +132,21 @@ export class Deserializer<T = unknown> {
   async deserialize(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): Promise<T | null> {
     if (bytes === null || bytes === undefined) return null;
     await this.loadReader();
-    const frame = this.frameOf(bytes, headers);
-    if (this.writers.has(frame.id)) this.client.countHits(1);
-    else await this.loadWriter(frame.id);
-    return this.decode(bytes, headers);
+    const id = this.recordId(bytes, headers);
+    if (this.writers.has(id.id)) this.client.countHits(1);
+    else await this.loadWriter(id.id);
+    return this.decode(bytes, id);
   }
 
-  /** Deserializes a record whose schema is loaded.
-   *  @throws schema_not_cached for a schema that is not; the record's errors of deserialize
+  /** Deserializes a record whose schemas this object or `SchemaRegistry.prefetch` has loaded.
+   *  @throws schema_not_cached for a schema that is not; invalid_schema; the record's errors of
+   *    deserialize
    */
   deserializeSync(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): T | null {
     if (bytes === null || bytes === undefined) return null;
-    if (this.hasReader && this.reader === undefined) throw notCached('the reader schema');
-    return this.decode(bytes, headers);
+    if (this.hasReader) this.reader ??= this.cachedReader();
+    if (this.isWaiting) throw notCached('the reference codec');
+    return this.decode(bytes, this.recordId(bytes, headers));
   }
 
   /** Deserializes records in order; a bad record costs its own row only.
@@ -148,10 +161,10 @@ export class Deserializer<T = unknown> {
     return plain.map(({ bytes, headers }) => {
       try {
         if (bytes === null) return { value: null };
-        const { id } = this.frameOf(bytes, headers);
-        const missing = failed.get(id);
+        const id = this.recordId(bytes, headers);
+        const missing = failed.get(id.id);
         if (missing !== undefined) throw missing;
-        return { value: this.decode(bytes, headers) };
+        return { value: this.decode(bytes, id) };
       } catch (thrown) {
         const error = findMillraceError(thrown);
         if (error?.row.reason === undefined) throw thrown;
@@ -196,7 +209,7 @@ export class Deserializer<T = unknown> {
   /** Undefined for a record without a readable id, whose decoding then fails. */
   private idOf(bytes: Uint8Array, headers: RecordHeaders | undefined): number | string | undefined {
     try {
-      return this.frameOf(bytes, headers).id;
+      return this.recordId(bytes, headers).id;
     } catch {
       return undefined;
     }
@@ -206,8 +219,13 @@ export class Deserializer<T = unknown> {
     return this.options.readerSchema !== undefined || this.options.readerVersion !== undefined;
   }
 
+  /** True until the reader schema and the codecs are loaded. */
+  private get isWaiting(): boolean {
+    return this.codecs === undefined || (this.reader === undefined && this.hasReader);
+  }
+
   private async loadReader(): Promise<void> {
-    if (!this.hasReader || this.reader !== undefined) return;
+    if (!this.isWaiting) return;
     this.loading ??= this.fetchReader();
     try {
       await this.loading;
@@ -216,8 +234,30 @@ export class Deserializer<T = unknown> {
     }
   }
 
+  /** Reader schema without a request. @throws schema_not_cached, invalid_schema */
+  private cachedReader(): Reader {
+    const { readerSchema, readerVersion, references = [] } = this.options;
+    if (readerVersion === undefined) {
+      if (references.length > 0 || readerSchema === undefined) throw notCached('the reader schema');
+      return this.givenReader([]);
+    }
+    const { subject, version } = readerVersion;
+    const found = versionOf(this.client.cachedVersions(subject), version);
+    if (found === undefined) throw notCached('the reader schema');
+    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+  }
+
+  private givenReader(resolved: readonly ResolvedReference[]): Reader {
+    const { readerSchema, format = 'AVRO', references = [] } = this.options;
+    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
+    const schema = parseSchema(format, text, { references: resolved });
+    return { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+  }
+
   private async fetchReader(): Promise<void> {
-    const { readerSchema, readerVersion, format = 'AVRO', references = [] } = this.options;
+    this.codecs = await recordCodecs(this.options.codec ?? 'compiled');
+    if (!this.hasReader) return;
+    const { readerVersion, references = [] } = this.options;
     if (readerVersion !== undefined) {
       const { subject, version } = readerVersion;
       const found = await this.client.version(subject, String(version));
@@ -225,9 +265,7 @@ export class Deserializer<T = unknown> {
       this.reader = { schema: found.schema, identity };
       return;
     }
-    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
-    const schema = parseSchema(format, text, { references: await this.client.resolve(references) });
-    this.reader = { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+    this.reader = this.givenReader(await this.client.resolve(references));
   }
 
   private async loadWriter(id: number | string): Promise<void> {
@@ -266,47 +304,54 @@ export class Deserializer<T = unknown> {
     });
   }
 
-  private keep(id: number | string, schema: Schema): void {
-    if (!this.writers.has(id)) this.writers.set(id, { schema, byPath: new Map() });
+  private keep(id: number | string, schema: Schema): Writer {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const writer = { schema, byPath: new Map<string, Decode>() };
+    this.writers.set(id, writer);
+    return writer;
   }
 
-  private frameOf(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes = false): RecordFrame {
+  /** Writer schema without a request. @throws schema_not_cached */
+  private writerOf(id: number | string): Writer {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const schema = this.client.cachedSchema(id);
+    if (schema === undefined) throw notCached(`the schema ${id}`);
+    return this.keep(id, schema);
+  }
+
+  /** The header first, then the prefix, as the existing deserializers do. */
+  private recordId(bytes: Uint8Array, headers: RecordHeaders | undefined): RecordId {
     try {
-      return this.readFrame(bytes, headers, hasIndexes);
+      const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
+      return header === undefined ? readPrefixId(bytes) : readHeaderId(header);
     } catch (thrown) {
       throw this.described(thrown, {});
     }
   }
 
-  /** The header first, then the prefix, as the existing deserializers do. */
-  private readFrame(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes: boolean): RecordFrame {
-    const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
-    return header === undefined ? readPrefix(bytes, hasIndexes) : readIdHeader(header, hasIndexes);
-  }
-
-  private decode(bytes: Uint8Array, headers: RecordHeaders | undefined): T {
+  private decode(bytes: Uint8Array, id: RecordId): T {
     const startMs = this.times.nowMs();
-    const { id } = this.frameOf(bytes, headers);
-    const writer = this.writers.get(id);
-    if (writer === undefined) throw notCached(`the schema ${id}`);
-    let frame: RecordFrame | undefined;
+    const writer = this.writerOf(id.id);
+    let message: RecordMessage | undefined;
     try {
-      frame = this.readFrame(bytes, headers, writer.schema.format === 'PROTOBUF');
-      const decode = this.codecOf(writer, frame.path);
+      message = readMessage(id, writer.schema.format === 'PROTOBUF');
+      const decode = this.codecOf(writer, message);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-      const value = decode(buffer, frame.payloadStart, buffer.length) as T;
+      const value = decode(buffer, message.payloadStart, buffer.length) as T;
       this.times.deserialized(startMs);
       return value;
     } catch (thrown) {
-      throw this.described(thrown, { schemaId: id, ...placeOf(thrown, writer.schema, frame) });
+      throw this.described(thrown, { schemaId: id.id, ...placeOf(thrown, writer.schema, id, message) });
     }
   }
 
-  private codecOf(writer: Writer, path: readonly number[] | undefined): Decode {
-    const key = path === undefined ? '' : path.join();
+  private codecOf(writer: Writer, { index, path }: RecordMessage): Decode {
+    const key = index >= 0 ? index : path.join();
     const known = writer.byPath.get(key);
     if (known !== undefined) return known;
-    const made = readerCodec(this.reader?.schema ?? writer.schema, writer.schema, path ?? [0]);
+    const made = readerCodec(this.reader?.schema ?? writer.schema, writer.schema, path, this.codecs);
     if (writer.byPath.size < PATHS_MAX) writer.byPath.set(key, made);
     return made;
   }
@@ -314,26 +359,28 @@ export class Deserializer<T = unknown> {
 
 const notCached = (what: string): Error =>
   registryError('schema_not_cached', `${what} is not loaded`, {
-    next: 'await deserializer.prefetch() or deserialize() first',
+    next: 'await registry.prefetch(topic), deserializer.prefetch() or deserialize() first',
   });
 
-/** Place of an error in the record. @param frame undefined where the frame cannot be read */
+/** Place of an error in the record. @param message undefined where the message indexes cannot be
+ *  read */
 function placeOf(
   thrown: unknown,
   writer: Schema,
-  frame: RecordFrame | undefined,
+  id: RecordId,
+  message: RecordMessage | undefined,
 ): Readonly<Record<string, unknown>> {
   const error = findMillraceError(thrown);
-  if (frame === undefined || error === undefined) return {};
+  if (message === undefined || error === undefined) return {};
   if (error.code === 'bad_message_index')
-    return typeof frame.id === 'number' ? { byte: FRAME.HEADER_BYTES } : { headerByte: HEADER_INDEXES_START };
+    return typeof id.id === 'number' ? { byte: FRAME.HEADER_BYTES } : { headerByte: HEADER_INDEXES_START };
   const { at } = error.details;
   const offset = typeof at === 'number' ? at : 0;
-  return { path: rootOf(writer, frame.path), at: offset, byte: frame.payloadStart + offset };
+  return { path: rootOf(writer, message.path), at: offset, byte: message.payloadStart + offset };
 }
 
 /** Name of the record in the paths of errors. */
-function rootOf(writer: Schema, path: readonly number[] = []): string {
+function rootOf(writer: Schema, path: readonly number[]): string {
   if (writer.format === 'AVRO') return avroTypeName(writer.tree).replace(/^.*\./s, '');
   if (writer.format === 'JSON') return '';
   const key = path.join();

@@ -8,12 +8,15 @@ import { framePrefix } from '../../addon/reference/frame.ts';
 import { MillraceError } from '../../core/errors.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
+import { guidOf } from '../../formats/guid.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
-import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
+import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
+import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
+import { versionOf } from './prefetch.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
 
@@ -39,6 +42,9 @@ export interface SerializerOptions {
   readonly header?: 'prefix' | 'headers';
   /** Full name of the Protobuf message; default: the first of the file. */
   readonly message?: string;
+  /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
+   *  Default compiled. */
+  readonly codec?: CodecChoice;
 }
 
 /** Initial bytes of the buffer for one value. */
@@ -52,6 +58,9 @@ interface Loaded {
   readonly prefix: Buffer;
   readonly headers: Readonly<Record<string, Buffer>>;
 }
+
+const textOf = (schema: string | object): string =>
+  typeof schema === 'string' ? schema : JSON.stringify(schema);
 
 function withSchemaId(thrown: unknown, schemaId: number): unknown {
   if (!(thrown instanceof MillraceError)) return thrown;
@@ -106,7 +115,7 @@ export class Serializer<T = unknown> {
     return this;
   }
 
-  /** Id of the schema. @throws schema_not_cached before prefetch */
+  /** Id of the schema. @throws schema_not_cached before a prefetch, see serialize */
   get schemaId(): number {
     return this.ready().id;
   }
@@ -116,7 +125,9 @@ export class Serializer<T = unknown> {
     return this.ready().headers;
   }
 
-  /** Serializes a value. The result is a buffer of its own.
+  /** Serializes a value. The result is a buffer of its own. The schema was loaded by this object's
+   *  prefetch, or by `SchemaRegistry.prefetch` of the topic: then `latest` is the latest version of
+   *  that time, and a given schema is one without references that the subject has.
    *  @throws value_refused with the details `path` of the part that does not fit and `schemaId`;
    *    schema_not_cached
    */
@@ -144,23 +155,46 @@ export class Serializer<T = unknown> {
   }
 
   private ready(): Loaded {
+    this.loaded ??= this.cached();
     if (this.loaded === undefined)
       throw registryError('schema_not_cached', 'the schema of this serializer is not loaded', {
-        next: 'await serializer.prefetch() first',
+        next: 'await serializer.prefetch() or registry.prefetch(topic) first',
       });
     return this.loaded;
   }
 
   private async load(): Promise<Loaded> {
-    const { message, header } = this.options;
+    const { codec = 'compiled', header } = this.options;
     const { schema, id } = await this.resolve();
-    const codec = writerCodec(schema, message);
+    const guid = header === 'headers' ? await this.client.guidOf(id) : '';
+    return this.compile(schema, id, guid, await recordCodecs(codec));
+  }
+
+  /** @param guid of the schema, used with `header: 'headers'` */
+  private compile(schema: Schema, id: number, guid: string, codecs: RecordCodecs): Loaded {
+    const { message, header, isKey } = this.options;
+    const codec = codecs.writer(schema, message);
     const { messageIndexes } = codec;
     if (header !== 'headers')
       return { schema, codec, id, prefix: Buffer.from(framePrefix(id, messageIndexes)), headers: {} };
-    const guid = await this.client.guidOf(id);
-    const name = this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER;
+    const name = isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER;
     return { schema, codec, id, prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
+  }
+
+  /** Loads from the caches. Undefined: a request, or the reference codec, is needed. */
+  private cached(): Loaded | undefined {
+    if (this.options.codec === 'reference') return undefined;
+    const { schema: given, version, format = 'AVRO', references = [], message } = this.options;
+    if (given === undefined) {
+      const found = versionOf(this.client.cachedVersions(this.subjectWith(undefined)), version ?? 'latest');
+      return found && this.compile(found.schema, found.id, found.guid, COMPILED_CODECS);
+    }
+    if (references.length > 0) return undefined;
+    const schema = parseSchema(format, textOf(given));
+    const versions = this.client.cachedVersions(this.subjectWith(recordNameOf(schema, message)));
+    const guid = guidOf({ format, text: schema.text, references });
+    const found = versions?.find((one) => one.guid === guid);
+    return found && this.compile(schema, found.id, guid, COMPILED_CODECS);
   }
 
   private async resolve(): Promise<{ readonly schema: Schema; readonly id: number }> {
@@ -169,7 +203,7 @@ export class Serializer<T = unknown> {
       const subject = this.subjectWith(undefined);
       return this.client.version(subject, String(version));
     }
-    const text = typeof given === 'string' ? given : JSON.stringify(given);
+    const text = textOf(given);
     const resolved = await this.client.resolve(references);
     const schema = parseSchema(format, text, { references: resolved });
     const subject = this.subjectWith(recordNameOf(schema, message));

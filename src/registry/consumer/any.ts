@@ -2,7 +2,7 @@
  *  id in the prefix or in the header, and JSON without a frame. */
 import { RECORD_FLAG } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
-import { type RecordFrame, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { type RecordId, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import {
   type DecodedBatch,
@@ -13,7 +13,7 @@ import {
 } from './decoder.ts';
 import { NULL_FORM } from './form.ts';
 import { JSON_FORM, jsonText } from './json-text.ts';
-import { frameOf, type WantedSchemas, type WriterSchemas } from './writers.ts';
+import { idOfValue, type WantedSchemas, type WriterSchemas } from './writers.ts';
 
 const NO_HEADERS: readonly RecordHeader[] = [];
 
@@ -24,7 +24,7 @@ export const headersOf = (records: RecordBatch, row: number): readonly RecordHea
     : records.headers(row);
 
 /** Adds the schema of a frame to the schemas that a batch needs. */
-export function want({ ids, guids }: WantedSchemas, { id }: RecordFrame): void {
+export function want({ ids, guids }: WantedSchemas, { id }: RecordId): void {
   if (typeof id === 'number') ids.set(id, (ids.get(id) ?? 0) + 1);
   else guids.add(id);
 }
@@ -42,7 +42,7 @@ export class AnyDecoder implements RecordDecoder {
       const value = records.value(row);
       if (value === null) continue;
       try {
-        const frame = frameOf(value, headersOf(records, row), VALUE_ID_HEADER, false);
+        const frame = idOfValue(value, headersOf(records, row), VALUE_ID_HEADER);
         if (frame !== undefined) want(wanted, frame);
       } catch {
         // `decode` reports the error.
@@ -62,14 +62,13 @@ export class AnyDecoder implements RecordDecoder {
           decoded.push({ row, schemaId, value: null, form: NULL_FORM });
           continue;
         }
-        const headers = headersOf(records, row);
-        const frame = frameOf(bytes, headers, VALUE_ID_HEADER, false);
+        const frame = idOfValue(bytes, headersOf(records, row), VALUE_ID_HEADER);
         if (frame === undefined) {
           decoded.push({ row, schemaId, value: plainJson(bytes), form: JSON_FORM });
           continue;
         }
         schemaId = frame.id;
-        decoded.push({ row, schemaId, ...this.writers.decode(bytes, headers, VALUE_ID_HEADER, frame) });
+        decoded.push({ row, schemaId, ...this.writers.decode(bytes, frame) });
       } catch (thrown) {
         failed.push(failedRow(row, schemaId, thrown));
       }

@@ -11,10 +11,11 @@ import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { AvroPrintOptions } from '../../formats/avro/json/print.ts';
 import type { Decode } from '../../formats/decode.ts';
-import { readMessagePath } from '../../formats/protobuf/codec/message-path.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
+import { COMPILED_CODECS, type RecordCodecs } from '../../serde/codec.ts';
 import { QUARANTINE_REASONS, type QuarantineReason } from '../../serde/errors.ts';
+import { messagePath } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 import { NULL_FORM, type ValueForm, valueForm } from './form.ts';
@@ -81,14 +82,17 @@ export class BatchDecoder implements RecordDecoder {
   /** Forms of the reader's values, by message path. */
   private readonly forms = new Map<string, ValueForm>();
   private readonly print: AvroPrintOptions;
+  private readonly codecs: RecordCodecs;
 
   constructor(
     client: RegistryClient,
     kernels: Kernels,
     reader: Schema,
     rowCapacity: number,
+    codecs: RecordCodecs = COMPILED_CODECS,
     print: AvroPrintOptions = {},
   ) {
+    this.codecs = codecs;
     this.client = client;
     this.kernels = kernels;
     this.reader = reader;
@@ -166,7 +170,7 @@ export class BatchDecoder implements RecordDecoder {
     if (this.reader.format === 'PROTOBUF') {
       if (single >= 0) key = String(single);
       else {
-        path = readMessagePath(bytes, indexStart[row] as number, payloadStart[row] as number);
+        path = messagePath(bytes, indexStart[row] as number, payloadStart[row] as number);
         key = path.join();
       }
     }
@@ -180,7 +184,7 @@ export class BatchDecoder implements RecordDecoder {
   }
 
   private compile(writer: Schema, path: readonly number[]): Reading | MillraceError {
-    const decode = compile(this.reader, writer, path);
+    const decode = compile(this.reader, writer, path, this.codecs);
     if (isFailure(decode)) return decode;
     const own = readerPath(this.reader, writer, path);
     const key = own.join();
@@ -211,9 +215,14 @@ export function failedRow(row: number, schemaId: number | string, thrown: unknow
  *  each record. */
 const PATHS_MAX = 1024;
 
-function compile(reader: Schema, writer: Schema, path: readonly number[]): Decode | MillraceError {
+function compile(
+  reader: Schema,
+  writer: Schema,
+  path: readonly number[],
+  codecs: RecordCodecs,
+): Decode | MillraceError {
   try {
-    return readerCodec(reader, writer, path);
+    return readerCodec(reader, writer, path, codecs);
   } catch (thrown) {
     const error = findMillraceError(thrown);
     if (error === undefined) throw thrown;

@@ -6,11 +6,11 @@ import { isUtf8 } from 'node:buffer';
 import type { FilterField } from '../../core/filter/filter.ts';
 import { TIMESTAMP_TYPE } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
-import { KEY_ID_HEADER, type RecordFrame } from '../../serde/frame.ts';
+import { KEY_ID_HEADER, type RecordId } from '../../serde/frame.ts';
 import { headersOf, want } from './any.ts';
 import type { DecodedRow } from './decoder.ts';
 import type { ValueForm } from './form.ts';
-import { frameOf, looksFramed, type WantedSchemas, type WriterSchemas } from './writers.ts';
+import { idOfValue, looksFramed, type WantedSchemas, type WriterSchemas } from './writers.ts';
 
 /** Form of the keys in lines. auto: framed keys are decoded. text: every key is a text.
  *  base64: every key is bytes. */
@@ -53,11 +53,11 @@ export class RecordKeys {
     if (wanted.ids.size > 0 || wanted.guids.size > 0) await this.writers.load(wanted);
   }
 
-  private frame(records: RecordBatch, row: number, key: Uint8Array): RecordFrame | undefined {
+  private frame(records: RecordBatch, row: number, key: Uint8Array): RecordId | undefined {
     try {
       const headers = headersOf(records, row);
       const hasHeader = headers.some(([name]) => name === KEY_ID_HEADER);
-      return hasHeader || looksFramed(key) ? frameOf(key, headers, KEY_ID_HEADER, false) : undefined;
+      return hasHeader || looksFramed(key) ? idOfValue(key, headers, KEY_ID_HEADER) : undefined;
     } catch {
       return undefined;
     }
@@ -70,8 +70,7 @@ export class RecordKeys {
     const frame = this.form === 'auto' ? this.frame(records, row, key) : undefined;
     if (frame !== undefined) {
       try {
-        const headers = headersOf(records, row);
-        const { value, form } = this.writers.decode(bytes, headers, KEY_ID_HEADER, frame);
+        const { value, form } = this.writers.decode(bytes, frame);
         return { text: form.print(value), value, form, schemaId: frame.id };
       } catch {
         // Bytes that only look like a frame, such as those of a number, are shown as they are.

@@ -5,8 +5,8 @@ import type { AvroPrintOptions } from '../../formats/avro/json/print.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
-import { readerUnjudged } from '../../serde/codec.ts';
-import { type RecordFrame, readIdHeader, readPrefix } from '../../serde/frame.ts';
+import type { RecordCodecs } from '../../serde/codec.ts';
+import { type RecordId, readHeaderId, readMessage, readPrefixId } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { type ValueForm, valueForm } from './form.ts';
 import { JSON_FORM, jsonText } from './json-text.ts';
@@ -41,17 +41,16 @@ export interface WantedSchemas {
   readonly guids: Set<string>;
 }
 
-/** Frame of a value: of the id header if it has one, else of its prefix. Undefined for a value
- *  without a frame. @throws bad_magic, truncated_frame, bad_message_index */
-export function frameOf(
+/** Schema id of a value: of the id header if it has one, else of its prefix. Undefined for a value
+ *  without a frame. @throws bad_magic, truncated_frame */
+export function idOfValue(
   bytes: Uint8Array,
   headers: readonly RecordHeader[],
   idHeader: string,
-  hasIndexes: boolean,
-): RecordFrame | undefined {
+): RecordId | undefined {
   const header = headers.findLast(([name]) => name === idHeader)?.[1];
-  if (header !== undefined && header !== null) return readIdHeader(header, hasIndexes);
-  return bytes[0] === 0 ? readPrefix(bytes, hasIndexes) : undefined;
+  if (header !== undefined && header !== null) return readHeaderId(header);
+  return bytes[0] === 0 ? readPrefixId(bytes) : undefined;
 }
 
 /** True for bytes that begin as a frame with an id that a registry may assign. */
@@ -63,14 +62,16 @@ const idOf = (bytes: Uint8Array): number =>
 
 export class WriterSchemas {
   private readonly client: RegistryClient;
+  private readonly codecs: RecordCodecs;
   private readonly print: AvroPrintOptions;
   private readonly writers = new Map<number | string, Writer>();
   /** Errors of schemas for the current batch. The client's negative cache decides when to request
    *  an unknown id again. */
   private readonly failed = new Map<number | string, MillraceError>();
 
-  constructor(client: RegistryClient, print: AvroPrintOptions) {
+  constructor(client: RegistryClient, codecs: RecordCodecs, print: AvroPrintOptions) {
     this.client = client;
+    this.codecs = codecs;
     this.print = print;
   }
 
@@ -107,23 +108,16 @@ export class WriterSchemas {
   }
 
   /** Decodes a framed value whose schema was loaded for the batch.
-   *  @param frame its frame, read without message indexes
    *  @throws the error of the schema or of the value, which has a reason */
-  decode(
-    bytes: Uint8Array,
-    headers: readonly RecordHeader[],
-    idHeader: string,
-    frame: RecordFrame,
-  ): DecodedValue {
-    const writer = this.writers.get(frame.id);
+  decode(bytes: Uint8Array, recordId: RecordId): DecodedValue {
+    const { id } = recordId;
+    const writer = this.writers.get(id);
     if (writer === undefined)
-      throw this.failed.get(frame.id) ?? registryError('unknown_schema_id', `no schema has id ${frame.id}`);
+      throw this.failed.get(id) ?? registryError('unknown_schema_id', `no schema has id ${id}`);
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    const { schema } = writer;
-    if (schema.format === 'JSON')
-      return { value: jsonText(buffer.subarray(frame.payloadStart)), form: JSON_FORM };
-    const full = schema.format === 'PROTOBUF' ? frameOf(bytes, headers, idHeader, true) : frame;
-    const { path = [], payloadStart } = full as RecordFrame;
+    const { format } = writer.schema;
+    const { path, payloadStart } = readMessage(recordId, format === 'PROTOBUF');
+    if (format === 'JSON') return { value: jsonText(buffer.subarray(payloadStart)), form: JSON_FORM };
     const { decode, form } = this.readingOf(writer, path);
     return { value: decode(buffer, payloadStart, buffer.length), form };
   }
@@ -132,7 +126,7 @@ export class WriterSchemas {
     const key = path.join();
     const known = byPath.get(key);
     if (known !== undefined) return known;
-    const decode = readerUnjudged(schema, schema, path);
+    const decode = this.codecs.reader(schema, schema, path);
     const made = { decode, form: valueForm(schema, path, this.print) };
     if (byPath.size < PATHS_MAX) byPath.set(key, made);
     return made;

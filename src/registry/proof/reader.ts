@@ -7,7 +7,7 @@
 import { findMillraceError } from '../../core/errors.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { ProtoSchema, Schema } from '../../formats/schema.ts';
-import { readerUnjudged } from '../../serde/codec.ts';
+import { COMPILED_CODECS, type RecordCodecs } from '../../serde/codec.ts';
 import { isCompatible } from '../compatibility/finding.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
@@ -18,23 +18,34 @@ import { differenceOf } from './same.ts';
 /** Compiles a reader of records of one writer schema. Its decoder throws incompatible_schema for a
  *  record that only its writer schema can read, with the detail `path` where one field is the
  *  cause.
- *  @param path message indexes of the record; ignored for Avro
+ *  @param path message indexes of the record; ignored for Avro; @param codecs default: compiled
  *  @throws incompatible_schema, bad_message_index
  *  @example
  *  const decode = readerCodec(reader, writer, []); const value = decode(payload);
  */
-export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {
-  const decode = readerUnjudged(reader, writer, path);
+export function readerCodec(
+  reader: Schema,
+  writer: Schema,
+  path: readonly number[],
+  codecs: RecordCodecs = COMPILED_CODECS,
+): Decode {
+  const decode = codecs.reader(reader, writer, path);
   if (reader.format !== 'PROTOBUF' || writer.format !== 'PROTOBUF') return decode;
-  return isCompatible(checkPair(reader, writer)) ? decode : judged(decode, reader, writer, path);
+  return isCompatible(checkPair(reader, writer)) ? decode : judged(decode, reader, writer, path, codecs);
 }
 
-function judged(decode: Decode, reader: ProtoSchema, writer: ProtoSchema, path: readonly number[]): Decode {
+function judged(
+  decode: Decode,
+  reader: ProtoSchema,
+  writer: ProtoSchema,
+  path: readonly number[],
+  codecs: RecordCodecs,
+): Decode {
   const key = path.join();
   const message = writer.tree.messages.find((one) => one.path.join() === key);
   if (message === undefined)
     throw registryError('bad_message_index', `the writer's schema has no message at [${path.join(', ')}]`);
-  const decodeWritten = readerUnjudged(writer, writer, path);
+  const decodeWritten = codecs.reader(writer, writer, path);
   const project = protoProjector(reader.tree);
   return (bytes, start, end) => {
     const written = decodeWritten(bytes, start, end);

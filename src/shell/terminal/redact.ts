@@ -1,7 +1,7 @@
 /** Redacts output: hides secrets and passwords in URLs, and escapes control characters that a
  *  terminal would interpret. */
 import { HIDDEN, Secrets } from '../../core/secrets.ts';
-import type { Properties, Setting, SettingTable } from '../../core/settings.ts';
+import { mayHoldSecret, type Properties, type Setting, type SettingTable } from '../../core/settings.ts';
 
 /** Hides the password of every URL in a text, and the value of key=value pairs whose key names a
  *  secret. */
@@ -27,7 +27,7 @@ const redactWhole = (text: string): string =>
 
 export function redactSetting(setting: Setting, value: unknown): unknown {
   if (value === undefined) return undefined;
-  if (setting.secret === true) return HIDDEN;
+  if (setting.secret === true && mayHoldSecret(setting, String(value))) return HIDDEN;
   if (setting.type === 'properties') {
     const entries = Object.entries(value as Properties);
     return Object.fromEntries(
@@ -58,7 +58,7 @@ export function secretsOf(table: SettingTable, values: Readonly<Record<string, u
     }
     const text = Array.isArray(value) ? value.join(',') : String(value);
     // A secret address is not hidden whole: its host and database may appear in messages.
-    if (setting.secret === true && !text.includes('://')) found.push(text);
+    if (setting.secret === true && mayHoldSecret(setting, text) && !text.includes('://')) found.push(text);
     for (const url of text.split(URLS)) {
       const password = CREDENTIALS.exec(url)?.[2];
       if (password !== undefined) found.push(password);

@@ -1,5 +1,5 @@
-/** Context of a bench in tests: small, one repetition, without a broker. */
-import type { BenchContext } from '../../../bench/harness.ts';
+/** Context of a bench in tests: small, one repetition, without a broker; and its goals. */
+import type { BenchContext, BenchResult } from '../../../bench/harness.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 
@@ -17,3 +17,7 @@ export function smokeContext(over: Partial<BenchContext> = {}): BenchContext {
     ...over,
   };
 }
+
+/** Goal of a result without the factor of this machine. */
+export const goalOf = ({ goal }: BenchResult): string | null =>
+  goal?.replace(/ [x/] \d+\.\d\d$/, ', scaled') ?? null;

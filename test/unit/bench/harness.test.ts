@@ -137,6 +137,21 @@ describe('bench results', () => {
     expect(() => result({ ...base, goal: { ratioAtLeast: 1 } })).toThrow('needs a peer');
   });
 
+  test('a bound on the reference machine is scaled by the speed of this one', () => {
+    const time = { metric: 'm', unit: 'us', ours, better: 'less' } as const;
+    expect(result({ ...time, goal: { onReference: 80, factor: 1.25 } })).toMatchObject({
+      goal: 'value <= 80 x 1.25',
+      met: true,
+    });
+    expect(result({ ...time, goal: { onReference: 80, factor: 1.2 } }).met).toBe(false);
+    const rate = { metric: 'm', unit: '1/s', ours, better: 'more' } as const;
+    expect(result({ ...rate, goal: { onReference: 150, factor: 1.5 } })).toMatchObject({
+      goal: 'value >= 150 / 1.50',
+      met: true,
+    });
+    expect(result({ ...rate, goal: { onReference: 150, factor: 1.4 } }).met).toBe(false);
+  });
+
   test('the table has one line per result, all of one width', () => {
     const report: BenchReport = {
       bench: 'hash',

@@ -51,3 +51,13 @@ it.each([
     }
   },
 );
+
+it('the bench unit reports the time of its loop and the factor to the reference machine', async () => {
+  const { bench } = await (BENCHES['unit'] as () => Promise<{ readonly bench: Bench }>)();
+  const { results } = await smoke(bench);
+  const [loop, factor] = results;
+  expect(loop).toMatchObject({ unit: 'ns/step', goal: null });
+  expect(loop?.value).toBeGreaterThan(0);
+  expect(factor?.value).toBeGreaterThan(0);
+  expect((loop?.value as number) / (factor?.value as number)).toBeCloseTo(9.7);
+});

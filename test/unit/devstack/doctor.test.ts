@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import { askAll, fail, ok, renderFindings, warn } from '../../../src/doctor/check.ts';
-import { judgeFeatures, judgeLimits, judgeNode, judgeUws } from '../../../src/doctor/host.ts';
+import { judgeFeatures, judgeLimits, judgeLocks, judgeNode, judgeUws } from '../../../src/doctor/host.ts';
 
 describe('doctor checks', () => {
   it.each([
@@ -27,6 +27,15 @@ describe('doctor checks', () => {
     });
     expect(answer.verdict).toBe('warn');
     expect(answer.found).toContain('uws_linux_x64_137.node');
+  });
+
+  it('the doctor checks that flock(1) runs where the addon does not lock folders', () => {
+    const asked: string[] = [];
+    const present = (...words: readonly unknown[]): boolean => asked.push(String(words[0])) > 0;
+    expect(judgeLocks('off', present).verdict).toBe('ok');
+    expect(asked).toEqual(['flock']);
+    expect(judgeLocks('off', () => false)).toMatchObject({ verdict: 'fail' });
+    expect(judgeLocks('off').verdict).toBe('ok');
   });
 
   it.each([

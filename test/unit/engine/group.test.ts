@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { GroupLease } from '../../../src/engine/source/group.ts';
 import { LeasedSource } from '../../../src/engine/source/leased.ts';
+import { brokerError } from '../../../src/io/kafka/errors.ts';
 import type {
   BatchConsumer,
   ConsumeResult,
@@ -24,6 +25,7 @@ class Group {
   readonly paused: number[] = [];
   readonly commits: number[][] = [];
   commitFails = false;
+  refusal: Error | undefined;
   /** Number of commits that find the group busy, each after STALL_MS. */
   stalls = 0;
   private onRebalance: (rebalance: Rebalance) => void = () => {};
@@ -48,6 +50,7 @@ class Group {
     consume: async (): Promise<ConsumeResult> => {
       this.now += 100;
       await turn();
+      if (this.refusal !== undefined) throw this.refusal;
       return { rowCount: 0, ends: [], events: [] };
     },
     pause: async (places) => void this.paused.push(...places.map(({ partition }) => partition)),
@@ -93,6 +96,26 @@ describe('topic lease', () => {
     expect([group.lease.isWhole, group.lease.has(1), group.lease.has(2)]).toEqual([false, false, true]);
     await group.lease.close();
     expect(group.left).toBe(1);
+  });
+
+  it('a leased source fails when the access control list refuses its group', async () => {
+    const group = new Group();
+    const source = new LeasedSource(new MemorySource([], 1, 10), group.lease, async () => {});
+    group.refusal = brokerError('broker_forbidden', 'Group authorization failed');
+    group.lease.start();
+    await group.until(() => group.left === 1);
+    await expect(source.next(0)).rejects.toBe(group.refusal);
+    await group.lease.close();
+    expect(group.joined).toBe(1);
+  });
+
+  it('a member joins again after any other error', async () => {
+    const group = new Group();
+    group.refusal = brokerError('broker_unavailable', 'no coordinator');
+    group.lease.start();
+    await group.until(() => group.joined === 2);
+    group.lease.check();
+    await group.lease.close();
   });
 
   it('the lease commits the newest offsets while it is complete, and at its end', async () => {
@@ -191,6 +214,7 @@ describe('leased source', () => {
       holds: (partitions: number) =>
         Array.from({ length: partitions }, (_, p) => p).every((p) => held.has(p)),
       has: (partition: number) => held.has(partition),
+      check: () => {},
       commit: (offsets: readonly number[]) => void committed.push(offsets),
     };
     return { source: new LeasedSource(reader, lease, turn), reader, held, committed };

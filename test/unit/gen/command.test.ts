@@ -90,6 +90,8 @@ describe('schema printing', () => {
     ['1', 'avro', '"name": "amount_cents", "type": "long"'],
     ['2', 'protobuf', 'int64 discount_cents = 13;'],
     ['breaking', 'avro', '"name": "amount_cents", "type": "string"'],
+    ['6', 'protobuf', 'string region = 17;'],
+    ['add-required', 'avro', '"name": "tax_cents", "type": "long"'],
   ])('gen prints version %s in %s', async (version, format, part) => {
     const { code, stdout } = await run(gen, '-kind=orders', `-print-schema=${version}`, `-format=${format}`);
     expect(code).toBe(0);
@@ -108,7 +110,9 @@ describe('refused gen flags', () => {
     ['go to a topic only', ['-kind=orders', '-format=avro', '-out=-']],
     ['both write to stdout', ['-json']],
     ['has no schema version 9', ['-kind=orders', '-versions=1,9', '-count=1']],
-    ['not a version of Order', ['-print-schema=9', '-format=avro']],
+    ['has no schema version 9', ['-print-schema=9', '-format=avro']],
+    ['has no schema version 0', ['-kind=orders', '-schema-version=0', '-count=1']],
+    ['does not exist in avro', ['-print-schema=reuse-number', '-format=avro']],
     ['-print-schema needs', ['-print-schema=1']],
     ['cannot write', ['-out=file:/nonexistent/x']],
     ['not a 64-bit number', ['-account-base=18446744073709551616']],

@@ -8,11 +8,11 @@ import { readJson } from '../../../src/formats/json/text.ts';
 import { jsonEncoder } from '../../../src/formats/json-values.ts';
 import { parseSchema, type Schema } from '../../../src/formats/schema.ts';
 import { readerUnjudged } from '../../../src/serde/codec.ts';
-import { readPrefix } from '../../../src/serde/frame.ts';
+import { readMessage, readPrefixId } from '../../../src/serde/frame.ts';
 
 const ID = 77;
 const COUNT = 120;
-const versionOf = (schema: Schema) => ({ subject: 's', version: 1, id: ID, schema });
+const versionOf = (schema: Schema) => ({ subject: 's', version: 1, id: ID, guid: '', schema });
 
 function eventsOf(schema: Schema, over: Partial<SchemaEventsOptions> = {}, batchRows = 50): Buffer[] {
   const source = schemaEvents({
@@ -47,8 +47,9 @@ describe.each(SCHEMAS)('%s', (_name, schema) => {
 
   it('every event is a framed value of the schema', () => {
     for (const event of eventsOf(schema)) {
-      const { id, path = [], payloadStart } = readPrefix(event, schema.format === 'PROTOBUF');
-      expect(id).toBe(ID);
+      const recordId = readPrefixId(event);
+      expect(recordId.id).toBe(ID);
+      const { path, payloadStart } = readMessage(recordId, schema.format === 'PROTOBUF');
       expect(() => readerUnjudged(schema, schema, path)(event, payloadStart, event.length)).not.toThrow();
     }
   });

@@ -354,6 +354,22 @@ describe('write at a deposed leader', () => {
     expect(called).toBeLessThan(300);
   });
 
+  it('a write waits for a leader once, also when it loses the leadership meanwhile', async () => {
+    const log = new FakeLog();
+    log.current = { leader: false, url: undefined };
+    const { transport } = transportOf([]);
+    const clock = new VirtualClock();
+    clock.after(19_000, () => {
+      log.current = { leader: true };
+    });
+    const answer = writeAtLeader(log, transport, requestOf(), clock, async () => {
+      log.current = { leader: false, url: undefined };
+      throw lost;
+    });
+    await expect(clock.run(answer)).rejects.toMatchObject({ code: 'leader_unknown' });
+    expect(clock.monotonicMs()).toBeLessThan(21_000);
+  });
+
   it('a write with an unknown outcome is retried only if it is idempotent', async () => {
     const log = new FakeLog();
     log.current = { leader: true };

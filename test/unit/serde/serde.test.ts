@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Payloads } from '../../../src/formats/payloads.ts';
-import { readMessagePath } from '../../../src/formats/protobuf/codec/message-path.ts';
 import { parseSchema, type Schema } from '../../../src/formats/schema.ts';
 import { readerCodec } from '../../../src/registry/proof/reader.ts';
 import { writerCodec } from '../../../src/serde/codec.ts';
+import { messagePath } from '../../../src/serde/frame.ts';
 
 const avro = (...fields: readonly unknown[]): Schema =>
   parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields }));
@@ -290,6 +290,6 @@ describe('writer and reader', () => {
     [[0x7e, 0], 'bad_message_index'],
     [[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 'bad_message_index'],
   ])('the message indexes %j are decoded or refused', (bytes, expected) => {
-    expect(outcome(() => readMessagePath(Uint8Array.from(bytes), 0, bytes.length))).toEqual(expected);
+    expect(outcome(() => messagePath(Uint8Array.from(bytes), 0, bytes.length))).toEqual(expected);
   });
 });

@@ -11,7 +11,7 @@ import {
   shortNumber,
   startProgress,
 } from '../../../src/shell/terminal/progress.ts';
-import { redactSetting, redactText } from '../../../src/shell/terminal/redact.ts';
+import { redactSetting, redactText, secretsOf } from '../../../src/shell/terminal/redact.ts';
 import { failureOf } from '../../../src/shell/terminal/report.ts';
 import { Screen } from '../../../src/shell/terminal/screen.ts';
 import { realClock, turn } from '../../wait.ts';
@@ -63,6 +63,10 @@ describe('redaction', () => {
   test('a secret setting is hidden completely, including a list across its commas', () => {
     expect(redactSetting({ type: 'string', help: '', secret: true }, 'abc')).toBe('***');
     expect(redactSetting({ type: 'string', help: '', secret: true }, undefined)).toBeUndefined();
+    const sink = { type: 'string', help: '', secret: true, plain: /^kafka:/ } as const;
+    expect(redactSetting(sink, 'kafka:results')).toBe('kafka:results');
+    expect(redactSetting(sink, 'postgres://u:p@h/d')).toBe('***');
+    expect(secretsOf({ sink }, { sink: 'kafka:results' }).hide('topic kafka:results')).toContain('results');
     expect(redactSetting({ type: 'list', help: '' }, ['a://u:p@h', 'b'])).toBe('a://u:***@h,b');
     expect(redactSetting({ type: 'int', help: '' }, 5)).toBe(5);
   });

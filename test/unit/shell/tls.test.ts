@@ -5,8 +5,8 @@ import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { findMillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { certificate } from '../../../src/devstack/certificates.ts';
 import { loadTls, type TlsSettings, watchTls } from '../../../src/shell/servers/tls.ts';
-import { certificate } from '../../contract/certificates.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'millrace-tls-'));
 afterAll(() => rmSync(dir, { recursive: true }));

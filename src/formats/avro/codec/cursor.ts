@@ -6,12 +6,13 @@
  *  Avro 1.12 specification, "Binary Encoding". */
 import { isUtf8 } from 'node:buffer';
 import { invariant, type MillraceError } from '../../../core/errors.ts';
+import { AVRO_LIMIT } from '../../../core/layout/layouts.gen.ts';
 import { formatError } from '../../errors.ts';
 
 /** Greatest nesting of records, arrays and maps. */
-export const AVRO_PAYLOAD_DEPTH_MAX = 256;
+export const AVRO_PAYLOAD_DEPTH_MAX = AVRO_LIMIT.DEPTH;
 /** Greatest number of values without bytes (null outside a union, an empty record) in a payload. */
-const AVRO_EMPTY_VALUES_MAX = 65_536;
+const AVRO_EMPTY_VALUES_MAX = AVRO_LIMIT.EMPTY_VALUES;
 /** Characters of a path that an error shows. */
 const PATH_CHARS_MAX = 500;
 
@@ -56,6 +57,12 @@ export class Unreadable extends Error {
 /** Two words of a 64-bit integer, and a view of the same bytes as one integer. */
 const words = new Int32Array(2);
 const wide = new BigInt64Array(words.buffer);
+
+/** The method that `toString` calls for UTF-8 after it has checked its arguments, which takes as
+ *  long as a short text. */
+interface Utf8Bytes extends Buffer {
+  utf8Slice(start: number, end: number): string;
+}
 
 export class AvroCursor {
   private bytes: Buffer = Buffer.alloc(0);
@@ -193,7 +200,7 @@ export class AvroCursor {
   text(): string {
     const begun = this.at;
     const from = this.consume(this.longAsDouble(), begun);
-    const text = this.bytes.toString('utf8', from, this.at);
+    const text = (this.bytes as Utf8Bytes).utf8Slice(from, this.at);
     // Invalid UTF-8 decodes to U+FFFD, which may also be a character of the text.
     if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
       throw this.malformed('a text is not UTF-8', begun);

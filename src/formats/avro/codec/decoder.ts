@@ -35,6 +35,7 @@ import {
   shownName,
   UnionBranches,
 } from './match.ts';
+import { recordReader } from './record-reader.ts';
 import { Skips, type Slot, takesNoByte } from './skip.ts';
 
 /** Greatest number of pairs of types, and of fields in them, that one decoder compiles. A
@@ -108,7 +109,7 @@ class Compiler {
     const slot: Slot = { read: tooMany() };
     ofReader.set(writer, slot);
     this.waiting.push(() => {
-      if (this.spend(1)) slot.read = this.pair(reader, writer);
+      if (this.spend(1)) slot.read = this.pair(reader, writer, slot);
     });
     return slot;
   }
@@ -118,7 +119,7 @@ class Compiler {
     return this.steps <= COMPILE_STEPS_MAX;
   }
 
-  private pair(reader: AvroNode, writer: AvroNode): Read {
+  private pair(reader: AvroNode, writer: AvroNode, slot: Slot): Read {
     if (writer.kind === 'union') return this.writtenUnion(reader, writer);
     if (reader.kind === 'union') return this.branchOf(reader, writer);
     const logical = logicalDifference(reader, writer);
@@ -138,7 +139,7 @@ class Compiler {
     if (reader.kind === 'enum' && writer.kind === 'enum') return enumeration(reader, writer);
     if (reader.kind === 'array' && writer.kind === 'array') return this.array(reader.items, writer.items);
     if (reader.kind === 'map' && writer.kind === 'map') return this.map(reader.values, writer.values);
-    if (reader.kind === 'record' && writer.kind === 'record') return this.record(reader, writer);
+    if (reader.kind === 'record' && writer.kind === 'record') return this.record(reader, writer, slot);
     return mismatch(reader, writer);
   }
 
@@ -208,50 +209,32 @@ class Compiler {
     };
   }
 
-  private record(reader: AvroRecordNode, writer: AvroRecordNode): Read {
+  private record(reader: AvroRecordNode, writer: AvroRecordNode, slot: Slot): Read {
     const aliases = reader.fields.reduce((sum, field) => sum + field.aliases.length, 0);
     if (!this.spend(reader.fields.length + aliases + writer.fields.length)) return tooMany();
     // A record reads itself field by field, whatever its aliases.
     const matches: FieldMatches | string =
       reader === writer ? { taken: writer.fields, missing: [] } : matchFields(reader, writer);
     if (typeof matches === 'string') return refuse(`${shownName(writer.name)}: ${matches}`);
-    const fills: Array<{ readonly into: string; readonly make: () => unknown }> = [];
+    const makers = new Map<string, () => unknown>();
     const constants = new Map<string, unknown>();
     for (const field of matches.missing) {
       const fill = this.fillOf(field);
       if (fill instanceof NoDefault) return refuse(`${shownName(writer.name)}: ${fill.message}`);
       if (fill.make === undefined) constants.set(field.name, fill.value);
-      else fills.push({ into: field.name, make: fill.make });
+      else makers.set(field.name, fill.make);
     }
-    // The blank record has every field from the start, in the reader's order, so that assignments
-    // by name are safe.
-    const blank: Blank = {};
-    for (const { name } of reader.fields) define(blank, name, constants.get(name));
-    const fields = writer.fields.map((written, index) => {
+    const written = writer.fields.map((field, index) => {
       const taken = matches.taken[index];
       return taken === undefined
-        ? { name: written.name, into: undefined, slot: this.skips.slot(written.type) }
-        : { name: written.name, into: taken.name, slot: this.slot(taken.type, written.type) };
+        ? { name: field.name, into: undefined, slot: this.skips.slot(field.type) }
+        : { name: field.name, into: taken.name, slot: this.slot(taken.type, field.type) };
     });
+    const names = reader.fields.map(({ name }) => name);
     const nulls = writer.fields.filter((field) => takesNoByte(field.type)).length;
-    return (from) => {
-      const begun = from.at;
-      from.enter();
-      const value: Blank = { ...blank };
-      let i = 0;
-      try {
-        for (; i < fields.length; i++) {
-          const { into, slot } = fields[i] as (typeof fields)[number];
-          if (into === undefined) slot.read(from);
-          else value[into] = slot.read(from);
-        }
-      } catch (thrown) {
-        throw Unreadable.inside(`.${fields[i]?.name}`, thrown);
-      }
-      for (const { into, make } of fills) value[into] = make();
-      from.leaveRecord(begun, nulls);
-      return value;
-    };
+    return recordReader({ written, names, constants, makers, nulls }, (read) => {
+      slot.read = read;
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 /** Value of a field that the writer's schema lacks, from its default in the reader's schema. */
 
+import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../datum.ts';
 import { doubleOf, type JsonNode, type JsonNumber, type JsonString } from '../../json/text.ts';
 import { defaultBranch, FILL_DEPTH_MAX, FILL_VALUES_MAX, floatOfText, misfitOf } from '../syntax/default.ts';
 import type { AvroField, AvroNode, AvroPrimitive } from '../syntax/tree.ts';
@@ -17,29 +18,59 @@ export interface Fill {
 }
 
 export function fillOf(field: AvroField): Fill | NoDefault {
+  const datum = fillDatum(field);
+  if (datum instanceof NoDefault) return datum;
+  const value = plainOf(datum, field.type);
+  if (typeof value !== 'object' || value === null) return { value };
+  return { value, make: () => plainOf(datum, field.type) };
+}
+
+/** Default of a field as explicit values: with the branch of each union. */
+export function fillDatum(field: AvroField): AvroDatum | NoDefault {
   try {
-    const value = new Filling(true).field(field, 0);
-    if (typeof value !== 'object' || value === null) return { value };
-    return { value, make: () => new Filling(false).field(field, 0) };
+    return new Filling().field(field, 0);
   } catch (thrown) {
     if (thrown instanceof NoDefault) return thrown;
     throw thrown;
   }
 }
 
+/** Value of a program, made anew: bytes and objects belong to the caller. */
+function plainOf(datum: AvroDatum, type: AvroNode): unknown {
+  switch (type.kind) {
+    case 'union': {
+      const { branch, value } = datum as AvroBranchDatum;
+      const node = type.branches[branch] as AvroNode;
+      const plain = plainOf(value, node);
+      return plain !== null && isWrapped(type) ? { [branchKey(node)]: plain } : plain;
+    }
+    case 'array':
+      return (datum as readonly AvroDatum[]).map((item) => plainOf(item, type.items));
+    case 'map':
+      return Object.fromEntries(
+        [...(datum as ReadonlyMap<string, AvroDatum>)].map(([key, value]) => [
+          key,
+          plainOf(value, type.values),
+        ]),
+      );
+    case 'record': {
+      const { fields } = datum as AvroRecordDatum;
+      return Object.fromEntries(
+        type.fields.map((field, index) => [field.name, plainOf(fields[index] as AvroDatum, field.type)]),
+      );
+    }
+    default:
+      return datum instanceof Uint8Array ? Buffer.from(datum) : datum;
+  }
+}
+
 class Filling {
-  /** True when the defaults must be checked; one check is enough. */
-  private readonly checks: boolean;
   private values = 0;
 
-  constructor(checks: boolean) {
-    this.checks = checks;
-  }
-
-  field({ name, type, defaultJson }: AvroField, depth: number): unknown {
+  field({ name, type, defaultJson }: AvroField, depth: number): AvroDatum {
     if (defaultJson === undefined)
       throw new NoDefault(`field ${shownName(name)} is not written and has no default`);
-    const misfit = this.checks ? misfitOf(defaultJson, type) : undefined;
+    const misfit = misfitOf(defaultJson, type);
     if (misfit !== undefined)
       throw new NoDefault(
         `field ${shownName(name)} is not written, and its default does not fit its type: ${misfit.why}`,
@@ -53,7 +84,7 @@ class Filling {
   }
 
   /** Value of a JSON value that fits the type. */
-  private value(json: JsonNode, type: AvroNode, depth: number): unknown {
+  private value(json: JsonNode, type: AvroNode, depth: number): AvroDatum {
     if (depth > FILL_DEPTH_MAX || ++this.values > FILL_VALUES_MAX)
       throw new NoDefault('a default has no end, or too many values');
     switch (type.kind) {
@@ -64,36 +95,33 @@ class Filling {
       case 'fixed':
         return Buffer.from((json as JsonString).value, 'latin1');
       case 'union': {
-        const branch = type.branches[defaultBranch(json, type) ?? 0] as AvroNode;
-        const value = this.value(json, branch, depth + 1);
-        return value !== null && isWrapped(type) ? { [branchKey(branch)]: value } : value;
+        const branch = defaultBranch(json, type) ?? 0;
+        return { branch, value: this.value(json, type.branches[branch] as AvroNode, depth + 1) };
       }
       case 'array':
         return json.kind === 'array' ? json.items.map((item) => this.value(item, type.items, depth + 1)) : [];
       case 'map':
         return json.kind === 'object'
-          ? Object.fromEntries(
+          ? new Map(
               [...json.members].map(([key, { value }]) => [key, this.value(value, type.values, depth + 1)]),
             )
-          : {};
+          : new Map();
       case 'record': {
         const members = json.kind === 'object' ? json.members : undefined;
-        return Object.fromEntries(
-          type.fields.map((field) => {
+        return {
+          fields: type.fields.map((field) => {
             const member = members?.get(field.name);
-            const value =
-              member === undefined
-                ? this.field(field, depth + 1)
-                : this.value(member.value, field.type, depth + 1);
-            return [field.name, value];
+            return member === undefined
+              ? this.field(field, depth + 1)
+              : this.value(member.value, field.type, depth + 1);
           }),
-        );
+        };
       }
     }
   }
 }
 
-function primitive(json: JsonNode, type: AvroPrimitive): unknown {
+function primitive(json: JsonNode, type: AvroPrimitive): AvroDatum {
   switch (type) {
     case 'null':
       return null;

@@ -2,7 +2,6 @@
  *  bigint, other numbers number. Source: protobuf.dev, "Encoding" and "Scalar Value Types". */
 import { invariant } from '../../../core/errors.ts';
 import { type ProtoInput, WIRE } from './input.ts';
-import type { ProtoOutput } from './output.ts';
 
 declare global {
   interface String {
@@ -18,8 +17,6 @@ export interface ProtoScalar {
   readonly read: (input: ProtoInput) => unknown;
   /** True when a value is of this type and in its range. */
   readonly fits: (value: unknown) => boolean;
-  /** Writes a value. @param value fulfills `fits` */
-  readonly write: (output: ProtoOutput, value: never) => void;
 }
 
 const number =
@@ -42,7 +39,6 @@ const int32: ProtoScalar = {
   zero: 0,
   read: (input) => input.int32(),
   fits: isInt32,
-  write: (output, value) => output.int32(value),
 };
 
 /** Enums are encoded as int32. */
@@ -55,98 +51,84 @@ const SCALARS: Readonly<Record<string, ProtoScalar>> = {
     zero: 0,
     read: (input) => input.uint32(),
     fits: isUint32,
-    write: (output, value) => output.uint32(value),
   },
   sint32: {
     wire: WIRE.VARINT,
     zero: 0,
     read: (input) => input.sint32(),
     fits: isInt32,
-    write: (output, value) => output.sint32(value),
   },
   bool: {
     wire: WIRE.VARINT,
     zero: false,
     read: (input) => input.bool(),
     fits: (value) => typeof value === 'boolean',
-    write: (output, value) => output.uint32(value ? 1 : 0),
   },
   int64: {
     wire: WIRE.VARINT,
     zero: 0n,
     read: (input) => input.int64(),
     fits: isInt64,
-    write: (output, value) => output.varint64(value),
   },
   uint64: {
     wire: WIRE.VARINT,
     zero: 0n,
     read: (input) => input.uint64(),
     fits: isUint64,
-    write: (output, value) => output.varint64(value),
   },
   sint64: {
     wire: WIRE.VARINT,
     zero: 0n,
     read: (input) => input.sint64(),
     fits: isInt64,
-    write: (output, value) => output.sint64(value),
   },
   fixed32: {
     wire: WIRE.FIXED32,
     zero: 0,
     read: (input) => input.fixed32(),
     fits: isUint32,
-    write: (output, value) => output.fixed32(value),
   },
   sfixed32: {
     wire: WIRE.FIXED32,
     zero: 0,
     read: (input) => input.sfixed32(),
     fits: isInt32,
-    write: (output, value) => output.fixed32(value),
   },
   fixed64: {
     wire: WIRE.FIXED64,
     zero: 0n,
     read: (input) => input.fixed64(),
     fits: isUint64,
-    write: (output, value) => output.fixed64(value),
   },
   sfixed64: {
     wire: WIRE.FIXED64,
     zero: 0n,
     read: (input) => input.sfixed64(),
     fits: isInt64,
-    write: (output, value) => output.fixed64(value),
   },
   float: {
     wire: WIRE.FIXED32,
     zero: 0,
     read: (input) => input.float(),
     fits: isNumber,
-    write: (output, value) => output.float(value),
   },
   double: {
     wire: WIRE.FIXED64,
     zero: 0,
     read: (input) => input.double(),
     fits: isNumber,
-    write: (output, value) => output.double(value),
   },
   string: {
     wire: WIRE.LENGTH,
     zero: '',
     read: (input) => input.text(),
     fits: (value) => typeof value === 'string' && value.isWellFormed(),
-    write: (output, value) => output.text(value),
   },
   bytes: {
     wire: WIRE.LENGTH,
     zero: Buffer.alloc(0),
     read: (input) => input.blob(),
     fits: (value) => value instanceof Uint8Array,
-    write: (output, value) => output.blob(value),
   },
 };
 

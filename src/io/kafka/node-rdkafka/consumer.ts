@@ -18,6 +18,7 @@ import {
   brokerEvent,
   closedError,
   ERR,
+  endsPolling,
   errorOfEvent,
   OVERSIZE_CODE,
   thrownEvent,
@@ -318,7 +319,7 @@ export class NodeConsumer implements BatchConsumer {
   }
 
   private record(event: BrokerEvent): void {
-    if (event.fatal) this.fatal = event;
+    if (endsPolling(this.isMember, event)) this.fatal = event;
     if (this.events.length >= EVENTS_MAX) this.events.shift();
     this.events.push(event);
   }

@@ -7,6 +7,7 @@
 import type { Socket } from 'node:net';
 import pg from 'pg';
 import { coreError, findMillraceError, type MillraceError } from '../../../core/errors.ts';
+import { pgConnection, tlsRemedy } from '../tls.ts';
 import { queryMessage, ReplicationFrameReader, readFailure, statusUpdate, TERMINATE } from './frames.ts';
 import {
   type ReplicationDriver,
@@ -44,7 +45,14 @@ function connectError(thrown: unknown, where: string): MillraceError {
     readonly code?: unknown;
     readonly message?: string;
   };
-  const sqlstate = typeof fault.code === 'string' && SQLSTATE.test(fault.code) ? fault.code : undefined;
+  const code = typeof fault.code === 'string' ? fault.code : '';
+  const remedy = tlsRemedy(code, fault.message ?? '');
+  if (remedy !== undefined)
+    return coreError('unreachable', `TLS to PostgreSQL at ${where} failed: ${fault.message}`, {
+      next: remedy,
+      cause: thrown,
+    });
+  const sqlstate = SQLSTATE.test(code) ? code : undefined;
   const message = fault.message ?? String(thrown);
   if (sqlstate !== undefined && REFUSED.test(sqlstate))
     return replicationError('replication_failed', `PostgreSQL at ${where} refuses to replicate: ${message}`, {
@@ -296,7 +304,7 @@ export const pgReplicationDriver: ReplicationDriver = {
     try {
       // `replication` is a start-up parameter that pg forwards and its types do not declare.
       const config: pg.ClientConfig & { readonly replication: string } = {
-        connectionString: options.url,
+        ...pgConnection(options.url),
         application_name: options.applicationName,
         connectionTimeoutMillis: options.connectTimeoutMs,
         query_timeout: options.connectTimeoutMs,
@@ -306,6 +314,7 @@ export const pgReplicationDriver: ReplicationDriver = {
       };
       client = new pg.Client(config);
     } catch (thrown) {
+      if (findMillraceError(thrown) !== undefined) throw thrown;
       throw coreError('bad_value', 'the PostgreSQL address is not a URL', {
         next: 'give postgres://user:password@host:port/database',
         cause: thrown,

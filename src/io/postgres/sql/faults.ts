@@ -1,6 +1,7 @@
 /** Mapping of server and socket errors to MillraceErrors, common to all drivers. */
 import { coreError, MillraceError } from '../../../core/errors.ts';
 import { Secrets } from '../../../core/secrets.ts';
+import { tlsRemedy } from '../tls.ts';
 import { type SqlOptions, sqlError } from './port.ts';
 
 /** SQLSTATEs that blame the connection and not the statement. 25P03 to 25P05 end a session that was
@@ -32,6 +33,8 @@ export interface ServerFault {
   readonly detail?: unknown;
   readonly constraint?: unknown;
   readonly table?: unknown;
+  /** Next step after a failed TLS handshake. */
+  readonly remedy?: string | undefined;
 }
 
 /** Server address for messages. */
@@ -49,6 +52,13 @@ export interface Where {
 export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: unknown): MillraceError {
   const { sqlstate } = fault;
   const message = where.secrets.hide(fault.message);
+  if (fault.remedy !== undefined) {
+    return coreError('unreachable', `TLS to PostgreSQL at ${where.address} failed: ${message}`, {
+      next: fault.remedy,
+      cause,
+      details: UNTRUSTED,
+    });
+  }
   if (sqlstate !== undefined && REFUSED.test(sqlstate)) {
     return coreError('unreachable', `PostgreSQL at ${where.address} refuses the connection: ${message}`, {
       next: `check user, password and database in ${where.flag}`,
@@ -84,11 +94,26 @@ export function toError(thrown: unknown, where: Where): MillraceError {
   const sqlstate = /^[0-9A-Z]{5}$/.test(code) && !SOCKET_CODES.has(code) ? code : undefined;
   const { detail, constraint, table } = fault;
   return errorOf(
-    { sqlstate, message, detail, constraint, table },
+    { sqlstate, message, detail, constraint, table, remedy: tlsRemedy(code, message) },
     where,
     SOCKET_CODES.has(code) || LOST_TEXTS.test(message),
     thrown,
   );
+}
+
+/** Details of an error that settings cure. */
+const UNTRUSTED = { refusal: 'postgres_untrusted' } as const;
+/** SQLSTATE class of refused credentials. */
+const UNAUTHENTICATED = /^28/;
+
+/** Error of the first connection of a pool: what the server refuses then, it refuses again. */
+export function firstFault(thrown: unknown): unknown {
+  if (!(thrown instanceof MillraceError) || thrown.code !== 'unreachable') return thrown;
+  const { details, message, next } = thrown;
+  const isRefused = UNAUTHENTICATED.test(String(details['sqlstate']));
+  const code = isRefused ? 'postgres_unauthenticated' : details['refusal'];
+  if (code !== 'postgres_unauthenticated' && code !== 'postgres_untrusted') return thrown;
+  return sqlError(code, message, { ...(next === undefined ? {} : { next }), cause: thrown, details });
 }
 
 /** Error of a COMMIT without an answer: the transaction is whole or absent. */

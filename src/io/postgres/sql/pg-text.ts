@@ -1,6 +1,7 @@
 /** TextPool driver over `pg`, for machines where libpq does not load. */
 import type pg from 'pg';
 import { coreError, type MillraceError } from '../../../core/errors.ts';
+import { type PgConnection, pgConnection } from '../tls.ts';
 import { toError, type Where, whereOf } from './faults.ts';
 import { KEEPALIVE, PgClient } from './pg-client.ts';
 import type { TextDriver, TextOptions, TextParam, TextPool, TextRows, TextStatement } from './port.ts';
@@ -123,9 +124,9 @@ class PgTextConnection implements TextConnection {
   }
 }
 
-async function open(options: TextOptions, where: Where): Promise<PgTextConnection> {
+async function open(options: TextOptions, where: Where, connection: PgConnection): Promise<PgTextConnection> {
   const client = new PgClient({
-    connectionString: options.url,
+    ...connection,
     application_name: options.applicationName,
     connectionTimeoutMillis: options.connectTimeoutMs,
     ...KEEPALIVE,
@@ -144,7 +145,8 @@ export const pgTextDriver: TextDriver = {
   name: 'pg',
   async connect(options): Promise<TextPool> {
     const where = whereOf(options);
-    const pool = new ConnectionPool(() => open(options, where), options.connectionsMax);
+    const connection = pgConnection(options.url);
+    const pool = new ConnectionPool(() => open(options, where, connection), options.connectionsMax);
     await pool.start();
     return pool;
   },

@@ -6,7 +6,8 @@
  */
 import pg from 'pg';
 import { MillraceError } from '../../../core/errors.ts';
-import { commitUnknown, rolledBackAtCommit, toError, type Where, whereOf } from './faults.ts';
+import { pgConnection } from '../tls.ts';
+import { commitUnknown, firstFault, rolledBackAtCommit, toError, type Where, whereOf } from './faults.ts';
 import { KEEPALIVE, PgClient, socketOf } from './pg-client.ts';
 import { copyIn, RowsFailure } from './pg-copy.ts';
 import { parserOf, toParameter } from './pg-values.ts';
@@ -223,7 +224,7 @@ export const pgDriver: SqlDriver = {
     const where = whereOf(options);
     const pool = new PgPool(
       new pg.Pool({
-        connectionString: options.url,
+        ...pgConnection(options.url),
         max: options.connectionsMax,
         application_name: options.applicationName,
         connectionTimeoutMillis: options.connectTimeoutMs,
@@ -239,7 +240,7 @@ export const pgDriver: SqlDriver = {
       await pool.query('SELECT 1');
     } catch (thrown) {
       await pool.close().catch(() => {});
-      throw thrown;
+      throw firstFault(thrown);
     }
     return pool;
   },

@@ -11,6 +11,11 @@ export const SQL_ERRORS = {
   /** The connection was lost during COMMIT: the transaction is either whole or absent. Read back,
    *  then decide. */
   commit_unknown: errorRow('unavailable'),
+  /** The first connection of a pool: the server does not accept the credentials. A later connection
+   *  is `unreachable`, because the server accepted them before. */
+  postgres_unauthenticated: errorRow('invalid'),
+  /** The first connection of a pool: the TLS handshake failed. */
+  postgres_untrusted: errorRow('invalid'),
 } as const satisfies ErrorTable;
 
 export const sqlError = errorsOf(SQL_ERRORS);

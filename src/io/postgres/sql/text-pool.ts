@@ -6,7 +6,7 @@
  *  error, so that an unreachable server is not flooded.
  */
 import { coreError, MillraceError } from '../../../core/errors.ts';
-import { commitUnknown, rolledBackAtCommit } from './faults.ts';
+import { commitUnknown, firstFault, rolledBackAtCommit } from './faults.ts';
 import type { TextExecution, TextParam, TextPool, TextRows, TextSession, TextStatement } from './port.ts';
 
 const CONNECT_AGAIN_MS = 50;
@@ -45,7 +45,11 @@ export class ConnectionPool implements TextPool {
 
   /** Opens one connection and keeps it. */
   async start(): Promise<void> {
-    this.idle.push(await this.open());
+    try {
+      this.idle.push(await this.open());
+    } catch (thrown) {
+      throw firstFault(thrown);
+    }
   }
 
   connected(): number {

@@ -5,6 +5,7 @@
  *  duplicate member of the JSON body. The encoder is deterministic: fields in the order of their
  *  numbers, zero values omitted. Source: the Protocol Buffers encoding guide.
  */
+import { coreError } from '../../../core/errors.ts';
 import { outboxError } from '../../errors.ts';
 import type { CreateRequest } from '../request.ts';
 import type { OrderView } from '../write/store.ts';
@@ -157,14 +158,31 @@ function pushText(into: number[], field: number, value: string): void {
 const ORDER_ID_TAG = 0x0a;
 const STATUS_TAG = 0x12;
 
+const badAnswer = (why: string): Error =>
+  coreError('internal', `the stored answer of the order is invalid: ${why}`, {
+    next: 'compare the idempotency table with a backup',
+  });
+
+function storedAnswer(text: string): { readonly orderId: string; readonly status: string } {
+  let answer: { readonly order_id?: unknown; readonly status?: unknown } | null;
+  try {
+    answer = JSON.parse(text) as typeof answer;
+  } catch {
+    throw badAnswer('it is not JSON');
+  }
+  const { order_id: orderId, status } = answer ?? {};
+  if (typeof orderId !== 'string' || typeof status !== 'string')
+    throw badAnswer('it has no order_id or status');
+  return { orderId, status };
+}
+
 /** Encodes the stored answer as a CreateResponse.
- *  @throws bad_body if the stored text is invalid */
+ *  @throws internal if the stored text is invalid, which no caller can correct */
 export function writeCreateMessage(storedBody: string): Uint8Array {
-  const { order_id: orderId, status } = JSON.parse(storedBody) as { order_id: string; status: string };
+  const { orderId, status } = storedAnswer(storedBody);
   const idBytes = Buffer.byteLength(orderId);
   const statusBytes = Buffer.byteLength(status);
-  if (idBytes > 0x7f || statusBytes > 0x7f)
-    throw outboxError('bad_body', 'the stored answer is invalid: its order_id or status is too long');
+  if (idBytes > 0x7f || statusBytes > 0x7f) throw badAnswer('its order_id or status is too long');
   const message = Buffer.allocUnsafe(4 + idBytes + statusBytes);
   message[0] = ORDER_ID_TAG;
   message[1] = idBytes;

@@ -6,7 +6,6 @@
  *  only when no lower row of its key waits. The rows behind the first are read in one snapshot, and
  *  only once every row that the stream delivered is visible; (3) one turn at a time.
  */
-import type { Clock } from '../../../core/clock.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Pipeline } from '../pipeline/contract.ts';
 import type { OutboxRow } from '../store.ts';
@@ -22,10 +21,6 @@ import {
 import type { OutboxRows } from './rows.ts';
 import { ID_MIN } from './slot.ts';
 
-/** A row that is invisible for so long counts as deleted. A commit can be decoded before it is
- *  visible: usually shortly, but as long as a synchronous standby does not answer. The sweep finds
- *  a row that becomes visible later. */
-const INVISIBLE_MS_MAX = 60_000;
 /** Ids in one log line; the line also has the number of keys. */
 const NAMED_KEYS_MAX = 20;
 
@@ -49,14 +44,17 @@ export const PARKING_LIMITS: Omit<ParkingLimits, 'pageBytes'> = {
 export interface WalParkingOptions {
   readonly pipeline: Pipeline;
   readonly metrics: WalMetrics;
-  readonly clock: Clock;
   readonly log: Logger;
   readonly limits: ParkingLimits;
 }
 
+/** Row that the stream delivered and no statement has seen in the table. A commit can be decoded
+ *  before it is visible: usually shortly, but as long as a synchronous standby does not answer. */
 interface Unseen {
   readonly key: string;
-  readonly sinceMs: number;
+  /** Transaction number above that of the row. Once all transactions below it have ended, an unseen
+   *  row is deleted. Undefined before the first look-up. */
+  below: bigint | undefined;
 }
 
 export class WalParking {
@@ -155,8 +153,7 @@ export class WalParking {
     const known = this.waiting.get(aggregateId) as IdRange;
     // Rows that were left arrive in the order of their portions, so a lower id may follow.
     if (id < known.from || id > known.to) this.waiting.set(aggregateId, widened(known, id));
-    if (!this.unseen.has(id))
-      this.unseen.set(id, { key: aggregateId, sinceMs: this.options.clock.monotonicMs() });
+    if (!this.unseen.has(id)) this.unseen.set(id, { key: aggregateId, below: undefined });
   }
 
   /** Logs parked keys. @param firsts refused row of each key */
@@ -182,14 +179,18 @@ export class WalParking {
   }
 
   private async checkUnseen(table: OutboxRows): Promise<void> {
-    const { clock, limits } = this.options;
+    const { limits } = this.options;
     const ids = [...this.unseen.keys()];
     for (let at = 0; at < ids.length; at += limits.pageRows) {
       const page = ids.slice(at, at + limits.pageRows);
-      for (const id of await table.visibleOf(page)) this.unseen.delete(id);
-      const nowMs = clock.monotonicMs();
-      for (const id of page)
-        if (nowMs - (this.unseen.get(id)?.sinceMs ?? nowMs) >= INVISIBLE_MS_MAX) this.unseen.delete(id);
+      const visible = await table.visibleOf(page);
+      for (const id of visible.ids) this.unseen.delete(id);
+      for (const id of page) {
+        const row = this.unseen.get(id);
+        if (row === undefined) continue;
+        if (row.below !== undefined && visible.oldest >= row.below) this.unseen.delete(id);
+        row.below ??= visible.next;
+      }
     }
   }
 

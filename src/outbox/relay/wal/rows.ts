@@ -45,6 +45,15 @@ function stateOf(found: PendingRow): RowState {
   return { row, pending: found.pending };
 }
 
+/** Visible rows in one snapshot. */
+export interface VisibleRows {
+  readonly ids: readonly bigint[];
+  /** Every transaction with a lower number has ended, and its rows are visible unless deleted. */
+  readonly oldest: bigint;
+  /** No transaction with this number, or a higher one, had begun to write. */
+  readonly next: bigint;
+}
+
 /** Pending ids at one time, and a position of the log above the commits of all of them. */
 export interface Sighting {
   readonly ids: readonly bigint[];
@@ -95,13 +104,21 @@ export class OutboxRows {
     return { states: rows.map(stateOf), through };
   }
 
-  /** Reads which of `ids` are visible, pending or not. */
-  async visibleOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
-    const { rows } = await this.pool.query<{ id: bigint }>(
-      `SELECT id FROM ${this.table} WHERE id = ANY($1::bigint[])`,
+  /** Reads which of `ids` are visible, pending or not, and the bounds of the snapshot that shows
+   *  them. */
+  async visibleOf(ids: readonly bigint[]): Promise<VisibleRows> {
+    const { rows } = await this.pool.query<{ ids: string | null; oldest: string; next: string }>(
+      `SELECT (SELECT string_agg(id::text, ',') FROM ${this.table} WHERE id = ANY($1::bigint[])) AS ids,
+         pg_snapshot_xmin(pg_current_snapshot())::text AS oldest,
+         pg_snapshot_xmax(pg_current_snapshot())::text AS next`,
       [ids],
     );
-    return rows.map(({ id }) => id);
+    const row = rows[0] as (typeof rows)[0];
+    return {
+      ids: row.ids === null ? [] : row.ids.split(',').map(BigInt),
+      oldest: BigInt(row.oldest),
+      next: BigInt(row.next),
+    };
   }
 
   /** Reads which of `ids` are pending. */

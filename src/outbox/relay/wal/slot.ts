@@ -197,12 +197,17 @@ export class WalSlot {
     );
     const row = rows[0];
     if (row === undefined) return undefined;
-    if (row['slot_type'] !== 'logical' || row['plugin'] !== 'pgoutput' || row['database'] !== row['mine'])
+    if (row['slot_type'] !== 'logical' || row['plugin'] !== 'pgoutput' || row['database'] !== row['mine']) {
+      const isLogical = row['slot_type'] === 'logical';
+      const found = isLogical
+        ? `a slot of ${row['plugin']} in database ${row['database']}`
+        : 'a physical slot';
       throw outboxError(
         'slot_taken',
-        `the replication slot ${slot} is a ${row['slot_type']} slot of ${row['plugin'] ?? 'no plugin'} in database ${row['database'] ?? 'none'}`,
+        `the replication slot ${slot} is ${found}, not a slot of pgoutput in database ${row['mine']}`,
         { next: 'give another -slot, or drop that slot if it is not in use' },
       );
+    }
     const safe = row['safe_wal_size'];
     return {
       activePid: row['active_pid'] == null ? null : Number(row['active_pid']),

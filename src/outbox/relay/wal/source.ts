@@ -89,12 +89,11 @@ export class WalSource implements RowSource {
     this.parts = parts;
     this.options = options;
     this.metrics = walMetrics(parts.metrics);
-    const { pipeline, clock, log, sleep } = parts;
+    const { pipeline, log, sleep } = parts;
     const pageBytes = parts.bytesMax;
     this.parking = new WalParking({
       pipeline,
       metrics: this.metrics,
-      clock,
       log,
       limits: { ...PARKING_LIMITS, pageBytes },
     });
@@ -366,7 +365,8 @@ export class WalSource implements RowSource {
         await session.close();
         if (sqlstateOf(thrown) !== IN_USE || !this.mayContinue()) throw thrown;
         const pid = await slot.endHolder();
-        if (pid !== undefined) log.warn({ pid }, "terminated the walsender of the slot's previous owner");
+        if (pid !== undefined)
+          log.warn({ walsender: pid }, "terminated the walsender of the slot's previous owner");
         await sleep(TICK_MS);
       }
     }

@@ -2,7 +2,8 @@
  *  by number. */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
-import { PLAIN_FORM } from '../../../formats/protobuf/codec/form.ts';
+import { isPlainObject, ownProperty } from '../../../formats/plain-object.ts';
+import { mapKeyOf } from '../../../formats/protobuf/codec/scalar-put.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import { isZero } from './cast.ts';
 
@@ -10,8 +11,8 @@ import { isZero } from './cast.ts';
 export function protoDatum(message: ProtoMessage, plain: unknown): ProtoDatum {
   const datum = new Map<number, ProtoFieldDatum>();
   for (const field of message.fields) {
-    const given = PLAIN_FORM.fieldOf(plain, field);
-    if (given === undefined) continue;
+    const given = ownProperty(plain as Readonly<Record<string, unknown>>, field.name);
+    if (given === undefined || given === null) continue;
     const value = fieldDatum(field, given);
     if (value !== undefined) datum.set(field.number, value);
   }
@@ -22,8 +23,9 @@ export function protoDatum(message: ProtoMessage, plain: unknown): ProtoDatum {
 function fieldDatum(field: ProtoField, given: unknown): ProtoFieldDatum | undefined {
   if (field.mapKey !== undefined) {
     const type = field.mapKey;
-    const pairs = [...(PLAIN_FORM.entriesOf(given) ?? [])].map(
-      ([key, value]) => [PLAIN_FORM.keyOf(type, key) as ProtoValueDatum, valueDatum(field, value)] as const,
+    const entries = isPlainObject(given) ? Object.entries(given) : [];
+    const pairs = entries.map(
+      ([key, value]) => [mapKeyOf(type, key) as ProtoValueDatum, valueDatum(field, value)] as const,
     );
     return pairs.length === 0 ? undefined : pairs;
   }

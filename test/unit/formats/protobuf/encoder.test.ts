@@ -3,11 +3,13 @@ import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../../../src/core/errors.ts';
 import type { ProtoDatum } from '../../../../src/formats/datum.ts';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
-import { encodeProto, protoEncoder } from '../../../../src/formats/protobuf/codec/encoder.ts';
+import { encodeProto } from '../../../../src/formats/protobuf/codec/encoder.ts';
+import { protoEncoder } from '../../../../src/formats/protobuf/codec/value-encoder.ts';
+import { encodedBy } from '../../../property/payloads-kit.ts';
 import { messageOf } from '../../../property/registry-proto-decoder-kit.ts';
 
 const plain = (text: string, value: unknown): string =>
-  protoEncoder(messageOf(text, 'M'))(value).toString('hex');
+  encodedBy(protoEncoder(messageOf(text, 'M')), value).toString('hex');
 const exact = (text: string, fields: ReadonlyArray<readonly [number, unknown]>): string =>
   encodeProto(messageOf(text, 'M'), new Map(fields) as ProtoDatum).toString('hex');
 const refusal = (work: () => unknown): string => {
@@ -172,13 +174,13 @@ describe('plain objects', () => {
       'a list for a message',
       `${P3} message M { M m = 1; }`,
       { m: [] },
-      /M cannot hold a list: it is a message/,
+      /M\.m cannot hold a list: it is a message/,
     ],
     [
       'bytes for a message',
       `${P3} message M { M m = 1; }`,
       { m: Buffer.alloc(2) },
-      /M cannot hold bytes: it is a message/,
+      /M\.m cannot hold bytes: it is a message/,
     ],
     [
       'an object that JSON cannot represent',
@@ -192,7 +194,7 @@ describe('plain objects', () => {
       { a: Symbol('x') },
       /M\.a cannot hold Symbol\(x\): it is string/,
     ],
-    ['null in a list', `${P3} message M { repeated M m = 1; }`, { m: [null] }, /M cannot hold null/],
+    ['null in a list', `${P3} message M { repeated M m = 1; }`, { m: [null] }, /M\.m\[0\] cannot hold null/],
     ['a fraction', `${P3} message M { int32 a = 1; }`, { a: 0.5 }, /it is int32/],
     ['an unsafe number for 64 bits', `${P3} message M { int64 a = 1; }`, { a: 2 ** 53 }, /it is int64/],
   ])('the plain encoder refuses %s', (_what, text, value, why) => {
@@ -200,7 +202,8 @@ describe('plain objects', () => {
   });
 
   it('a value that contains itself is refused, and the next one is encoded', () => {
-    const write = protoEncoder(messageOf(`${P3} message M { M m = 1; int32 a = 2; }`, 'M'));
+    const encoder = protoEncoder(messageOf(`${P3} message M { M m = 1; int32 a = 2; }`, 'M'));
+    const write = (value: unknown): Buffer => encodedBy(encoder, value);
     const circle: { m?: unknown } = {};
     circle.m = circle;
     expect(refusal(() => write(circle))).toMatch(/nested deeper than 100 levels/);
@@ -211,9 +214,9 @@ describe('plain objects', () => {
     const message = messageOf(`${P3} message M { M m = 1; map<string, int32> e = 2; }`, 'M');
     const nested = (levels: number): unknown =>
       Array.from({ length: levels }).reduce((inner) => ({ m: inner }), { e: { x: 1 } });
-    const bytes = Buffer.from(protoEncoder(message)(nested(99)));
+    const bytes = encodedBy(protoEncoder(message), nested(99));
     expect(protoDecoder(message)(bytes, 0, bytes.length)).toMatchObject({ m: {} });
-    expect(refusal(() => protoEncoder(message)(nested(100)))).toMatch(/nested deeper/);
+    expect(refusal(() => encodedBy(protoEncoder(message), nested(100)))).toMatch(/nested deeper/);
   });
 
   it('a text of a megabyte in two alphabets is encoded and decoded again', () => {
@@ -224,7 +227,7 @@ describe('plain objects', () => {
       `${'x'.repeat(125)}ß`,
       `${'x'.repeat(16_382)}🚚`,
     ]) {
-      const bytes = Buffer.from(protoEncoder(message)({ m: { s } }));
+      const bytes = encodedBy(protoEncoder(message), { m: { s } });
       expect(protoDecoder(message)(bytes, 0, bytes.length)).toEqual({ m: { m: null, s }, s: '' });
     }
   });

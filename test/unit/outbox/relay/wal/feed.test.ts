@@ -79,6 +79,8 @@ class Table {
   readonly rows = new Map<bigint, OutboxRow>();
   /** Number of rows of each statement that reads payloads. */
   readonly pages: number[] = [];
+  /** Bounds of the next snapshot. */
+  snapshot = { oldest: 10n, next: 20n };
   private readonly broker: Broker;
   constructor(broker: Broker) {
     this.broker = broker;
@@ -106,7 +108,8 @@ class Table {
   }
   async visibleOf(ids: readonly bigint[]) {
     await turn();
-    return ids.filter((id) => this.rows.has(id));
+    const { oldest, next } = this.snapshot;
+    return { ids: ids.filter((id) => this.rows.has(id)), oldest, next };
   }
   async pendingIds(to: bigint, limit: number, { only }: KeyFilter) {
     await turn();
@@ -121,9 +124,8 @@ class Table {
 function scene(opened = true, over: Partial<ParkingLimits> = {}) {
   const broker = new Broker();
   const metrics = walMetrics(new Metrics());
-  const clock = { wallNowMs: () => 0, monotonicMs: () => 0 };
   const limits = { ...PARKING_LIMITS, pageBytes: 1 << 20, ...over };
-  const parking = new WalParking({ pipeline: broker, metrics, clock, log: silentLogger, limits });
+  const parking = new WalParking({ pipeline: broker, metrics, log: silentLogger, limits });
   const failures: unknown[] = [];
   const throttled: string[] = [];
   const feed = new WalFeed({
@@ -393,6 +395,20 @@ describe('WAL feed', () => {
     table.put(rowOf(1n, 1));
     await parking.redeliver(table.asTable);
     expect([of(broker, 1), parking.highest()]).toEqual([[1n, 2n], null]);
+  });
+
+  it('a parked row counts as deleted once every transaction that may have written it has ended', async () => {
+    const { broker, parking, table } = scene();
+    parking.park([rowOf(1n, 1), rowOf(2n, 1)]);
+    table.put(rowOf(2n, 1));
+    await parking.redeliver(table.asTable);
+    // The commit of the first row waits for a standby, however many transactions end meanwhile.
+    table.snapshot = { oldest: 19n, next: 1000n };
+    for (let i = 0; i < 3; i++) await parking.redeliver(table.asTable);
+    expect(broker.calls).toBe(0);
+    table.snapshot = { oldest: 20n, next: 1000n };
+    await parking.redeliver(table.asTable);
+    expect([of(broker, 1), parking.highest()]).toEqual([[2n], null]);
   });
 
   it('each round retries some parked keys with one row each, and reads later rows in pages', async () => {

@@ -1,0 +1,6 @@
+/** Codec kernels in TypeScript, written for clarity; the addon's kernels produce the same bytes. */
+import type { ColumnKernels } from '../../../core/columns/kernel.ts';
+import { openAvro } from './avro.ts';
+import { openProtobuf } from './protobuf.ts';
+
+export const referenceColumnKernels: ColumnKernels = { name: 'reference', openAvro, openProtobuf };

@@ -1,0 +1,117 @@
+/** `millrace rollout`: real producers and consumers on a real broker, upgraded under load. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { orderSchema } from '../../src/gen/order-versions.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { runRollout, startRollout } from '../fixtures/rollout.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { itFull } from '../tier.ts';
+import { until } from '../wait.ts';
+
+const own = launcher();
+const { brokers } = await sharedStack();
+const small = [
+  `-brokers=${brokers}`,
+  '-rate=200',
+  '-producers=1',
+  '-consumers=1',
+  '-groups=2',
+  '-duration=3s',
+  '-sample-every=200ms',
+  '-partitions=2',
+  '-settle-timeout=2m',
+  '-log-level=warn',
+  '-json',
+];
+const document = (stdout: string): Record<string, unknown> => JSON.parse(stdout) as Record<string, unknown>;
+
+describe('a live rollout', () => {
+  it('consumers first under BACKWARD upgrades every instance without an unreadable record', async () => {
+    const plot = join(own.dir, 'plot.svg');
+    const { code, stdout, stderr } = await runRollout(own, [
+      ...small,
+      '-from-version=3',
+      '-to-version=4',
+      '-order=consumers-first',
+      `-plot=${plot}`,
+    ]);
+    expect(code, stderr).toBe(0);
+    expect(document(stdout)).toMatchObject({ verdict: 'upgraded', errors: 0, accepted: true });
+    const { produced, consumed, upgraded } = document(stdout) as Record<string, number>;
+    expect(upgraded).toHaveLength(3);
+    // Each of the two groups reads every record; a rebalance may repeat some.
+    expect(consumed).toBeGreaterThanOrEqual((produced as number) * 2);
+    expect(readFileSync(plot, 'utf8')).toContain('consumer-g1-1 runs the new version');
+  });
+
+  it('producers first under BACKWARD counts unreadable records and returns to the old version', async () => {
+    const { code, stdout, stderr } = await runRollout(own, [
+      ...small,
+      '-from-version=3',
+      '-to-version=4',
+      '-order=producers-first',
+    ]);
+    expect(code, stderr).toBe(1);
+    const { verdict, errors, upgraded } = document(stdout);
+    expect(verdict).toBe('rolled-back');
+    expect(errors).toBeGreaterThan(0);
+    expect(upgraded).toEqual(['producer-1']);
+  });
+
+  itFull(
+    'a change that the mode refuses is exit 4, and runs on a subject set to NONE when asked',
+    async () => {
+      const change = ['-from-version=5', '-to-version=6', '-mode=BACKWARD'];
+      expect((await runRollout(own, [...small, ...change])).code).toBe(4);
+      const { code, stdout, stderr } = await runRollout(own, [...small, ...change, '-refused=run']);
+      expect(code, stderr).toBe(0);
+      expect(document(stdout)).toMatchObject({
+        verdict: 'upgraded',
+        order: 'producers-first',
+        accepted: false,
+        errors: 0,
+      });
+    },
+  );
+
+  itFull('SIGTERM ends the fleet and leaves no process', async () => {
+    const rollout = startRollout(own, [...small.filter((flag) => flag !== '-duration=3s'), '-duration=1h']);
+    const address = await rollout.address();
+    await until('a running fleet', async () => /^rollout_instances\{.*\} [1-9]/m.test(await scrape(address)));
+    expect((await fetch(`http://${address}/ready`)).status).toBe(200);
+    const children = childrenOf(rollout.pid);
+    expect(children.length).toBeGreaterThanOrEqual(3);
+    rollout.kill('SIGTERM');
+    expect(await rollout.ended).toEqual({ code: 5, signal: null });
+    expect(children.filter(isAlive)).toEqual([]);
+  });
+});
+
+const childrenOf = (pid: number): readonly number[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number);
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe('a plan', () => {
+  it('the plan of two schema files names the safe order and exits with 1 for the other order', async () => {
+    const [from, to] = [5, 6].map((version) => {
+      const path = join(own.dir, `order-${version}.avsc`);
+      writeFileSync(path, orderSchema(version as 5 | 6, 'avro'));
+      return path;
+    });
+    const flags = ['-plan', `-from-version=${from}`, `-to-version=${to}`, '-mode=FORWARD', '-log-level=warn'];
+    const safe = await runRollout(own, flags);
+    expect(safe.code).toBe(0);
+    expect(safe.stdout).toMatch(/^order: producers-first\n/);
+    expect((await runRollout(own, [...flags, '-order=consumers-first'])).code).toBe(1);
+  });
+});
