@@ -8,6 +8,7 @@ import { referenceKernels } from '../../../src/addon/reference/kernels.ts';
 import { RecordBatch, type RecordInput } from '../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { Payloads } from '../../../src/formats/payloads.ts';
 import { parseSchema } from '../../../src/formats/schema.ts';
 import type {
   BatchConsumer,
@@ -158,20 +159,9 @@ class MemoryConsumer implements BatchConsumer {
 
 const frame = (id: number, value: unknown): Buffer => {
   const batch = RecordBatch.create(1, 4096);
-  const payload = Buffer.alloc(512);
-  const payloads = {
-    bytes: payload,
-    used: 0,
-    count: 0,
-    start: new Uint32Array(1),
-    length: new Int32Array(1),
-    push(end: number) {
-      this.length[0] = end;
-      this.used = end;
-    },
-  };
-  writerCodec(WRITER).encode(value, payloads as never);
-  referenceKernels.writeFrames(payload, payloads.start, payloads.length, 1, id, null, batch);
+  const payloads = new Payloads(1, 512);
+  writerCodec(WRITER).encode(value, payloads);
+  referenceKernels.writeFrames(payloads.bytes, payloads.start, payloads.length, 1, id, null, batch);
   return Buffer.from(batch.value(0) ?? []);
 };
 
