@@ -1,177 +1,55 @@
-/** `millrace consumer`: reads framed records with one reader schema and quarantines unreadable
- *  records. */
-import { coreError, EXIT } from '../core/errors.ts';
-import type {
-  BatchProducer,
-  BrokerDriver,
-  BrokerOptions,
-  ConsumerOptions,
-  TopicPartition,
-} from '../io/kafka/port.ts';
-import { BatchDecoder } from '../registry/consumer/decoder.ts';
+/** `millrace consumer`: reads the records of a topic, prints them as JSON lines, and quarantines
+ *  unreadable ones. */
+import { EXIT } from '../core/errors.ts';
+import type { RecordBatch } from '../core/layout/record-batch.ts';
+import type { BatchProducer, BrokerDriver, BrokerOptions, ConsumerOptions } from '../io/kafka/port.ts';
+import { AnyDecoder } from '../registry/consumer/any.ts';
+import { BatchDecoder, type FailedRow, type RecordDecoder } from '../registry/consumer/decoder.ts';
 import { EndTracker } from '../registry/consumer/ends.ts';
-import { consumerMetrics, GroupMember } from '../registry/consumer/member.ts';
-import { QUARANTINE_HEADER_BYTES_MAX, Quarantine } from '../registry/consumer/quarantine.ts';
-import { type DecodedSink, FileSink, TopicSink } from '../registry/consumer/sink.ts';
+import { type LineOptions, RecordKeys } from '../registry/consumer/line.ts';
+import { type ConsumerMetrics, consumerMetrics, GroupMember } from '../registry/consumer/member.ts';
+import { PartitionReader } from '../registry/consumer/partitions.ts';
+import { Quarantine } from '../registry/consumer/quarantine.ts';
+import { type RecordBudget, recordBudget, SelectingDecoder } from '../registry/consumer/selection.ts';
+import { type DecodedSink, LineFile, TextSink, TopicSink } from '../registry/consumer/sink.ts';
+import { WriterSchemas } from '../registry/consumer/writers.ts';
 import { registryError } from '../registry/errors.ts';
-import type { RegistryClient } from '../serde/client.ts';
+import type { RegistryClient, SubjectVersion } from '../serde/client.ts';
 import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
-import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
-import {
-  CLIENT_SETTINGS,
-  connectOptions,
-  createTopics,
-  formatOf,
-  registryClient,
-  topicName,
-  topicOf,
-  type WantedTopic,
-} from './registry-clients/shared.ts';
+import { type ConsumerPlan, consumerPlan } from './consumer/plan.ts';
+import { CONSUMER_SETTINGS, type ConsumerContext } from './consumer/settings.ts';
+import { openTopics, type PartitionRange, rangesOf, seedGroup } from './consumer/topics.ts';
+import { connectOptions, registryClient } from './registry-clients/shared.ts';
 
-const SETTINGS = {
-  ...CLIENT_SETTINGS,
-  'reader-version': {
-    type: 'string',
-    default: 'latest',
-    help: 'reader schema: version of the subject; a number or latest',
-  },
-  group: { type: 'string', help: 'consumer group (default: millrace-TOPIC)' },
-  'quarantine-topic': { type: 'string', help: 'where unreadable records go (default: TOPIC.quarantine)' },
-  out: {
-    type: 'string',
-    help: 'where decoded records go as JSON lines: file:PATH or kafka:TOPIC; nowhere when absent',
-  },
-  'exit-at-end': {
-    type: 'bool',
-    default: 'false',
-    help: 'stop at the end offsets of the partitions at start',
-  },
-  'session-timeout': {
-    type: 'duration',
-    default: '10s',
-    min: 6000,
-    help: 'how long the group waits for a member that died before others get its partitions',
-  },
-  'batch-bytes': {
-    type: 'size',
-    default: '8MiB',
-    min: 65_536,
-    max: 1_073_741_824,
-    help: 'bytes of a batch; a larger record cannot be read',
-  },
-} as const;
-
-type Context = CommandContext<typeof SETTINGS>;
-
-type Output =
-  | { readonly kind: 'file'; readonly path: string }
-  | { readonly kind: 'kafka'; readonly topic: string };
-
-function outputOf(out: string | undefined): Output | undefined {
-  if (out === undefined) return undefined;
-  const [, scheme, rest] = /^(file|kafka):(.+)$/s.exec(out) ?? [];
-  if (scheme === 'file') return { kind: 'file', path: rest as string };
-  if (scheme === 'kafka') return { kind: 'kafka', topic: topicName('-out', rest as string) };
-  throw coreError('bad_value', `-out=${out} is not an output`, { next: 'give file:PATH or kafka:TOPIC' });
-}
-
-/** Quarantined records are few and need a long retention. */
-const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
 /** Largest record that librdkafka may send. The limit of the topic decides. */
 const PRODUCER_RECORD_BYTES_MAX = 1_000_000_000;
-/** Largest `max.message.bytes` of a topic: a signed 32-bit integer. */
-const TOPIC_RECORD_BYTES_MAX = 2_147_483_647;
-/** Bytes of JSON per byte of a record: a control character takes six. */
-const JSON_GROWTH = 6;
-
-/** @param recordBytesMax largest record that is read */
-function quarantineSpec(topic: string, recordBytesMax: number): WantedTopic {
-  return {
-    topic,
-    partitions: 1,
-    config: {
-      'retention.ms': String(QUARANTINE_RETENTION_MS),
-      'max.message.bytes': String(recordBytesMax + QUARANTINE_HEADER_BYTES_MAX),
-    },
-  };
-}
-
-function outputTopic(topic: string, recordBytesMax: number): WantedTopic {
-  const bytes = Math.min(TOPIC_RECORD_BYTES_MAX, recordBytesMax * JSON_GROWTH);
-  return { topic, config: { 'max.message.bytes': String(bytes) } };
-}
-
-async function endsOf(
-  driver: BrokerDriver,
-  base: BrokerOptions,
-  partitions: readonly TopicPartition[],
-  timeoutMs: number,
-): Promise<EndTracker> {
-  const probe = await driver.consumer({ ...base, clientId: 'millrace-consumer-ends' });
-  try {
-    return new EndTracker(
-      await Promise.all(
-        partitions.map(async (at) => ({ ...at, ...(await probe.watermarkOffsets(at, timeoutMs)) })),
-      ),
-    );
-  } finally {
-    await probe.close();
-  }
-}
+/** Unreadable records that are logged without a quarantine; further ones are only counted. */
+const LOGGED_FAILURES_MAX = 100;
 
 /** Loads the reader schema that the flags name and exports its version as a metric. @throws
  *  invalid_schema if it has another format */
-async function readerOf(context: Context, client: RegistryClient) {
-  const { settings } = context;
-  const reader = await client.version(settings.subject, settings['reader-version']);
-  if (reader.schema.format !== formatOf(context)) {
+async function readerOf(
+  context: ConsumerContext,
+  client: RegistryClient,
+): Promise<SubjectVersion | undefined> {
+  const { subject, format, 'reader-version': version } = context.settings;
+  if (subject === undefined) return undefined;
+  const reader = await client.version(subject, version);
+  if (format !== undefined && reader.schema.format !== format.toUpperCase())
     throw registryError(
       'invalid_schema',
-      `version ${reader.version} of ${settings.subject} is ${reader.schema.format}, not ${formatOf(context)}`,
-      {
-        next: 'give the -format of the subject',
-      },
+      `version ${reader.version} of ${subject} is ${reader.schema.format}, not ${format.toUpperCase()}`,
+      { next: 'give the -format of the subject' },
     );
-  }
-  context.metrics
-    .gauge('consumer_reader_schema_version', 'Version of the subject that records are read with.', [
-      'subject',
-    ])
-    .set(
-      reader.version,
-      context.metrics.gauge('consumer_reader_schema_version', '', ['subject']).series(settings.subject),
-    );
+  const gauge = context.metrics.gauge(
+    'consumer_reader_schema_version',
+    'Version of the subject that records are read with.',
+    ['subject'],
+  );
+  gauge.set(reader.version, gauge.series(subject));
   return reader;
-}
-
-/** Creates missing topics and returns the partitions of the input topic. */
-async function openTopics(
-  context: Context,
-  driver: BrokerDriver,
-  base: BrokerOptions,
-  names: {
-    readonly topic: string;
-    readonly quarantineTopic: string;
-    readonly output: Output | undefined;
-  },
-): Promise<readonly TopicPartition[]> {
-  const { topic, quarantineTopic, output } = names;
-  const admin = await driver.admin(base);
-  context.onClose(() => admin.close());
-  const recordBytesMax = context.settings['batch-bytes'];
-  await createTopics(context, admin, [
-    { topic },
-    ...(output?.kind === 'kafka' ? [outputTopic(output.topic, recordBytesMax)] : []),
-    quarantineSpec(quarantineTopic, recordBytesMax),
-  ]);
-  const info = (await admin.listTopics()).find((one) => one.topic === topic);
-  if (info === undefined) {
-    throw coreError('unreachable', `topic ${topic} does not exist`, {
-      next: 'create it, or leave -create-topics on',
-    });
-  }
-  return info.partitions.map((partition) => ({ topic, partition }));
 }
 
 /** Producer for decoded and quarantined records. */
@@ -190,8 +68,127 @@ function outputProducer(driver: BrokerDriver, base: BrokerOptions): Promise<Batc
   });
 }
 
+const writeStdout = (text: string): Promise<void> =>
+  new Promise((resolve) => process.stdout.write(text, () => resolve()));
+
+/** Counts of a run. */
+interface Tally {
+  read: number;
+  failed: number;
+  selected: number;
+}
+
+/** Parts that the readers of a run share. */
+class ConsumerRun {
+  readonly plan: ConsumerPlan;
+  readonly metrics: ConsumerMetrics;
+  readonly budget: RecordBudget;
+  readonly tally: Tally = { read: 0, failed: 0, selected: 0 };
+  reader: SubjectVersion | undefined;
+  ends: EndTracker | undefined;
+  private readonly context: ConsumerContext;
+  private readonly driver: BrokerDriver;
+  private readonly base: BrokerOptions;
+  private readonly client: RegistryClient;
+  private readonly decoders: SelectingDecoder[] = [];
+  private producer: BatchProducer | undefined;
+  private file: LineFile | undefined;
+
+  constructor(context: ConsumerContext, plan: ConsumerPlan, driver: BrokerDriver, base: BrokerOptions) {
+    this.context = context;
+    this.plan = plan;
+    this.driver = driver;
+    this.base = base;
+    this.client = registryClient(context);
+    this.metrics = consumerMetrics(context.metrics);
+    this.budget = recordBudget(context.settings.count);
+  }
+
+  /** Loads the reader schema and opens the outputs. */
+  async open(): Promise<void> {
+    const { context, plan } = this;
+    this.reader = await readerOf(context, this.client);
+    if (plan.output?.kind === 'file') {
+      const file = await LineFile.open(plan.output.path);
+      context.onClose(() => file.close());
+      this.file = file;
+    }
+    if (plan.output?.kind === 'kafka' || plan.quarantineTopic !== undefined) {
+      const producer = await outputProducer(this.driver, this.base);
+      context.onClose(() => producer.close());
+      this.producer = producer;
+    }
+  }
+
+  /** Offsets at which each partition starts, for `-start`, `-exit-at-end` and reading without a
+   *  group. */
+  async ranges(): Promise<readonly PartitionRange[]> {
+    const { context, driver, base, plan } = this;
+    const admin = await driver.admin(base);
+    context.onClose(() => admin.close());
+    const partitions = await openTopics(context, admin, plan);
+    const probe = await driver.consumer({ ...base, clientId: 'millrace-consumer-ends' });
+    try {
+      return await rangesOf(admin, probe, partitions, plan.start, context.settings['connect-timeout']);
+    } finally {
+      await probe.close();
+    }
+  }
+
+  /** Parts of one reader. */
+  async parts(): Promise<{ readonly decoder: SelectingDecoder; readonly sink: DecodedSink | undefined }> {
+    const { context, plan, client, reader, budget } = this;
+    const { settings } = context;
+    const print = { namedUnions: plan.namedUnions };
+    const codecs = await recordCodecs(settings.codec as CodecChoice);
+    const keys = new RecordKeys(plan.keyForm, new WriterSchemas(client, codecs, print));
+    const line: LineOptions = { form: plan.lineForm, keys, topic: plan.topic };
+    const inner: RecordDecoder =
+      reader === undefined
+        ? new AnyDecoder(new WriterSchemas(client, codecs, print))
+        : new BatchDecoder(
+            client,
+            await chooseKernels(context),
+            reader.schema,
+            settings['batch-rows'],
+            codecs,
+            print,
+          );
+    const decoder = new SelectingDecoder(inner, { filter: plan.filter, budget, line });
+    this.decoders.push(decoder);
+    return { decoder, sink: this.sinkOf(line) };
+  }
+
+  private sinkOf(line: LineOptions): DecodedSink | undefined {
+    const { plan, file, producer } = this;
+    if (file !== undefined) return new TextSink('the file', line, (text) => file.append(text));
+    if (plan.output?.kind === 'stdout') return new TextSink('stdout', line, writeStdout);
+    return plan.output?.kind === 'kafka'
+      ? new TopicSink(producer as BatchProducer, plan.output.topic, line)
+      : undefined;
+  }
+
+  /** Undefined without a quarantine topic. */
+  quarantine(): Quarantine | undefined {
+    const { plan, producer, reader } = this;
+    return plan.quarantineTopic === undefined
+      ? undefined
+      : new Quarantine({
+          producer: producer as BatchProducer,
+          topic: plan.quarantineTopic,
+          readerVersion: reader?.version,
+        });
+  }
+
+  /** Fields of the filter that no record had. */
+  get unseenFields(): readonly string[] {
+    const [first = [], ...rest] = this.decoders.map(({ unseenFields }) => unseenFields);
+    return first.filter((name) => rest.every((names) => names.includes(name)));
+  }
+}
+
 /** Returns a function that connects members of the group. */
-function connector(context: Context, driver: BrokerDriver, base: BrokerOptions & { readonly group: string }) {
+function connector(context: ConsumerContext, driver: BrokerDriver, base: BrokerOptions & { group: string }) {
   const timeout = { 'session.timeout.ms': context.settings['session-timeout'] };
   return (member: number, hooks: Pick<ConsumerOptions, 'onRebalance'>) =>
     driver.consumer({
@@ -204,91 +201,175 @@ function connector(context: Context, driver: BrokerDriver, base: BrokerOptions &
     });
 }
 
-async function runConsumer(context: Context): Promise<number> {
-  const { settings } = context;
-  const topic = topicOf(context);
-  const quarantineTopic = topicName(
-    '-quarantine-topic',
-    settings['quarantine-topic'] ?? `${topic}.quarantine`,
-  );
-  const output = outputOf(settings.out);
-  const fileSink = output?.kind === 'file' ? await FileSink.open(output.path) : undefined;
-  if (fileSink !== undefined) context.onClose(() => fileSink.close());
-  const client = registryClient(context);
-  const reader = await readerOf(context, client);
-  const codecs = await recordCodecs(settings.codec as CodecChoice);
-  const kernels = await chooseKernels(context);
-  const driver = await brokerDriver(context);
-  const base = {
-    brokers: settings.brokers,
-    clientId: 'millrace-consumer',
-    ...connectOptions(context),
-  };
-  const partitions = await openTopics(context, driver, base, { topic, quarantineTopic, output });
-  const producer = await outputProducer(driver, base);
-  context.onClose(() => producer.close());
-  const sink: DecodedSink | undefined =
-    output?.kind === 'kafka' ? new TopicSink(producer, output.topic) : fileSink;
-  const ends = settings['exit-at-end']
-    ? await endsOf(driver, base, partitions, settings['connect-timeout'])
-    : undefined;
+interface Readers {
+  run(): Promise<void>;
+  heldReason?(): string | undefined;
+}
 
-  const metrics = consumerMetrics(context.metrics);
-  const progress = context.progress({ what: `records of ${topic}`, unit: 'records' });
-  let read = 0;
-  let quarantined = 0;
-  const connect = connector(context, driver, { ...base, group: settings.group ?? `millrace-${topic}` });
-  const members = Array.from({ length: settings.instances }, (_, i) => {
-    const log = context.log.child({ member: i });
-    return new GroupMember({
-      connect: (hooks) => connect(i, hooks),
-      topic,
-      subject: settings.subject,
-      decoder: new BatchDecoder(client, kernels, reader.schema, settings['batch-rows'], codecs),
-      sink,
-      quarantine: new Quarantine({ producer, topic: quarantineTopic, readerVersion: reader.version }),
-      metrics,
-      clock: context.clock,
-      log,
-      drain: context.drain,
-      batchRows: settings['batch-rows'],
-      batchBytes: settings['batch-bytes'],
-      ends,
-      onRows: (rows, failed) => {
-        read += rows;
-        quarantined += failed;
-        progress.add(rows);
-        progress.error(failed);
-      },
-    });
-  });
+type OnRows = (rows: number, failed: number, selected: number) => void;
+
+/** Members of the group. */
+async function groupReaders(
+  context: ConsumerContext,
+  run: ConsumerRun,
+  driver: BrokerDriver,
+  base: BrokerOptions & { readonly group: string },
+  onRows: OnRows,
+): Promise<readonly Readers[]> {
+  const { settings } = context;
+  const { plan } = run;
+  const connect = connector(context, driver, base);
+  return Promise.all(
+    Array.from({ length: settings.instances }, async (_, i) => {
+      return new GroupMember({
+        connect: (hooks) => connect(i, hooks),
+        topic: plan.topic,
+        subject: plan.subject,
+        ...(await run.parts()),
+        quarantine: run.quarantine() as Quarantine,
+        metrics: run.metrics,
+        clock: context.clock,
+        log: context.log.child({ member: i }),
+        drain: context.drain,
+        batchRows: settings['batch-rows'],
+        batchBytes: settings['batch-bytes'],
+        ends: run.ends,
+        isEnough: () => run.budget.isSpent,
+        onRows,
+      });
+    }),
+  );
+}
+
+/** Logs failed rows, up to LOGGED_FAILURES_MAX. */
+function failureLog({ log }: ConsumerContext): (records: RecordBatch, failed: readonly FailedRow[]) => void {
+  let left = LOGGED_FAILURES_MAX;
+  return (records, failed) => {
+    const { partition, offset } = records.columns;
+    for (const { row, reason, schemaId, error } of failed) {
+      if (left-- <= 0) return;
+      log.warn(
+        { partition: partition[row], offset: String(offset[row]), reason, schemaId, error: error.message },
+        left === 0 ? 'unreadable record; further ones are only counted' : 'unreadable record',
+      );
+    }
+  };
+}
+
+/** Readers of parts of the partitions, without a group. */
+async function partitionReaders(
+  context: ConsumerContext,
+  run: ConsumerRun,
+  driver: BrokerDriver,
+  base: BrokerOptions,
+  ranges: readonly PartitionRange[],
+  onRows: OnRows,
+): Promise<readonly Readers[]> {
+  const { settings } = context;
+  const { plan } = run;
+  const report = failureLog(context);
+  const count = Math.min(settings.instances, ranges.length);
+  return Promise.all(
+    Array.from({ length: count }, async (_, i) => {
+      const clientId = `millrace-consumer-${i}`;
+      const consumer = await driver.consumer({ ...base, clientId, partitionEof: true });
+      context.onClose(() => consumer.close());
+      const quarantine = run.quarantine();
+      return new PartitionReader({
+        consumer,
+        from: ranges
+          .filter((_range, index) => index % count === i)
+          .map(({ topic, partition, from }) => ({ topic, partition, offset: from })),
+        subject: plan.subject,
+        ...(await run.parts()),
+        onFailed: async (records, failed) => {
+          if (quarantine === undefined) report(records, failed);
+          else await quarantine.write(records, plan.topic, failed);
+        },
+        metrics: run.metrics,
+        clock: context.clock,
+        log: context.log.child({ reader: i }),
+        drain: context.drain,
+        batchRows: settings['batch-rows'],
+        batchBytes: settings['batch-bytes'],
+        ends: run.ends,
+        isEnough: () => run.budget.isSpent,
+        onRows,
+      });
+    }),
+  );
+}
+
+function summarize(context: ConsumerContext, { plan, tally, reader, unseenFields }: ConsumerRun): void {
+  const { topic, quarantineTopic, output } = plan;
+  if (tally.read > 0 && tally.selected === 0 && unseenFields.length > 0)
+    context.log.warn({ fields: unseenFields }, 'no record has these fields of -filter');
+  const schema = reader === undefined ? '' : ` as version ${reader.version}`;
+  const unread = `${tally.failed} of them ${quarantineTopic === undefined ? 'unreadable' : `to ${quarantineTopic}`}`;
+  const document = {
+    topic,
+    subject: plan.subject,
+    readerVersion: reader?.version ?? null,
+    records: tally.read,
+    selected: tally.selected,
+    quarantined: quarantineTopic === undefined ? 0 : tally.failed,
+    unreadable: tally.failed,
+    quarantineTopic: quarantineTopic ?? null,
+  };
+  // Lines of records may be on stdout.
+  if (output?.kind === 'stdout') context.log.info(document, 'read');
+  else context.print(`read ${tally.read} records of ${topic}${schema}, ${unread}`, document);
+}
+
+async function runConsumer(context: ConsumerContext): Promise<number> {
+  const { settings } = context;
+  const plan = consumerPlan(settings);
+  const driver = await brokerDriver(context);
+  const base = { brokers: settings.brokers, clientId: 'millrace-consumer', ...connectOptions(context) };
+  const run = new ConsumerRun(context, plan, driver, base);
+  await run.open();
+  const ranges = await run.ranges();
+  if (settings['exit-at-end']) run.ends = new EndTracker(ranges);
+
+  const { tally } = run;
+  const progress =
+    plan.output?.kind === 'stdout'
+      ? undefined
+      : context.progress({ what: `records of ${plan.topic}`, unit: 'records' });
+  const onRows: OnRows = (rows, failed, selected) => {
+    tally.read += rows;
+    tally.failed += failed;
+    tally.selected += selected;
+    progress?.add(rows);
+    progress?.error(failed);
+  };
+  const inGroup = plan.group === undefined ? undefined : { ...base, group: plan.group };
+  if (inGroup !== undefined && plan.start.kind !== 'earliest') await seedGroup(driver, inGroup, ranges);
+  const readers =
+    inGroup === undefined
+      ? await partitionReaders(context, run, driver, base, ranges, onRows)
+      : await groupReaders(context, run, driver, inGroup, onRows);
   context.readiness('delivery', () => {
-    const reason = members.map((member) => member.heldReason()).find((one) => one !== undefined);
+    const reason = readers.map((reader) => reader.heldReason?.()).find((one) => one !== undefined);
     if (reason !== undefined) throw new Error(reason);
     return true;
   });
   context.setReady();
-  await Promise.all(members.map((member) => member.run()));
-  progress.done();
-  context.print(
-    `read ${read} records of ${topic} as version ${reader.version}, ${quarantined} of them to ${quarantineTopic}`,
-    {
-      topic,
-      subject: settings.subject,
-      readerVersion: reader.version,
-      records: read,
-      quarantined,
-      quarantineTopic,
-    },
-  );
+  await Promise.all(readers.map((reader) => reader.run()));
+  progress?.done();
+  summarize(context, run);
   return EXIT.done;
 }
 
 export const command = defineCommand({
   name: 'consumer',
-  summary: 'Read framed records with one reader schema and quarantine what cannot be read.',
-  description:
-    'Example: millrace consumer -brokers=localhost:9092 -format=avro -subject=orders-value -reader-version=1 -out=file:orders.jsonl',
-  settings: SETTINGS,
+  summary: 'Print the records of a topic as JSON lines, by schema, and quarantine what cannot be read.',
+  description: [
+    'Without -subject every record is read with the schema of its writer: framed Avro, Protobuf and JSON, and plain JSON.',
+    'Examples: millrace consumer -brokers=localhost:9092 -topic=orders -out=- | jq .value',
+    '          millrace consumer -brokers=localhost:9092 -topic=orders -filter=\'status = "PAID"\' -start=2026-01-31T12:00:00Z -count=10',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -reader-version=1 -group=billing -out=file:orders.jsonl',
+  ].join('\n'),
+  settings: CONSUMER_SETTINGS,
   run: runConsumer,
 });

@@ -23,10 +23,16 @@ import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels } from '../shell/drivers.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { makeTopics } from '../shell/topics.ts';
+import { SCHEMA_EVENT_BYTES, SCHEMA_EVENTS_BYTES_MIN, schemaEvents } from './gen/schema-events.ts';
 import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
+import { registryClient } from './registry-clients/shared.ts';
 
 const SETTINGS = {
-  kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'kind of generated data' },
+  kind: {
+    type: 'string',
+    choices: ['events', 'orders', 'schema'],
+    help: 'kind of generated data; schema: random valid events of any registered schema (default: schema with -subject, else events)',
+  },
   out: { type: 'string', default: '-', help: 'kafka:TOPIC, file:PATH or - for stdout' },
   seed: { type: 'int', default: '1', min: 0, help: 'the same seed gives the same bytes on every machine' },
   count: { type: 'int', default: '1000000', min: 0, help: 'number of events or orders; 0: until stopped' },
@@ -90,8 +96,7 @@ const SETTINGS = {
   },
   'schema-version': {
     type: 'string',
-    default: '1',
-    help: 'orders: schema version to write, 1 to 6, or a candidate such as add-required (docs/reference/generator.md)',
+    help: 'orders: schema version to write, 1 to 6, or a candidate such as add-required (default 1; docs/reference/generator.md); schema: version of -subject, a number or latest (default latest)',
   },
   format: {
     type: 'string',
@@ -108,10 +113,18 @@ const SETTINGS = {
   registry: {
     type: 'string',
     default: 'http://127.0.0.1:8081',
-    help: 'orders in a topic: address of the schema registry',
+    help: 'orders in a topic, schema: address of the schema registry',
   },
   ...CREDENTIAL_SETTINGS,
-  subject: { type: 'string', help: 'orders in a topic: subject of the schemas (default TOPIC-value)' },
+  message: {
+    type: 'string',
+    needs: ['subject'],
+    help: 'schema: full name of the Protobuf message (default: the first of the file)',
+  },
+  subject: {
+    type: 'string',
+    help: 'schema: subject of the schema; orders in a topic: subject of the schemas (default TOPIC-value)',
+  },
   'connect-timeout': {
     type: 'duration',
     default: '10s',
@@ -193,7 +206,36 @@ function eventOptions(context: Context): EventOptions {
 
 function versionsOf(context: Context): readonly OrderShape[] {
   const asked = context.settings.versions ?? [];
-  return asked.length > 0 ? asked.map(orderVersionOf) : [orderShapeOf(context.settings['schema-version'])];
+  return asked.length > 0
+    ? asked.map(orderVersionOf)
+    : [orderShapeOf(context.settings['schema-version'] ?? '1')];
+}
+
+type Kind = 'events' | 'orders' | 'schema';
+
+const kindOf = ({ settings }: Context): Kind =>
+  (settings.kind as Kind | undefined) ?? (settings.subject === undefined ? 'events' : 'schema');
+
+/** Source of a registered schema's events. @throws usage, bad_value, subject_not_found,
+ *  version_not_found, registry_unavailable */
+async function schemaSource(context: Context, output: Output): Promise<BatchSource> {
+  const { settings } = context;
+  const { subject, 'schema-version': wanted = 'latest' } = settings;
+  if (subject === undefined)
+    throw coreError('usage', '-kind=schema needs a subject', { next: 'give -subject=SUBJECT' });
+  if (wanted !== 'latest' && !/^[1-9]\d{0,9}$/.test(wanted))
+    throw coreError('bad_value', `-schema-version=${wanted} is not a version`, {
+      next: 'give a number from 1, or latest',
+    });
+  const version = await registryClient(context).version(subject, wanted);
+  context.log.info({ subject, version: version.version, schemaId: version.id }, 'schema loaded');
+  return schemaEvents({
+    version,
+    message: settings.message,
+    seed: BigInt(settings.seed),
+    count: countOf(context),
+    isFramed: output.kind === 'kafka',
+  });
 }
 
 function printSchema(context: Context, version: string): number {
@@ -215,7 +257,9 @@ async function sourceOf(
   output: Output,
 ): Promise<BatchSource> {
   const { settings, clock, metrics } = context;
-  if (settings.kind === 'events') {
+  const kind = kindOf(context);
+  if (kind === 'schema') return schemaSource(context, output);
+  if (kind === 'events') {
     const generator = new EventGenerator(eventOptions(context), gen);
     return { fill: (into, most) => generator.fillRecords(into, most) };
   }
@@ -349,6 +393,18 @@ async function sinkOf(context: Context, output: Output): Promise<BatchSink> {
   return output.kind === 'file' ? fileSink(context, output.path) : stdoutSink();
 }
 
+function batchesOf({ settings }: Context, kind: Kind): RecordBatch[] {
+  const rows = settings['batch-rows'];
+  const bytes =
+    kind === 'schema'
+      ? Math.max(SCHEMA_EVENTS_BYTES_MIN, rows * SCHEMA_EVENT_BYTES)
+      : rows * (kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX);
+  return Array.from({ length: BATCHES_IN_FLIGHT_MAX }, () => RecordBatch.create(rows, bytes));
+}
+
+/** Generated rows in messages. */
+const UNITS: Readonly<Record<Kind, string>> = { events: 'events', orders: 'orders', schema: 'events' };
+
 async function run(context: Context): Promise<number> {
   const { settings, clock, metrics } = context;
   if (settings['print-schema'] !== undefined) return printSchema(context, settings['print-schema']);
@@ -362,16 +418,14 @@ async function run(context: Context): Promise<number> {
   const gen = loadGenKernels(chosen.name);
   const source = await sourceOf(context, chosen, gen, output);
   const sink = await sinkOf(context, output);
-  const rowBytes = settings.kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX;
-  const batches = Array.from({ length: BATCHES_IN_FLIGHT_MAX }, () =>
-    RecordBatch.create(settings['batch-rows'], settings['batch-rows'] * rowBytes),
-  );
+  const kind = kindOf(context);
+  const batches = batchesOf(context, kind);
   const generated = metrics.counter('gen_rows_total', 'Rows generated and taken by the output.', ['kind']);
-  const series = generated.series(settings.kind);
+  const series = generated.series(kind);
   const lag = metrics.gauge('gen_schedule_lag_seconds', 'How far the output is behind the asked rate.');
   const progress = context.progress({
     what: 'gen',
-    unit: settings.kind,
+    unit: UNITS[kind],
     ...(settings.count > 0 ? { total: settings.count } : {}),
   });
   const digest = xxh32Create();
@@ -403,7 +457,7 @@ async function run(context: Context): Promise<number> {
   const seconds = (clock.monotonicMs() - startMs) / 1000;
   const hash = settings.digest ? xxh32Digest(digest).toString(16).padStart(8, '0') : undefined;
   const result = {
-    kind: settings.kind,
+    kind,
     rows,
     seconds,
     rows_per_second: rows / seconds,
@@ -414,7 +468,7 @@ async function run(context: Context): Promise<number> {
   if (output.kind === 'stdout') context.log.info(result, 'generated');
   else
     context.print(
-      `${rows} ${settings.kind} in ${seconds.toFixed(2)} s to ${settings.out}${hash === undefined ? '' : `, xxh32 ${hash}`}`,
+      `${rows} ${UNITS[kind]} in ${seconds.toFixed(2)} s to ${settings.out}${hash === undefined ? '' : `, xxh32 ${hash}`}`,
       result,
     );
   return EXIT.done;
@@ -422,11 +476,14 @@ async function run(context: Context): Promise<number> {
 
 export const command = defineCommand({
   name: 'gen',
-  summary: 'Generate events or orders from a seed, to a topic, a file or stdout.',
+  summary:
+    'Generate events of any schema, orders or window events from a seed, to a topic, a file or stdout.',
   description: [
     'The same seed and flags give the same bytes on every machine, whatever the batch size and with or without the',
     'addon. Events are 256 B each, one after the other in a file; orders are JSON lines, or framed records in a topic.',
-    'Example: millrace gen -kind=events -order=delayed -count=2000000 -brokers=localhost:9092 -out=kafka:events',
+    'Random events of a schema are valid values of it: framed records in a topic, JSON lines elsewhere.',
+    'Examples: millrace gen -subject=orders-value -schema-version=latest -seed=7 -count=1000 -out=kafka:orders',
+    '          millrace gen -kind=events -order=delayed -count=2000000 -brokers=localhost:9092 -out=kafka:events',
   ].join('\n'),
   settings: SETTINGS,
   run,

@@ -1,174 +1,209 @@
-/** `millrace producer`: registers a schema and emits framed orders written with it. */
-import { readFileSync } from 'node:fs';
+/** `millrace producer`: registers a schema and sends framed records, from a file, a pipe or the
+ *  generator of orders. */
+import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
-import { parseSchema, type Schema } from '../formats/schema.ts';
-import { DEFAULT_ORDERS, OrderGenerator } from '../gen/order.ts';
-import { LEVELS } from '../registry/compatibility/modes.ts';
-import { fitOf } from '../registry/producer/fit.ts';
-import { FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
-import { runProducers } from '../registry/producer/run.ts';
+import type { BrokerDriver, BrokerOptions } from '../io/kafka/port.ts';
+import { FramedProducer, type ProducerMetrics, producerMetrics } from '../registry/producer/instance.ts';
+import { type EncodedRow, rowCodec } from '../registry/producer/row.ts';
+import type { RegistryClient } from '../serde/client.ts';
+import type { WriterCodec } from '../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
-import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
-import {
-  CLIENT_SETTINGS,
-  connectOptions,
-  createTopics,
-  formatOf,
-  registryClient,
-  topicOf,
-} from './registry-clients/shared.ts';
+import { orderKey, sendOrders } from './producer/generate.ts';
+import { type FramedKey, openInput, type ProducerInput } from './producer/input.ts';
+import { PRODUCER_SETTINGS, type ProducerContext, producerTopic } from './producer/settings.ts';
+import { registerSource, type SchemaSource, schemaFromFile } from './registry-clients/schema-file.ts';
+import { connectOptions, createTopics, registryClient } from './registry-clients/shared.ts';
 
-const SETTINGS = {
-  ...CLIENT_SETTINGS,
-  schema: { type: 'string', required: true, help: 'schema file of the records' },
-  compat: { type: 'string', choices: LEVELS, help: 'set the compatibility level of the subject first' },
-  rate: {
-    type: 'rate',
-    default: '0',
-    min: 0,
-    help: 'records a second over all instances; 0: as fast as the broker accepts them',
-  },
-  count: { type: 'int', default: '0', min: 0, help: 'number of records; 0: until stopped' },
-  seed: { type: 'int', default: '1', min: 0, help: 'the same seed gives the same orders' },
-  key: { type: 'string', default: 'order_id', help: 'field used as the record key; empty for no key' },
-  compression: {
-    type: 'string',
-    choices: ['none', 'gzip', 'snappy', 'lz4', 'zstd'],
-    default: 'none',
-    help: 'compression of the batches sent to the topic',
-  },
-} as const;
+/** Schema of the records: from -schema, else that of a container file. @throws usage, bad_file,
+ *  invalid_schema */
+function sourceOf({ settings }: ProducerContext, input: ProducerInput | undefined): SchemaSource {
+  if (settings.schema !== undefined)
+    return schemaFromFile(settings.schema, 'schema', settings.format, settings.reference);
+  const own = input?.ownSchema;
+  if (own === undefined) throw coreError('usage', 'producer needs a schema', { next: 'give -schema=FILE' });
+  return { schema: own, format: 'AVRO', name: settings.in ?? '', references: [] };
+}
 
-type Context = CommandContext<typeof SETTINGS>;
+interface Registered {
+  readonly client: RegistryClient;
+  readonly schemaId: number;
+  readonly key: FramedKey | undefined;
+}
 
-/** @throws bad_file */
-function readSchema(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (cause) {
-    throw coreError(
-      'bad_file',
-      `the schema file ${path} cannot be read (${(cause as NodeJS.ErrnoException).code ?? cause})`,
-      {
-        next: 'give -schema=PATH of a schema file',
-        cause,
-      },
+async function register(
+  context: ProducerContext,
+  subject: string,
+  topic: string,
+  source: SchemaSource,
+): Promise<Registered> {
+  const { settings } = context;
+  const keyFile = settings['key-schema'];
+  const keySource =
+    keyFile === undefined ? undefined : schemaFromFile(keyFile, 'key-schema', undefined, undefined);
+  const client = registryClient(context);
+  if (settings.compat !== undefined) await client.setLevel(subject, settings.compat);
+  const schemaId = await registerSource(client, subject, source);
+  context.log.info({ subject, schemaId }, 'schema registered');
+  if (keySource === undefined) return { client, schemaId, key: undefined };
+  const keySubject = settings['key-subject'] ?? `${topic}-key`;
+  const id = await registerSource(client, keySubject, keySource);
+  context.log.info({ subject: keySubject, schemaId: id }, 'key schema registered');
+  return { client, schemaId, key: { schema: keySource.schema, id } };
+}
+
+interface Senders {
+  readonly driver: BrokerDriver;
+  readonly base: BrokerOptions;
+  readonly topic: string;
+  readonly metrics: ProducerMetrics;
+  readonly codec: WriterCodec;
+  readonly schemaId: () => Promise<number>;
+  readonly keyOf: (value: unknown) => string | Uint8Array | null;
+  readonly preparedMs?: (value: unknown) => number;
+}
+
+async function openInstances(context: ProducerContext, senders: Senders): Promise<FramedProducer[]> {
+  const { settings } = context;
+  const { driver, base, ...framed } = senders;
+  const kernels = await chooseKernels(context);
+  const instances: FramedProducer[] = [];
+  for (let i = 0; i < settings.instances; i++) {
+    const producer = await driver.producer({
+      ...base,
+      clientId: `millrace-producer-${i}`,
+      acks: -1,
+      idempotence: true,
+      compression: settings.compression as 'none',
+    });
+    context.onClose(() => producer.close());
+    instances.push(
+      new FramedProducer({
+        ...framed,
+        producer,
+        kernels,
+        clock: context.clock,
+        batchRows: settings['batch-rows'],
+      }),
     );
   }
+  return instances;
 }
 
-/** Key of an order: a string as it is, a number in decimal. @throws bad_value */
-function keyOf(context: Context): (value: unknown) => string | null {
-  const name = context.settings.key;
-  if (name === '') return () => null;
-  return (value) => {
-    const key = (value as Readonly<Record<string, unknown>>)[name];
-    if (typeof key !== 'string' && typeof key !== 'bigint' && typeof key !== 'number') {
-      throw coreError('bad_value', `-key=${name} is not a string or number field of an order`, {
-        next: 'give a field name, or -key= for none',
-      });
+interface Sent {
+  readonly sent: number;
+  readonly skipped: number;
+}
+
+/** Sends the rows of an input in their order. @throws value_refused after the rows before it are
+ *  sent; not_delivered */
+async function sendInput(
+  context: ProducerContext,
+  groups: ReturnType<ProducerInput['groups']>,
+  producer: FramedProducer,
+  onSent: (rows: number) => void,
+): Promise<Sent> {
+  const { settings, clock, drain } = context;
+  const skips = context.metrics.counter('producer_skipped_rows_total', 'Rows of -in that were left out.');
+  const startMs = clock.monotonicMs();
+  let sent = 0;
+  let skipped = 0;
+  for await (const { rows, skipped: more, error } of groups) {
+    if (drain.aborted) break;
+    skipped += more;
+    skips.add(more);
+    const left = settings.count === 0 ? rows.length : settings.count - sent;
+    const some = rows.slice(0, left);
+    if (settings.rate > 0) {
+      const waitMs = startMs + (sent / settings.rate) * 1000 - clock.monotonicMs();
+      if (waitMs > 0) await sleep(clock, waitMs, drain);
     }
-    return String(key);
-  };
+    await producer.send(some);
+    sent += some.length;
+    onSent(some.length);
+    if (settings.count > 0 && sent >= settings.count) break;
+    if (error !== undefined) {
+      await producer.finish();
+      context.log.info({ records: sent, skipped }, 'the rows before the refused one are sent');
+      throw error;
+    }
+  }
+  await producer.finish();
+  return { sent, skipped };
 }
 
-/** Returns the orders of a seed with the number types of the schema. */
-function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
-  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(seed) });
-  let sample = generator.order(0);
-  for (let index = 1; sample.items.length === 0; index++) sample = generator.order(index);
-  const convert = fitOf(schema, sample);
-  return (index) => convert?.(generator.order(index)) ?? generator.order(index);
+async function run(context: ProducerContext): Promise<number> {
+  const { settings } = context;
+  const { topic, subject } = producerTopic(context);
+  const input = settings.in === undefined ? undefined : await openInput(context, settings.in);
+  const source = sourceOf(context, input);
+  // A broken schema file is reported before any connection is made.
+  const codecs = await recordCodecs(settings.codec as CodecChoice);
+  const codec = codecs.writer(source.schema, settings.message);
+  const keyOf = input === undefined ? orderKey(context) : (row: unknown) => (row as EncodedRow).key;
+  const { client, schemaId, key } = await register(context, subject, topic, source);
+
+  const driver = await brokerDriver(context);
+  const base = { brokers: settings.brokers, clientId: 'millrace-producer', ...connectOptions(context) };
+  const admin = await driver.admin(base);
+  context.onClose(() => admin.close());
+  await createTopics(context, admin, [{ topic }]);
+  const metrics = producerMetrics(context.metrics);
+  const instances = await openInstances(context, {
+    driver,
+    base,
+    topic,
+    metrics,
+    keyOf,
+    codec: input === undefined ? codec : rowCodec(codec.messageIndexes),
+    // Served from the write cache: the registry gets only one request.
+    schemaId: () =>
+      input === undefined ? registerSource(client, subject, source) : Promise.resolve(schemaId),
+    ...(input === undefined ? {} : { preparedMs: (row: unknown) => (row as EncodedRow).tookMs }),
+  });
+  context.setReady();
+  const progress = context.progress({
+    what: `records to ${topic}`,
+    unit: 'records',
+    ...(settings.count === 0 ? {} : { total: settings.count }),
+  });
+  const startMs = context.clock.monotonicMs();
+  const onSent = (rows: number): void => progress.add(rows);
+  const { sent, skipped } =
+    input === undefined
+      ? { sent: await sendOrders(context, instances, source.schema, onSent), skipped: 0 }
+      : await sendInput(context, input.groups(source.schema, key), instances[0] as FramedProducer, onSent);
+  progress.done();
+  const seconds = (context.clock.monotonicMs() - startMs) / 1000;
+  const rate = Math.round(sent / Math.max(seconds, 0.001));
+  const left = skipped === 0 ? '' : `, ${skipped} rows skipped`;
+  context.print(
+    `produced ${sent} records to ${topic} with schema id ${schemaId} in ${seconds.toFixed(1)} s (${rate} a second)${left}`,
+    {
+      topic,
+      subject,
+      schemaId,
+      records: sent,
+      skipped,
+      seconds,
+      perSecond: rate,
+      encodeSecondsP50: metrics.encodeSeconds.quantile(0.5),
+      encodeSecondsP99: metrics.encodeSeconds.quantile(0.99),
+    },
+  );
+  return EXIT.done;
 }
 
 export const command = defineCommand({
   name: 'producer',
-  summary: 'Register a schema and emit framed orders.',
-  description:
-    'Example: millrace producer -brokers=localhost:9092 -format=avro -schema=order.avsc -subject=orders-value -count=100000',
-  settings: SETTINGS,
-  async run(context) {
-    const { settings } = context;
-    const format = formatOf(context);
-    const text = readSchema(settings.schema);
-    // A broken schema file is reported before any connection is made.
-    const schema = parseSchema(format, text);
-    const codecs = await recordCodecs(settings.codec as CodecChoice);
-    const codec = codecs.writer(schema);
-    const topic = topicOf(context);
-    const client = registryClient(context);
-    if (settings.compat !== undefined) await client.setLevel(settings.subject, settings.compat);
-    const schemaId = await client.register(settings.subject, format, text);
-    context.log.info({ subject: settings.subject, schemaId }, 'schema registered');
-
-    const kernels = await chooseKernels(context);
-    const driver = await brokerDriver(context);
-    const base = { brokers: settings.brokers, clientId: 'millrace-producer', ...connectOptions(context) };
-    const admin = await driver.admin(base);
-    context.onClose(() => admin.close());
-    await createTopics(context, admin, [{ topic }]);
-
-    const metrics = producerMetrics(context.metrics);
-    const valueAt = valuesOf(schema, settings.seed);
-    const instances: FramedProducer[] = [];
-    for (let i = 0; i < settings.instances; i++) {
-      const producer = await driver.producer({
-        ...base,
-        clientId: `millrace-producer-${i}`,
-        acks: -1,
-        idempotence: true,
-        compression: settings.compression as 'none',
-      });
-      context.onClose(() => producer.close());
-      instances.push(
-        new FramedProducer({
-          producer,
-          topic,
-          codec,
-          // Served from the write cache: the registry gets only one request.
-          schemaId: () => client.register(settings.subject, format, text),
-          kernels,
-          clock: context.clock,
-          batchRows: settings['batch-rows'],
-          keyOf: keyOf(context),
-          metrics,
-        }),
-      );
-    }
-    context.setReady();
-    const progress = context.progress({
-      what: `orders to ${topic}`,
-      unit: 'records',
-      ...(settings.count === 0 ? {} : { total: settings.count }),
-    });
-    const startMs = context.clock.monotonicMs();
-    const sent = await runProducers({
-      instances,
-      source: (from, count) => Array.from({ length: count }, (_, i) => valueAt(from + i)),
-      count: settings.count,
-      rate: settings.rate,
-      batchRows: settings['batch-rows'],
-      clock: context.clock,
-      drain: context.drain,
-      onSent: (rows) => progress.add(rows),
-    });
-    progress.done();
-    const seconds = (context.clock.monotonicMs() - startMs) / 1000;
-    const rate = Math.round(sent / Math.max(seconds, 0.001));
-    context.print(
-      `produced ${sent} records to ${topic} with schema id ${schemaId} in ${seconds.toFixed(1)} s (${rate} a second)`,
-      {
-        topic,
-        subject: settings.subject,
-        schemaId,
-        records: sent,
-        seconds,
-        perSecond: rate,
-        encodeSecondsP50: metrics.encodeSeconds.quantile(0.5),
-        encodeSecondsP99: metrics.encodeSeconds.quantile(0.99),
-      },
-    );
-    return EXIT.done;
-  },
+  summary: 'Register a schema and send framed records from a file, a pipe or a generator.',
+  description: [
+    'JSON lines are in the JSON encoding of Avro, where a value of a union may be plain, or in ProtoJSON.',
+    'Examples: millrace producer -brokers=localhost:9092 -topic=orders -schema=order.avsc -in=orders.jsonl -key-field=order_id',
+    '          millrace consumer -topic=orders -lines=record -exit-at-end | millrace producer -topic=copy -schema=order.avsc -in=- -lines=record',
+    '          millrace producer -brokers=localhost:9092 -format=avro -schema=order.avsc -subject=orders-value -count=100000',
+  ].join('\n'),
+  settings: PRODUCER_SETTINGS,
+  run,
 });

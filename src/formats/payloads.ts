@@ -32,6 +32,13 @@ export class Payloads {
     this.bytes = grown;
   }
 
+  /** Appends a tombstone: a row without a payload. */
+  pushNull(): void {
+    this.start[this.count] = this.used;
+    this.length[this.count] = -1;
+    this.count++;
+  }
+
   /** Appends the bytes from `used` to `end` as the next payload. */
   push(end: number): void {
     this.start[this.count] = this.used;

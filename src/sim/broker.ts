@@ -3,7 +3,15 @@
 
 import { coreError } from '../core/errors.ts';
 import { newTopicConfig } from '../core/topics.ts';
-import type { BrokerAdmin, BrokerDriver, BrokerOptions, TopicSpec } from '../io/kafka/port.ts';
+import {
+  type BrokerAdmin,
+  type BrokerDriver,
+  type BrokerOptions,
+  OFFSET_END,
+  type TopicPartition,
+  type TopicPartitionOffset,
+  type TopicSpec,
+} from '../io/kafka/port.ts';
 import { SimCluster, type SimOptions, simError } from './broker-cluster.ts';
 import { SimConsumer } from './broker-consumer.ts';
 import { SimLink } from './broker-link.ts';
@@ -80,6 +88,18 @@ class SimAdmin implements BrokerAdmin {
   async isLed(topic: string): Promise<boolean> {
     this.checkOpen();
     return this.cluster.topics.has(topic);
+  }
+
+  async offsetsForTime(
+    partitions: readonly TopicPartition[],
+    timestampMs: number,
+  ): Promise<readonly TopicPartitionOffset[]> {
+    this.checkOpen();
+    return partitions.map(({ topic, partition }) => {
+      const log = this.cluster.topics.get(topic)?.[partition] ?? [];
+      const at = log.findIndex(({ timestamp }) => timestamp >= BigInt(timestampMs));
+      return { topic, partition, offset: at < 0 ? OFFSET_END : BigInt(at) };
+    });
   }
 
   async brokerCount(): Promise<number> {

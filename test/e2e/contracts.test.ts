@@ -69,7 +69,7 @@ const consumer = (subject: string, out: string, ...more: readonly string[]): rea
 
 interface Line {
   readonly partition: number;
-  readonly offset: string;
+  readonly offset: number;
   readonly value: { readonly order_id: string };
 }
 async function lines(file: string): Promise<Line[]> {
@@ -457,9 +457,9 @@ describe('bad input', () => {
     ],
     [
       'consumer: an unknown kind of output',
-      () => ['consumer', ...base({ subject: name('known') }), '-out=somewhere'],
+      () => ['consumer', ...base({ subject: name('known') }), '-out=s3:orders'],
       2,
-      /-out=somewhere is not an output/,
+      /-out=s3:orders is not an output/,
     ],
     [
       'consumer: an output that cannot be written',

@@ -1,14 +1,12 @@
 /** `millrace gen types`: TypeScript types of a schema from a file or a registry. */
 import { writeFileSync } from 'node:fs';
-import { coreError, EXIT, findMillraceError } from '../../core/errors.ts';
+import { coreError, EXIT } from '../../core/errors.ts';
 import { guidOf } from '../../formats/guid.ts';
-import { parseSchema, type Schema } from '../../formats/schema.ts';
+import type { Schema } from '../../formats/schema.ts';
 import { schemaTypes } from '../../formats/typescript/types.ts';
-import { registryError } from '../../registry/errors.ts';
 import { type CommandContext, defineCommand } from '../../shell/command.ts';
-import { formatOf, readSchemaFile, referenceFiles } from '../compat-check/files.ts';
-import { readReferences } from '../compat-check/sources.ts';
 import { CREDENTIAL_SETTINGS } from '../registry-clients/credentials.ts';
+import { schemaFromFile } from '../registry-clients/schema-file.ts';
 import { CLIENT_SETTINGS, registryClient } from '../registry-clients/shared.ts';
 
 const SETTINGS = {
@@ -59,45 +57,17 @@ interface Source {
   readonly origin: Readonly<Record<string, unknown>>;
 }
 
-/** A file that cannot be parsed has an exit code of its own in compat-check, and here that of any
- *  invalid schema. */
-function withInvalidSchema<T>(work: () => T): T {
-  try {
-    return work();
-  } catch (thrown) {
-    const error = findMillraceError(thrown);
-    if (error?.code !== 'gate_unparsable') throw thrown;
-    throw registryError('invalid_schema', error.message, {
-      next: error.next ?? 'correct the schema',
-      details: error.details,
-      cause: thrown,
-    });
-  }
-}
-
 /** @throws bad_file, bad_value, invalid_schema */
 function fromFile({ settings }: Context, path: string): Source {
-  const names = referenceFiles(settings.reference);
-  return withInvalidSchema(() => {
-    const file = readSchemaFile(path, 'schema');
-    const format = formatOf(file, settings.format);
-    const references = readReferences(names, format);
-    let schema: Schema;
-    try {
-      schema = parseSchema(format, file.text, { references });
-    } catch (thrown) {
-      const error = findMillraceError(thrown);
-      if (error === undefined) throw thrown;
-      throw registryError('invalid_schema', `${file.name}: ${error.message}`, {
-        next: error.next ?? 'correct the schema',
-        details: error.details,
-        cause: thrown,
-      });
-    }
-    // The guid covers the subjects and versions of references, which files do not have.
-    const guid = references.length > 0 ? undefined : guidOf({ format, text: schema.text, references: [] });
-    return { schema, name: `the schema file ${file.name}`, guid, origin: { file: file.name } };
-  });
+  const { schema, format, name, references } = schemaFromFile(
+    path,
+    'schema',
+    settings.format,
+    settings.reference,
+  );
+  // The guid covers the subjects and versions of references, which files do not have.
+  const guid = references.length > 0 ? undefined : guidOf({ format, text: schema.text, references: [] });
+  return { schema, name: `the schema file ${name}`, guid, origin: { file: name } };
 }
 
 /** @throws bad_value, subject_not_found, version_not_found, registry_unavailable */

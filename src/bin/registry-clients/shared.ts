@@ -113,7 +113,9 @@ export function topicOf(context: Context): string {
 export type WantedTopic = Pick<TopicSpec, 'topic' | 'config'> & Partial<Pick<TopicSpec, 'partitions'>>;
 
 export async function createTopics(
-  context: Context,
+  context: Pick<Context, 'log'> & {
+    readonly settings: Pick<Context['settings'], 'create-topics' | 'partitions' | 'replication-factor'>;
+  },
   admin: BrokerAdmin,
   topics: readonly WantedTopic[],
 ): Promise<void> {
@@ -128,7 +130,9 @@ export async function createTopics(
 }
 
 /** By default librdkafka retries an unreachable broker for minutes; a command fails sooner. */
-export function connectOptions(context: Context): Pick<BrokerOptions, 'connectTimeoutMs' | 'properties'> {
+export function connectOptions(context: {
+  readonly settings: Pick<Context['settings'], 'connect-timeout'>;
+}): Pick<BrokerOptions, 'connectTimeoutMs' | 'properties'> {
   const connectTimeoutMs = context.settings['connect-timeout'];
   return {
     connectTimeoutMs,

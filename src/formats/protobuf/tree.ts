@@ -28,6 +28,8 @@ export interface ProtoEnum {
   readonly name: string;
   /** First name of each number, in the order of the file. */
   readonly values: ReadonlyMap<number, string>;
+  /** Numbers of all names, including aliases. */
+  readonly numbers: ReadonlyMap<string, number>;
   /** True for a closed enum: readers do not store an unknown number in the field. */
   readonly closed: boolean;
   readonly at: ProtoPlace;
@@ -38,6 +40,8 @@ export interface ProtoEnum {
 export interface ProtoField {
   /** Name of the field; of an extension: `[package.name]`. */
   readonly name: string;
+  /** Key in JSON; of an extension its name. */
+  readonly jsonName: string;
   readonly number: number;
   /** Name of a scalar type, or `message`, `enum`. */
   readonly type: string;
@@ -203,6 +207,7 @@ class Trees {
     const oneof = field.oneof === undefined ? undefined : field.parent?.oneofs[field.oneof];
     return {
       name: field.extendeeName === undefined ? field.name : `[${field.fullName}]`,
+      jsonName: field.extendeeName === undefined ? field.jsonName : `[${field.fullName}]`,
       number: field.number,
       type: value.type === 'group' ? 'message' : value.type,
       message: value.type === 'message' || value.type === 'group' ? this.messageOr(value) : undefined,
@@ -239,7 +244,8 @@ class Trees {
       const value = places.get(number);
       return value === undefined ? at : placeIn(file, value);
     };
-    const enumeration = { name: linked.name, values, closed: isClosed(linked), at, placeOf };
+    const numbers = new Map(node.values.map((value) => [value.name, value.number] as const));
+    const enumeration = { name: linked.name, values, numbers, closed: isClosed(linked), at, placeOf };
     this.enums.set(linked, enumeration);
     return enumeration;
   }

@@ -245,6 +245,12 @@ export interface BrokerAdmin {
   topicId(topic: string): Promise<string | undefined>;
   /** True when the topic exists and each of its partitions has a leader. */
   isLed(topic: string): Promise<boolean>;
+  /** Offset of the first record of each partition whose timestamp is `timestampMs` or later;
+   *  OFFSET_END where a partition has none. @throws timeout, broker_unavailable */
+  offsetsForTime(
+    partitions: readonly TopicPartition[],
+    timestampMs: number,
+  ): Promise<readonly TopicPartitionOffset[]>;
   /** Number of brokers in the cluster. */
   brokerCount(): Promise<number>;
   close(): Promise<void>;

@@ -9,6 +9,7 @@ import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { FrameBatch } from '../../core/layout/frame-batch.ts';
 import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { AvroPrintOptions } from '../../formats/avro/json/print.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
@@ -17,18 +18,22 @@ import { QUARANTINE_REASONS, type QuarantineReason } from '../../serde/errors.ts
 import { messagePath } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
+import { NULL_FORM, type ValueForm, valueForm } from './form.ts';
 
 export interface DecodedRow {
   readonly row: number;
-  readonly schemaId: number;
+  /** Id of the writer schema, or its guid where a header holds the guid; 0 without one. */
+  readonly schemaId: number | string;
   /** Null for a tombstone. */
   readonly value: unknown;
+  /** Prints values of the row's schema, and finds their fields. */
+  readonly form: ValueForm;
 }
 
 export interface FailedRow {
   readonly row: number;
-  /** 0 if the frame has no schema id. */
-  readonly schemaId: number;
+  /** Id or guid of the writer schema; 0 if the frame has none. */
+  readonly schemaId: number | string;
   readonly reason: QuarantineReason;
   readonly error: MillraceError;
 }
@@ -36,25 +41,48 @@ export interface FailedRow {
 export interface DecodedBatch {
   readonly decoded: readonly DecodedRow[];
   readonly failed: readonly FailedRow[];
+  /** Number of rows that were decoded and not selected. Default 0. */
+  readonly skipped?: number;
+  /** Number of rows of the batch that count as read: a reader that has enough leaves the rest.
+   *  Default all. */
+  readonly end?: number;
+}
+
+/** Decoder of batches. The rows of `decoded` and `failed` are in the order of the batch. */
+export interface RecordDecoder {
+  /** Loads the schemas that are missing. May be called again for the same batch.
+   *  @throws registry_unavailable, registry_protocol: wait and call again */
+  prepare(records: RecordBatch): Promise<void>;
+  /** Decodes the batch of the latest `prepare`, without I/O. */
+  decode(records: RecordBatch): DecodedBatch;
 }
 
 /** Cache entry of a writer schema id: the schema, or the error why it has none. */
 type Writer =
-  | { readonly schema: Schema; readonly byPath: Map<string, Decode | MillraceError> }
+  | { readonly schema: Schema; readonly byPath: Map<string, Reading | MillraceError> }
   | MillraceError;
+
+interface Reading {
+  readonly decode: Decode;
+  readonly form: ValueForm;
+}
 
 const isFailure = (value: object): value is MillraceError => value instanceof Error;
 
-export class BatchDecoder {
+/** Decoder with one reader schema. */
+export class BatchDecoder implements RecordDecoder {
   private readonly client: RegistryClient;
   private readonly kernels: Kernels;
   private readonly reader: Schema;
-  private readonly codecs: RecordCodecs;
   private readonly frames: FrameBatch;
   private readonly writers = new Map<number, Writer>();
   /** Errors of ids that the registry does not know, for the current batch only. The client's
    *  negative cache decides when to ask again. */
   private readonly unknown = new Map<number, MillraceError>();
+  /** Forms of the reader's values, by message path. */
+  private readonly forms = new Map<string, ValueForm>();
+  private readonly print: AvroPrintOptions;
+  private readonly codecs: RecordCodecs;
 
   constructor(
     client: RegistryClient,
@@ -62,11 +90,13 @@ export class BatchDecoder {
     reader: Schema,
     rowCapacity: number,
     codecs: RecordCodecs = COMPILED_CODECS,
+    print: AvroPrintOptions = {},
   ) {
     this.codecs = codecs;
     this.client = client;
     this.kernels = kernels;
     this.reader = reader;
+    this.print = print;
     this.frames = FrameBatch.create(rowCapacity);
   }
 
@@ -112,26 +142,24 @@ export class BatchDecoder {
       const id = schemaId[row] as number;
       try {
         const verdict = status[row] as number;
-        if (verdict === FRAME_STATUS.NULL_VALUE) decoded.push({ row, schemaId: 0, value: null });
+        if (verdict === FRAME_STATUS.NULL_VALUE)
+          decoded.push({ row, schemaId: 0, value: null, form: NULL_FORM });
         else {
           if (verdict !== FRAME_STATUS.OK)
             throw frameError(verdict, records.columns.valueLength[row] as number);
           const start = payloadStart[row] as number;
-          const value = this.readerOf(id, row, bytes)(bytes, start, start + (payloadLength[row] as number));
-          decoded.push({ row, schemaId: id, value });
+          const { decode, form } = this.readerOf(id, row, bytes);
+          const value = decode(bytes, start, start + (payloadLength[row] as number));
+          decoded.push({ row, schemaId: id, value, form });
         }
       } catch (thrown) {
-        const error = findMillraceError(thrown);
-        const reason = error?.row.reason as QuarantineReason | undefined;
-        // An error without a reason is a bug of Millrace and must not look like a bad record.
-        if (error === undefined || reason === undefined || !QUARANTINE_REASONS.includes(reason)) throw thrown;
-        failed.push({ row, schemaId: status[row] === FRAME_STATUS.OK ? id : 0, reason, error });
+        failed.push(failedRow(row, status[row] === FRAME_STATUS.OK ? id : 0, thrown));
       }
     }
     return { decoded, failed };
   }
 
-  private readerOf(id: number, row: number, bytes: Buffer): Decode {
+  private readerOf(id: number, row: number, bytes: Buffer): Reading {
     const writer = this.writers.get(id) ?? this.unknown.get(id);
     if (writer === undefined) throw registryError('unknown_schema_id', `no schema was prepared for id ${id}`);
     if (isFailure(writer)) throw writer;
@@ -155,22 +183,54 @@ export class BatchDecoder {
     return made;
   }
 
-  private compile(writer: Schema, path: readonly number[]): Decode | MillraceError {
-    try {
-      return readerCodec(this.reader, writer, path, this.codecs);
-    } catch (thrown) {
-      const error = findMillraceError(thrown);
-      if (error === undefined) throw thrown;
-      return error.row.reason === undefined
-        ? registryError('incompatible_schema', error.message, { cause: error })
-        : error;
-    }
+  private compile(writer: Schema, path: readonly number[]): Reading | MillraceError {
+    const decode = compile(this.reader, writer, path, this.codecs);
+    if (isFailure(decode)) return decode;
+    const own = readerPath(this.reader, writer, path);
+    const key = own.join();
+    const form = this.forms.get(key) ?? valueForm(this.reader, own, this.print);
+    this.forms.set(key, form);
+    return { decode, form };
   }
+}
+
+/** Message indexes of the reader's message with the name of the written one. */
+function readerPath(reader: Schema, writer: Schema, path: readonly number[]): readonly number[] {
+  if (reader.format !== 'PROTOBUF' || writer.format !== 'PROTOBUF') return path;
+  const key = path.join();
+  const written = writer.tree.messages.find((message) => message.path.join() === key);
+  return reader.tree.byName.get(written?.name ?? '')?.path ?? path;
+}
+
+/** Turns the error of a row into its failure. @throws an error that is no fact about the record */
+export function failedRow(row: number, schemaId: number | string, thrown: unknown): FailedRow {
+  const error = findMillraceError(thrown);
+  const reason = error?.row.reason as QuarantineReason | undefined;
+  // An error without a reason is a bug of Millrace and must not look like a bad record.
+  if (error === undefined || reason === undefined || !QUARANTINE_REASONS.includes(reason)) throw thrown;
+  return { row, schemaId, reason, error };
 }
 
 /** Most message paths cached for one writer schema; further paths (hostile input) are compiled for
  *  each record. */
 const PATHS_MAX = 1024;
+
+function compile(
+  reader: Schema,
+  writer: Schema,
+  path: readonly number[],
+  codecs: RecordCodecs,
+): Decode | MillraceError {
+  try {
+    return readerCodec(reader, writer, path, codecs);
+  } catch (thrown) {
+    const error = findMillraceError(thrown);
+    if (error === undefined) throw thrown;
+    return error.row.reason === undefined
+      ? registryError('incompatible_schema', error.message, { cause: error })
+      : error;
+  }
+}
 
 function frameError(status: number, length: number): MillraceError {
   switch (status) {

@@ -12,7 +12,7 @@ import type { Logger } from '../../core/log.ts';
 import type { Counter, Gauge, Histogram, Metrics } from '../../core/metrics.ts';
 import type { BatchConsumer, ConsumerOptions, Rebalance, TopicPartitionOffset } from '../../io/kafka/port.ts';
 import { isRegistryAway } from '../../serde/client.ts';
-import type { BatchDecoder, DecodedBatch } from './decoder.ts';
+import type { DecodedBatch, RecordDecoder } from './decoder.ts';
 import { copyOf, rowBytes } from './deliver.ts';
 import type { EndTracker } from './ends.ts';
 import { HeldPartitions, type HeldRow, reasonOf } from './held.ts';
@@ -68,7 +68,7 @@ export interface GroupMemberOptions {
   readonly connect: (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>) => Promise<BatchConsumer>;
   readonly topic: string;
   readonly subject: string;
-  readonly decoder: BatchDecoder;
+  readonly decoder: RecordDecoder;
   readonly sink: DecodedSink | undefined;
   readonly quarantine: Quarantine;
   readonly metrics: ConsumerMetrics;
@@ -79,7 +79,9 @@ export interface GroupMemberOptions {
   readonly batchBytes: number;
   /** Undefined: run until the drain. */
   readonly ends: EndTracker | undefined;
-  readonly onRows: (rows: number, failed: number) => void;
+  /** True when no further record is wanted. Default: never. */
+  readonly isEnough?: () => boolean;
+  readonly onRows: (rows: number, failed: number, selected: number) => void;
 }
 
 const WAIT_MS = 250;
@@ -132,7 +134,7 @@ export class GroupMember {
     this.lastCommitMs = options.clock.monotonicMs();
     try {
       await consumer.subscribe([options.topic]);
-      while (!options.drain.aborted && options.ends?.done() !== true) {
+      while (!options.drain.aborted && options.ends?.done() !== true && options.isEnough?.() !== true) {
         const result = await consumer.consume(this.records, WAIT_MS);
         for (const event of result.events) options.log.warn({ ...event }, 'broker event');
         if (result.rowCount > 0) {
@@ -190,23 +192,23 @@ export class GroupMember {
     if (!(await this.prepare(records))) return false;
     const startMs = options.clock.monotonicMs();
     const batch = options.decoder.decode(records);
-    const { decoded, failed } = batch;
-    const rows = decoded.length + failed.length;
+    const { decoded, failed, skipped = 0, end = records.rowCount } = batch;
+    const rows = decoded.length + failed.length + skipped;
     const seconds = (options.clock.monotonicMs() - startMs) / 1000;
     if (rows > 0) options.metrics.decodeSeconds.observeMany(seconds / rows, rows);
     const newlyHeld = this.hold(await this.deliver(records, batch));
     options.metrics.consumed.add(rows);
-    options.metrics.decoded.add(decoded.length);
+    options.metrics.decoded.add(decoded.length + skipped);
     for (const { reason } of failed)
       options.metrics.errors.add(1, options.metrics.errors.series(options.subject, reason));
     const { partition, offset } = records.columns;
-    for (let row = 0; row < records.rowCount; row++) {
+    for (let row = 0; row < end; row++) {
       const at = partition[row] as number;
       const next = (offset[row] as bigint) + 1n;
       if (!this.held.advance(at, next)) this.positions.set(at, next);
     }
     for (const [at, next] of this.positions) options.ends?.reached(at, next);
-    options.onRows(rows, failed.length);
+    options.onRows(rows, failed.length, decoded.length);
     await this.pauseHeld(newlyHeld);
     return true;
   }

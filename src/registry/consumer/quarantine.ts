@@ -25,7 +25,8 @@ export const QUARANTINE_HEADER_BYTES_MAX = 16 << 10;
 export interface QuarantineOptions {
   readonly producer: BatchProducer;
   readonly topic: string;
-  readonly readerVersion: number;
+  /** Absent: records are read with the schemas of their writers. */
+  readonly readerVersion?: number | undefined;
 }
 
 export class Quarantine {
@@ -71,7 +72,7 @@ export class Quarantine {
       [QUARANTINE_HEADER.reason, text(failed.reason)],
       [QUARANTINE_HEADER.error, text(failed.error.message.slice(0, ERROR_CHARS_MAX))],
       [QUARANTINE_HEADER.schemaId, text(failed.schemaId === 0 ? '' : String(failed.schemaId))],
-      [QUARANTINE_HEADER.readerVersion, text(String(this.options.readerVersion))],
+      [QUARANTINE_HEADER.readerVersion, text(String(this.options.readerVersion ?? ''))],
       [QUARANTINE_HEADER.sourceTopic, text(sourceTopic)],
       [QUARANTINE_HEADER.sourcePartition, text(String(partition[failed.row]))],
       [QUARANTINE_HEADER.sourceOffset, text(String(offset[failed.row]))],

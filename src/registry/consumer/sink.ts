@@ -1,12 +1,12 @@
-/** Destinations of decoded records as JSON lines: a port with two drivers, a file and a topic.
- *  A line is `{"partition":0,"offset":"17","schema_id":3,"value":{…}}`; 64-bit integers are decimal
- *  texts, bytes are base64. */
+/** Destinations of decoded records as JSON lines (line.ts): a port with three drivers, a file, a
+ *  topic and a text stream. */
 import { type FileHandle, open } from 'node:fs/promises';
 import { coreError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/kafka/port.ts';
 import type { DecodedRow } from './decoder.ts';
 import { batchOf, deliver } from './deliver.ts';
+import { type LineOptions, recordLine } from './line.ts';
 
 export interface DecodedSink {
   /** Display name of the destination. */
@@ -17,20 +17,31 @@ export interface DecodedSink {
   close(): Promise<void>;
 }
 
-function plain(_name: string, value: unknown): unknown {
-  if (typeof value === 'bigint') return value.toString();
-  // `Buffer.toJSON` ran before this replacer.
-  const bytes = value as { type?: unknown; data?: unknown } | null;
-  if (typeof value === 'object' && bytes?.type === 'Buffer' && Array.isArray(bytes.data)) {
-    return Buffer.from(bytes.data as number[]).toString('base64');
-  }
-  return value;
+function linesOf(records: RecordBatch, rows: readonly DecodedRow[], options: LineOptions): string {
+  let text = '';
+  for (const row of rows) text += `${recordLine(records, row, options)}\n`;
+  return text;
 }
 
-function decodedLine(records: RecordBatch, decoded: DecodedRow): string {
-  const { partition, offset } = records.columns;
-  const at = `{"partition":${partition[decoded.row]},"offset":"${offset[decoded.row]}","schema_id":${decoded.schemaId}`;
-  return `${at},"value":${JSON.stringify(decoded.value, plain)}}`;
+/** Passes lines to a function that writes them, such as the writer of stdout. */
+export class TextSink implements DecodedSink {
+  readonly target: string;
+  private readonly line: LineOptions;
+  private readonly writeText: (text: string) => Promise<void>;
+
+  /** @param writeText resolves when the text was written; calls may overlap */
+  constructor(target: string, line: LineOptions, writeText: (text: string) => Promise<void>) {
+    this.target = target;
+    this.line = line;
+    this.writeText = writeText;
+  }
+
+  async write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]> {
+    if (rows.length > 0) await this.writeText(linesOf(records, rows, this.line));
+    return [];
+  }
+
+  async close(): Promise<void> {}
 }
 
 const TAIL_BYTES = 64 * 1024;
@@ -48,25 +59,23 @@ async function wholeLines(file: FileHandle): Promise<number> {
   return 0;
 }
 
-/** Appends to a file that several consumer instances of one process share. */
-export class FileSink implements DecodedSink {
-  readonly target: string;
+/** File of whole lines, to which several readers of one process append. */
+export class LineFile {
   private readonly file: FileHandle;
   private writes: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, file: FileHandle) {
-    this.target = path;
+  private constructor(file: FileHandle) {
     this.file = file;
   }
 
   /** Opens a file for appending after its last whole line. A line that a killed process left
    *  unfinished is removed: its record was not committed and is redelivered.
    *  @throws not_writable */
-  static async open(path: string): Promise<FileSink> {
+  static async open(path: string): Promise<LineFile> {
     try {
       const file = await open(path, 'a+');
       if ((await file.stat()).isFile()) await file.truncate(await wholeLines(file));
-      return new FileSink(path, file);
+      return new LineFile(file);
     } catch (cause) {
       throw coreError(
         'not_writable',
@@ -79,17 +88,9 @@ export class FileSink implements DecodedSink {
     }
   }
 
-  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]> {
-    let text = '';
-    for (const row of rows) text += `${decodedLine(records, row)}\n`;
-    const result = this.writes.then(async () => {
-      await this.file.appendFile(text);
-      return [];
-    });
-    this.writes = result.then(
-      () => {},
-      () => {},
-    );
+  append(text: string): Promise<void> {
+    const result = this.writes.then(() => this.file.appendFile(text));
+    this.writes = result.catch(() => {});
     return result;
   }
 
@@ -104,10 +105,12 @@ export class TopicSink implements DecodedSink {
   /** Name of the topic. */
   readonly target: string;
   private readonly producer: BatchProducer;
+  private readonly line: LineOptions;
 
-  constructor(producer: BatchProducer, topic: string) {
+  constructor(producer: BatchProducer, topic: string, line: LineOptions) {
     this.producer = producer;
     this.target = topic;
+    this.line = line;
   }
 
   async write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]> {
@@ -115,7 +118,7 @@ export class TopicSink implements DecodedSink {
     const batch = batchOf(
       rows.map((row) => ({
         key: records.key(row.row),
-        value: Buffer.from(decodedLine(records, row), 'utf8'),
+        value: Buffer.from(recordLine(records, row, this.line), 'utf8'),
       })),
     );
     const refused = await deliver(this.producer, batch, this.target);

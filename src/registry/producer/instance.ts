@@ -32,7 +32,9 @@ export interface FramedProducerOptions {
   readonly clock: Clock;
   readonly batchRows: number;
   /** Key of a row, or null for none. */
-  readonly keyOf: (value: unknown) => string | null;
+  readonly keyOf: (value: unknown) => string | Uint8Array | null;
+  /** Milliseconds that the caller took to prepare a value for the codec. Default 0. */
+  readonly preparedMs?: (value: unknown) => number;
   readonly metrics: ProducerMetrics;
 }
 
@@ -100,7 +102,7 @@ export class FramedProducer {
       for (let i = 0; i < values.length; i++) {
         codec.encode(values[i], payloads);
         const after = clock.monotonicMs();
-        this.encodeMs[i] = after - before;
+        this.encodeMs[i] = after - before + (this.options.preparedMs?.(values[i]) ?? 0);
         before = after;
       }
     } catch (thrown) {
@@ -109,7 +111,7 @@ export class FramedProducer {
     }
     const keys = values.map((value) => {
       const key = this.options.keyOf(value);
-      return key === null ? null : Buffer.from(key, 'utf8');
+      return typeof key === 'string' ? Buffer.from(key, 'utf8') : key;
     });
     const startMs = clock.monotonicMs();
     let done = this.fill(batch, schemaId, keys, 0);
@@ -140,7 +142,7 @@ export class FramedProducer {
   private fill(
     batch: RecordBatch,
     schemaId: number,
-    keys: ReadonlyArray<Buffer | null>,
+    keys: ReadonlyArray<Uint8Array | null>,
     from: number,
   ): number {
     const { payloads } = this;
@@ -196,7 +198,8 @@ export class FramedProducer {
           );
         }
         let bytes = 0;
-        for (let row = 0; row < batch.rowCount; row++) bytes += batch.columns.valueLength[row] as number;
+        for (let row = 0; row < batch.rowCount; row++)
+          bytes += Math.max(0, batch.columns.valueLength[row] as number);
         this.options.metrics.produced.add(batch.rowCount);
         this.options.metrics.bytes.add(bytes);
       })
@@ -231,7 +234,7 @@ export class FramedProducer {
   }
 }
 
-function keyBytes(keys: ReadonlyArray<Buffer | null>, from: number): number {
+function keyBytes(keys: ReadonlyArray<Uint8Array | null>, from: number): number {
   let bytes = 0;
   for (let row = from; row < keys.length; row++) bytes += keys[row]?.length ?? 0;
   return bytes;

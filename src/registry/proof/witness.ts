@@ -16,6 +16,8 @@ export interface WitnessOptions {
   /** Returns numbers in [0, 1). After the planned events, random mixes follow up to the limit.
    *  Absent: only the planned events. */
   readonly random?: () => number;
+  /** True: only the random mixes, and no other limit than `limit`. */
+  readonly onlyRandom?: boolean;
 }
 
 /** Protobuf message, and its position in the file. */

@@ -47,6 +47,7 @@ describe('created topic', () => {
       () => control,
       () => Promise.reject(new Error('unexpected request')),
       () => Promise.reject(new Error('unexpected request')),
+      () => Promise.reject(new Error('unexpected request')),
       {
         brokers: 'ssl-host:9093',
         clientId: 'test',

@@ -8,6 +8,7 @@ import { referenceKernels } from '../../../src/addon/reference/kernels.ts';
 import { RecordBatch, type RecordInput } from '../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { Payloads } from '../../../src/formats/payloads.ts';
 import { parseSchema } from '../../../src/formats/schema.ts';
 import type {
   BatchConsumer,
@@ -18,9 +19,10 @@ import type {
 } from '../../../src/io/kafka/port.ts';
 import { BatchDecoder } from '../../../src/registry/consumer/decoder.ts';
 import { EndTracker } from '../../../src/registry/consumer/ends.ts';
+import type { RecordKeys } from '../../../src/registry/consumer/line.ts';
 import { consumerMetrics, GroupMember } from '../../../src/registry/consumer/member.ts';
 import { QUARANTINE_HEADER, Quarantine } from '../../../src/registry/consumer/quarantine.ts';
-import { type DecodedSink, FileSink } from '../../../src/registry/consumer/sink.ts';
+import { type DecodedSink, LineFile, TextSink } from '../../../src/registry/consumer/sink.ts';
 import { registryError } from '../../../src/registry/errors.ts';
 import { FramedProducer, producerMetrics } from '../../../src/registry/producer/instance.ts';
 import { runProducers } from '../../../src/registry/producer/run.ts';
@@ -157,20 +159,9 @@ class MemoryConsumer implements BatchConsumer {
 
 const frame = (id: number, value: unknown): Buffer => {
   const batch = RecordBatch.create(1, 4096);
-  const payload = Buffer.alloc(512);
-  const payloads = {
-    bytes: payload,
-    used: 0,
-    count: 0,
-    start: new Uint32Array(1),
-    length: new Int32Array(1),
-    push(end: number) {
-      this.length[0] = end;
-      this.used = end;
-    },
-  };
-  writerCodec(WRITER).encode(value, payloads as never);
-  referenceKernels.writeFrames(payload, payloads.start, payloads.length, 1, id, null, batch);
+  const payloads = new Payloads(1, 512);
+  writerCodec(WRITER).encode(value, payloads);
+  referenceKernels.writeFrames(payloads.bytes, payloads.start, payloads.length, 1, id, null, batch);
   return Buffer.from(batch.value(0) ?? []);
 };
 
@@ -391,15 +382,17 @@ describe('file sink', () => {
     try {
       const path = join(dir, 'out.jsonl');
       writeFileSync(path, before);
-      const sink = await FileSink.open(path);
+      const file = await LineFile.open(path);
+      const keys = { of: () => ({ text: '"k"', value: 'k', form: undefined, schemaId: undefined }) };
+      const options = { form: 'record', keys: keys as unknown as RecordKeys, topic: 't' } as const;
+      const sink = new TextSink('the file', options, (text) => file.append(text));
       const batch = RecordBatch.create(1, 16);
       batch.append({ partition: 3, offset: 7n });
-      await sink.write(batch, [
-        { row: 0, schemaId: 2, value: { n: 2n ** 60n, raw: Buffer.from('hi'), none: null } },
-      ]);
-      await sink.close();
+      const form = { print: String, field: () => undefined };
+      await sink.write(batch, [{ row: 0, schemaId: 2, value: 1152921504606846976n, form }]);
+      await file.close();
       const line =
-        '{"partition":3,"offset":"7","schema_id":2,"value":{"n":"1152921504606846976","raw":"aGk=","none":null}}\n';
+        '{"topic":"t","partition":3,"offset":7,"timestamp":null,"key":"k","schemaId":2,"value":1152921504606846976}\n';
       expect(readFileSync(path, 'utf8')).toBe(kept + line);
     } finally {
       rmSync(dir, { recursive: true });

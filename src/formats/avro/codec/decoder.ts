@@ -65,6 +65,26 @@ export function avroDecoder(reader: AvroNode, writer: AvroNode): Decode {
   };
 }
 
+/** Compiles any pair of schemas to a decoder of values that follow each other without lengths, as
+ *  in the block of a container file. The errors are those of `avroDecoder`. */
+export function avroSequenceDecoder(
+  reader: AvroNode,
+  writer: AvroNode,
+): (bytes: Buffer, count: number) => Generator<unknown, void> {
+  const root = new Compiler().compile(reader, writer);
+  const rootName = shownName(shortName(avroTypeName(writer)));
+  return function* (bytes, count) {
+    const from = new AvroCursor();
+    from.open(bytes, 0, bytes.length);
+    try {
+      for (let i = 0; i < count; i++) yield root.read(from);
+      from.close();
+    } catch (thrown) {
+      throw thrown instanceof Unreadable ? thrown.toError(rootName, 0) : thrown;
+    }
+  };
+}
+
 /** Compiles the pairs of one decoder. Pairs are queued in a list, because a chain of types may be
  *  longer than the stack is deep. */
 class Compiler {

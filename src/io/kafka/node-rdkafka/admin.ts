@@ -1,9 +1,18 @@
 /** Topic and cluster administration through node-rdkafka, for both data drivers. */
-import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
+import type { IAdminClient, KafkaConsumer, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
 import { coreError } from '../../../core/errors.ts';
 import { newTopicConfig } from '../../../core/topics.ts';
 import { closedError, ERR, errorOfEvent, thrownEvent, unreachable } from '../errors.ts';
-import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec } from '../port.ts';
+import {
+  type BrokerAdmin,
+  type BrokerOptions,
+  OFFSET_END,
+  type TopicDescription,
+  type TopicInfo,
+  type TopicPartition,
+  type TopicPartitionOffset,
+  type TopicSpec,
+} from '../port.ts';
 import { topicConfig } from '../topic-config.ts';
 
 const ANSWER_TIMEOUT_MS = 15_000;
@@ -29,6 +38,7 @@ export class NodeAdmin implements BrokerAdmin {
   private control: IAdminClient | undefined;
   private readonly openLogging: (seen: (clusterId: string) => void) => Promise<Producer>;
   private readonly openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>;
+  private readonly openConsumer: () => Promise<KafkaConsumer>;
   private readonly options: BrokerOptions;
   private topicLog: Promise<Producer> | undefined;
   private readonly topicIds = new Map<string, string>();
@@ -39,12 +49,14 @@ export class NodeAdmin implements BrokerAdmin {
     openControl: () => IAdminClient,
     openLogging: (seen: (clusterId: string) => void) => Promise<Producer>,
     openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>,
+    openConsumer: () => Promise<KafkaConsumer>,
     options: BrokerOptions,
   ) {
     this.client = client;
     this.openControl = openControl;
     this.openLogging = openLogging;
     this.openTopicLog = openTopicLog;
+    this.openConsumer = openConsumer;
     this.options = options;
   }
 
@@ -156,6 +168,29 @@ export class NodeAdmin implements BrokerAdmin {
     const { topics } = await this.metadata({ allTopics: true, timeout: LED_TIMEOUT_MS });
     const partitions = topics.find((item) => item.name === topic)?.partitions ?? [];
     return partitions.length > 0 && partitions.every((item) => item.leader >= 0);
+  }
+
+  async offsetsForTime(
+    partitions: readonly TopicPartition[],
+    timestampMs: number,
+  ): Promise<readonly TopicPartitionOffset[]> {
+    this.checkOpen();
+    // Of node-rdkafka's clients only a consumer has this call.
+    const consumer = await this.openConsumer();
+    try {
+      const wanted = partitions.map((at) => ({ ...at, offset: timestampMs }));
+      const found = await new Promise<readonly (TopicPartition & { readonly offset: number })[]>(
+        (resolve, reject) =>
+          consumer.offsetsForTimes(wanted, ANSWER_TIMEOUT_MS, (error, offsets) =>
+            error ? reject(errorOfEvent('offsets of a time', thrownEvent(error))) : resolve(offsets),
+          ),
+      );
+      return found.map(({ topic, partition, offset }) => {
+        return { topic, partition, offset: offset < 0 ? OFFSET_END : BigInt(offset) };
+      });
+    } finally {
+      await new Promise<void>((resolve) => consumer.disconnect(() => resolve()));
+    }
   }
 
   async brokerCount(): Promise<number> {

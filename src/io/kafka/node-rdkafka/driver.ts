@@ -161,6 +161,10 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
         return made;
       }, options);
     },
+    () => {
+      const { global, topic } = split(consumerProperties(options));
+      return connect(() => new library.KafkaConsumer(global as never, topic as never), options);
+    },
     options,
   );
 }

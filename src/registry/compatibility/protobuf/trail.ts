@@ -105,6 +105,7 @@ const entryPart = (
   at: ProtoField['at'],
 ): ProtoField => ({
   name,
+  jsonName: name,
   number,
   type,
   message: undefined,

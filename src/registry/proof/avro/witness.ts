@@ -193,16 +193,17 @@ class AvroWitnesses {
 /** See FormatProof.witnesses. */
 export function* avroWitnesses(
   writer: AvroNode,
-  { route, limit, random }: WitnessOptions,
+  { route, limit, random, onlyRandom = false }: WitnessOptions,
 ): Generator<AvroDatum> {
   const witnesses = new AvroWitnesses(writer);
   const steps = stepsOf(route);
   if (steps.length > VARIED_DEPTH_MAX) return;
   let left = limit;
-  for (const one of witnesses.along(writer, steps, (node) => witnesses.variants(node, ROOT))) {
-    if (left-- <= 0) return;
-    yield one;
-  }
+  if (!onlyRandom)
+    for (const one of witnesses.along(writer, steps, (node) => witnesses.variants(node, ROOT))) {
+      if (left-- <= 0) return;
+      yield one;
+    }
   if (random === undefined) return;
   const mix = function* (node: AvroNode): Generator<AvroDatum> {
     while (witnesses.has(node)) yield witnesses.mix(node, random);

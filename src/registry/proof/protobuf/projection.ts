@@ -62,10 +62,11 @@ function entryOf(field: ProtoField): ProtoMessage {
     name: `an entry of ${field.name}`,
     path: [],
     fields: [
-      { ...plain, ...key, name: '<key>', number: 1, type: field.mapKey as string },
+      { ...plain, ...key, name: '<key>', jsonName: '<key>', number: 1, type: field.mapKey as string },
       {
         ...plain,
         name: '<value>',
+        jsonName: '<value>',
         number: 2,
         type: field.type,
         message,

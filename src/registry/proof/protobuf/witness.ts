@@ -391,7 +391,7 @@ function witnessesOf(file: ProtoFile): ProtoWitnesses {
 /** See FormatProof.witnesses. Every message of the file itself is a root. */
 export function* protoWitnesses(
   writer: ProtoFile,
-  { route, limit, random }: WitnessOptions,
+  { route, limit, random, onlyRandom = false }: WitnessOptions,
 ): Generator<ProtoEvent> {
   const witnesses = witnessesOf(writer);
   const [root, ...steps] = stepsOf(route);
@@ -436,9 +436,9 @@ export function* protoWitnesses(
     passes.push(events(least, { message: mixes, field: mixes }));
   }
   let left = limit;
-  for (const pass of passes) {
+  for (const pass of onlyRandom ? passes.slice(-1) : passes) {
     for (const event of pass) {
-      if (left-- <= 0 || values < 0) return;
+      if (left-- <= 0 || (values < 0 && !onlyRandom)) return;
       yield event;
     }
   }

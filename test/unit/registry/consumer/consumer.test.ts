@@ -1,6 +1,7 @@
 /** The consumer over the simulated broker and a simulated registry, under virtual time. */
 import { describe, expect, it } from 'vitest';
 import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
+import type { RecordKeys } from '../../../../src/registry/consumer/line.ts';
 import { TopicSink } from '../../../../src/registry/consumer/sink.ts';
 import { UNKNOWN_IDS_BURST } from '../../../../src/serde/unknown-ids.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './consumer-kit.ts';
@@ -206,7 +207,9 @@ describe('oversized record', () => {
   it('an oversized decoded record blocks its partition until the output topic accepts it', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     const output = world.limited(40);
-    const member = world.member({ sink: new TopicSink(output as never, 'out') });
+    const keys = { of: () => ({ text: 'null', value: null, form: undefined, schemaId: undefined }) };
+    const line = { form: 'record', keys: keys as unknown as RecordKeys, topic: 'in' } as const;
+    const member = world.member({ sink: new TopicSink(output as never, 'out', line) });
     await world.createTopic('out');
     await world.append(0, [world.good(1)]);
     await world.until('the wait', () => member.member.heldReason() !== undefined);
@@ -214,7 +217,15 @@ describe('oversized record', () => {
     await world.until('the end of the wait', () => member.member.heldReason() === undefined);
     await member.stop();
     expect((await world.read('out')).map(({ value }) => JSON.parse(value.toString()))).toEqual([
-      { partition: 0, offset: '0', schema_id: 1, value: { n: 1 } },
+      {
+        topic: 'in',
+        partition: 0,
+        offset: 0,
+        timestamp: expect.any(Number),
+        key: null,
+        schemaId: 1,
+        value: { n: 1 },
+      },
     ]);
     expect(await world.committed(0)).toBe(1n);
   });

@@ -1,0 +1,71 @@
+/** What one run of `millrace consumer` reads, selects and writes, from its settings alone. */
+import { coreError } from '../../core/errors.ts';
+import type { Filter } from '../../core/filter/filter.ts';
+import type { KeyForm, LineForm } from '../../registry/consumer/line.ts';
+import { recordFilter } from '../../registry/consumer/selection.ts';
+import { topicName } from '../registry-clients/shared.ts';
+import { parseStart, type StartPosition } from '../registry-clients/start.ts';
+import type { ConsumerSettings } from './settings.ts';
+
+export type ConsumerOutput =
+  | { readonly kind: 'stdout' }
+  | { readonly kind: 'file'; readonly path: string }
+  | { readonly kind: 'kafka'; readonly topic: string };
+
+export interface ConsumerPlan {
+  readonly topic: string;
+  /** Label of the metrics. */
+  readonly subject: string;
+  /** Undefined: all partitions, without a group. */
+  readonly group: string | undefined;
+  readonly start: StartPosition;
+  readonly filter: Filter | undefined;
+  readonly output: ConsumerOutput | undefined;
+  /** Undefined: unreadable records are logged. */
+  readonly quarantineTopic: string | undefined;
+  readonly keyForm: KeyForm;
+  readonly lineForm: LineForm;
+  readonly namedUnions: boolean;
+}
+
+/** @throws usage, bad_value */
+export function consumerPlan(settings: ConsumerSettings & { readonly json: boolean }): ConsumerPlan {
+  const { subject } = settings;
+  const topic = settings.topic ?? subject?.replace(/-value$/, '');
+  if (topic === undefined)
+    throw coreError('usage', 'consumer needs a topic', { next: 'give -topic=TOPIC, or -subject=SUBJECT' });
+  topicName('-topic', topic);
+  const named = settings.group ?? (subject === undefined ? '' : `millrace-${topic}`);
+  const group = named === '' ? undefined : named;
+  const output = outputOf(settings.out ?? (group === undefined ? '-' : 'none'));
+  if (output?.kind === 'stdout' && settings.json)
+    throw coreError('usage', '-json and -out=- both write to stdout', {
+      next: 'give another -out, or leave -json out',
+    });
+  const quarantine =
+    settings['quarantine-topic'] ?? (group === undefined ? undefined : `${topic}.quarantine`);
+  return {
+    topic,
+    subject: subject ?? `${topic}-value`,
+    group,
+    start: parseStart(settings.start),
+    filter: settings.filter === undefined ? undefined : recordFilter(settings.filter),
+    output,
+    quarantineTopic: quarantine === undefined ? undefined : topicName('-quarantine-topic', quarantine),
+    keyForm: settings['key-format'] as KeyForm,
+    lineForm: settings.lines as LineForm,
+    namedUnions: settings.unions === 'named',
+  };
+}
+
+function outputOf(out: string): ConsumerOutput | undefined {
+  if (out === 'none') return undefined;
+  if (out === '-') return { kind: 'stdout' };
+  if (out.startsWith('kafka:'))
+    return { kind: 'kafka', topic: topicName('-out', out.slice('kafka:'.length)) };
+  const path = out.replace(/^file:/, '');
+  if (path !== '' && !/^[a-z]+:/.test(path)) return { kind: 'file', path };
+  throw coreError('bad_value', `-out=${out} is not an output`, {
+    next: 'give -, file:PATH, kafka:TOPIC or none',
+  });
+}

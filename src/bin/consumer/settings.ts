@@ -1,0 +1,91 @@
+/** Settings of `millrace consumer`. */
+
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import { KEY_FORMS, LINE_FORMS } from '../../registry/consumer/line.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { CLIENT_SETTINGS } from '../registry-clients/shared.ts';
+import { START_HELP } from '../registry-clients/start.ts';
+
+const { format, subject, ...shared } = CLIENT_SETTINGS;
+
+export const CONSUMER_SETTINGS = {
+  ...shared,
+  subject: {
+    type: 'string',
+    help: 'subject of the reader schema; without it each record is read with the schema of its writer',
+  },
+  format: {
+    type: 'string',
+    choices: format.choices,
+    needs: ['subject'],
+    help: 'format of the subject; another format is an error (default: that of the subject)',
+  },
+  topic: { type: 'string', help: 'topic to read (default: the subject without -value)' },
+  'reader-version': {
+    type: 'string',
+    default: 'latest',
+    needs: ['subject'],
+    help: 'reader schema: version of the subject; a number or latest',
+  },
+  group: {
+    type: 'string',
+    help: 'consumer group, which commits what it has read (default: millrace-TOPIC with -subject; without -subject, or when empty, all partitions are read without a group)',
+  },
+  start: {
+    type: 'string',
+    default: 'earliest',
+    help: `${START_HELP}; in a group it applies to partitions without a committed offset`,
+  },
+  count: { type: 'int', default: '0', min: 0, help: 'number of selected records; 0: no limit' },
+  filter: {
+    type: 'string',
+    help: 'condition on fields of the value, such as status = "PAID" and amount > 100; @key, @partition, @offset, @timestamp, @schemaId are of the record',
+  },
+  'quarantine-topic': {
+    type: 'string',
+    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged)',
+  },
+  out: {
+    type: 'string',
+    help: 'where records go as JSON lines: - for stdout, a file (PATH or file:PATH), kafka:TOPIC or none (default: none in a group, else -)',
+  },
+  lines: {
+    type: 'string',
+    choices: LINE_FORMS,
+    default: 'record',
+    help: 'record: a line has topic, partition, offset, timestamp, key, schemaId and value; value: the value alone',
+  },
+  unions: {
+    type: 'string',
+    choices: ['plain', 'named'],
+    default: 'plain',
+    help: 'Avro unions. plain: the value alone where it identifies its branch; named: always {"branch":value}, as Avro\'s JSON encoding',
+  },
+  'key-format': {
+    type: 'string',
+    choices: KEY_FORMS,
+    default: 'auto',
+    help: 'keys. auto: framed keys by their schema, other keys as text; text; base64',
+  },
+  'exit-at-end': {
+    type: 'bool',
+    default: 'false',
+    help: 'stop at the end offsets of the partitions at start',
+  },
+  'session-timeout': {
+    type: 'duration',
+    default: '10s',
+    min: 6000,
+    help: 'how long the group waits for a member that died before others get its partitions',
+  },
+  'batch-bytes': {
+    type: 'size',
+    default: '8MiB',
+    min: 65_536,
+    max: 1_073_741_824,
+    help: 'bytes of a batch; a larger record cannot be read',
+  },
+} as const satisfies SettingTable;
+
+export type ConsumerSettings = SettingsOf<typeof CONSUMER_SETTINGS>;
+export type ConsumerContext = CommandContext<typeof CONSUMER_SETTINGS>;

@@ -1,0 +1,137 @@
+/** Topics of `millrace consumer`: created if missing, with their limits; offsets to start from and
+ *  to end at. */
+import { coreError } from '../../core/errors.ts';
+import {
+  type BatchConsumer,
+  type BrokerAdmin,
+  type BrokerDriver,
+  type BrokerOptions,
+  NO_OFFSET,
+  OFFSET_END,
+  type TopicPartition,
+  type TopicPartitionOffset,
+} from '../../io/kafka/port.ts';
+import { QUARANTINE_HEADER_BYTES_MAX } from '../../registry/consumer/quarantine.ts';
+import { createTopics, type WantedTopic } from '../registry-clients/shared.ts';
+import type { StartPosition } from '../registry-clients/start.ts';
+import type { ConsumerPlan } from './plan.ts';
+import type { ConsumerContext } from './settings.ts';
+
+/** Quarantined records are few and need a long retention. */
+const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
+/** Largest `max.message.bytes` of a topic: a signed 32-bit integer. */
+const TOPIC_RECORD_BYTES_MAX = 2_147_483_647;
+/** Bytes of JSON per byte of a record: a control character takes six. */
+const JSON_GROWTH = 6;
+
+/** @param recordBytesMax largest record that is read */
+function quarantineSpec(topic: string, recordBytesMax: number): WantedTopic {
+  return {
+    topic,
+    partitions: 1,
+    config: {
+      'retention.ms': String(QUARANTINE_RETENTION_MS),
+      'max.message.bytes': String(recordBytesMax + QUARANTINE_HEADER_BYTES_MAX),
+    },
+  };
+}
+
+function outputSpec(topic: string, recordBytesMax: number): WantedTopic {
+  const bytes = Math.min(TOPIC_RECORD_BYTES_MAX, recordBytesMax * JSON_GROWTH);
+  return { topic, config: { 'max.message.bytes': String(bytes) } };
+}
+
+/** Creates missing topics and returns the partitions of the input topic. Without a group the input
+ *  topic is not created: it is read, not prepared for a producer.
+ *  @throws unreachable */
+export async function openTopics(
+  context: ConsumerContext,
+  admin: BrokerAdmin,
+  { topic, group, output, quarantineTopic }: ConsumerPlan,
+): Promise<readonly TopicPartition[]> {
+  const recordBytesMax = context.settings['batch-bytes'];
+  await createTopics(context, admin, [
+    ...(group === undefined ? [] : [{ topic }]),
+    ...(output?.kind === 'kafka' ? [outputSpec(output.topic, recordBytesMax)] : []),
+    ...(quarantineTopic === undefined ? [] : [quarantineSpec(quarantineTopic, recordBytesMax)]),
+  ]);
+  const info = (await admin.listTopics()).find((one) => one.topic === topic);
+  if (info === undefined) {
+    throw coreError('unreachable', `topic ${topic} does not exist`, {
+      next:
+        group === undefined
+          ? 'check its name with millrace topic list'
+          : 'create it, or leave -create-topics on',
+    });
+  }
+  return info.partitions.map((partition) => ({ topic, partition }));
+}
+
+/** Offsets of a partition: those it holds, and where the run starts. */
+export interface PartitionRange extends TopicPartition {
+  readonly low: bigint;
+  readonly high: bigint;
+  readonly from: bigint;
+}
+
+/** Resolves `-start` in each partition. @throws timeout, broker_unavailable */
+export async function rangesOf(
+  admin: BrokerAdmin,
+  probe: BatchConsumer,
+  partitions: readonly TopicPartition[],
+  start: StartPosition,
+  timeoutMs: number,
+): Promise<readonly PartitionRange[]> {
+  const times = start.kind === 'timestamp' ? await admin.offsetsForTime(partitions, start.ms) : ([] as const);
+  return Promise.all(
+    partitions.map(async (at) => {
+      const { low, high } = await probe.watermarkOffsets(at, timeoutMs);
+      const time = times.find(({ partition }) => partition === at.partition)?.offset ?? OFFSET_END;
+      return { ...at, low, high, from: fromOf(start, low, high, time) };
+    }),
+  );
+}
+
+function fromOf(start: StartPosition, low: bigint, high: bigint, time: bigint): bigint {
+  switch (start.kind) {
+    case 'earliest':
+      return low;
+    case 'latest':
+      return high;
+    case 'timestamp':
+      return time === OFFSET_END ? high : time;
+    case 'offset':
+      return start.offset < low ? low : start.offset > high ? high : start.offset;
+    case 'last':
+      return high - start.count < low ? low : high - start.count;
+  }
+}
+
+/** Commits the start of each partition for which the group has no offset. The group must have no
+ *  members. @throws usage where the group has members */
+export async function seedGroup(
+  driver: BrokerDriver,
+  options: BrokerOptions & { readonly group: string },
+  ranges: readonly PartitionRange[],
+): Promise<void> {
+  const consumer = await driver.consumer({ ...options, clientId: 'millrace-consumer-start' });
+  try {
+    const held = await consumer.committed(ranges.map(({ topic, partition }) => ({ topic, partition })));
+    const known = new Set(
+      held.filter(({ offset }) => offset !== NO_OFFSET).map(({ partition }) => partition),
+    );
+    const fresh: TopicPartitionOffset[] = ranges
+      .filter(({ partition }) => !known.has(partition))
+      .map(({ topic, partition, from }) => ({ topic, partition, offset: from }));
+    if (fresh.length > 0) await consumer.commit(fresh);
+  } catch (cause) {
+    const { code, message } = cause as { readonly code?: string; readonly message: string };
+    if (code !== 'group_fenced') throw cause;
+    throw coreError('usage', `-start cannot be set for the group ${options.group}: ${message}`, {
+      next: 'leave -start out, stop the other members first, or give another -group',
+      cause,
+    });
+  } finally {
+    await consumer.close();
+  }
+}

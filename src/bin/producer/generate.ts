@@ -1,0 +1,53 @@
+/** Random orders of `millrace producer` without `-in`. */
+import { coreError } from '../../core/errors.ts';
+import type { Schema } from '../../formats/schema.ts';
+import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
+import { fitOf } from '../../registry/producer/fit.ts';
+import type { FramedProducer } from '../../registry/producer/instance.ts';
+import { runProducers } from '../../registry/producer/run.ts';
+import { keyPath, type ProducerContext } from './settings.ts';
+
+/** Key of an order: a string as it is, a number in decimal. @throws bad_value */
+export function orderKey(context: ProducerContext): (value: unknown) => string | null {
+  const [name, ...rest] = keyPath(context, 'order_id') ?? [];
+  if (name === undefined) return () => null;
+  return (value) => {
+    const key = rest.length > 0 ? undefined : (value as Readonly<Record<string, unknown>>)[name];
+    if (typeof key !== 'string' && typeof key !== 'bigint' && typeof key !== 'number') {
+      throw coreError('bad_value', `-key-field=${name} is not a string or number field of an order`, {
+        next: 'give a field name, or -key-field= for none',
+      });
+    }
+    return String(key);
+  };
+}
+
+/** Returns the orders of a seed with the number types of the schema. */
+function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
+  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(seed) });
+  let sample = generator.order(0);
+  for (let index = 1; sample.items.length === 0; index++) sample = generator.order(index);
+  const convert = fitOf(schema, sample);
+  return (index) => convert?.(generator.order(index)) ?? generator.order(index);
+}
+
+/** Sends generated orders. @returns the number of orders that were acknowledged */
+export function sendOrders(
+  context: ProducerContext,
+  instances: readonly FramedProducer[],
+  schema: Schema,
+  onSent: (rows: number) => void,
+): Promise<number> {
+  const { settings } = context;
+  const valueAt = valuesOf(schema, settings.seed);
+  return runProducers({
+    instances,
+    source: (from, count) => Array.from({ length: count }, (_, i) => valueAt(from + i)),
+    count: settings.count,
+    rate: settings.rate,
+    batchRows: settings['batch-rows'],
+    clock: context.clock,
+    drain: context.drain,
+    onSent,
+  });
+}

@@ -1,0 +1,308 @@
+/** Filter on the fields of a record: a small closed language, compiled to a function.
+ *
+ *  filter     = and ("or" and)*            and = not ("and" not)*
+ *  not        = "not" not | "(" filter ")" | condition
+ *  condition  = field ("=" | "!=" | "<" | "<=" | ">" | ">=") literal
+ *             | field ["not"] "in" "(" literal ("," literal)* ")" | field "is" ["not"] "null"
+ *  field      = ["@"] name ("." name | "[" index "]")*
+ *  name       = letters, digits, "_" and "-", or any text in backquotes
+ *  literal    = 'text' | "text" | number | true | false | null
+ *
+ *  Invariants: (1) a comparison with a missing field, with null, or with a value of another type is
+ *  false, for "!=" too; only "is null" and "= null" hold for a missing field; (2) numbers are
+ *  compared exactly, also 64-bit integers with fractions; (3) texts are compared by UTF-16 units.
+ */
+import { coreError } from '../errors.ts';
+
+/** Greatest length of a filter in characters. */
+const FILTER_CHARS_MAX = 8192;
+/** Greatest nesting of parentheses and "not". */
+const FILTER_DEPTH_MAX = 64;
+const SHOWN_CHARS_MAX = 40;
+
+export interface FilterField {
+  /** As it is written in the filter. */
+  readonly text: string;
+  /** True for a property of the record itself, such as `@key`, instead of its value. */
+  readonly isMeta: boolean;
+  readonly steps: readonly (string | number)[];
+}
+
+export interface Filter {
+  /** Distinct fields of the filter, in the order of their first use. */
+  readonly fields: readonly FilterField[];
+  /** @param read value of the field with this index; undefined where it is missing */
+  readonly matches: (read: (field: number) => unknown) => boolean;
+}
+
+type Literal = string | number | bigint | boolean | null;
+type Condition = (read: (field: number) => unknown) => boolean;
+
+interface Token {
+  readonly kind: 'name' | 'quoted' | 'text' | 'number' | 'sign' | 'end';
+  readonly text: string;
+  readonly at: number;
+}
+
+const TOKEN =
+  /\s*(?:([A-Za-z_][\w-]*)|`([^`]+)`|'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(<=|>=|!=|<>|==|[=<>().,[\]@]))/suy;
+const KINDS = ['name', 'quoted', 'text', 'text', 'number', 'sign'] as const;
+
+/** Compiles a filter.
+ *  @throws bad_value with the position of the mistake
+ *  @example
+ *  const filter = compileFilter('status = "PAID" and amount > 100');
+ *  filter.matches((field) => fieldOf(event, filter.fields[field].steps));
+ */
+export function compileFilter(text: string): Filter {
+  return new Parser(text).filter();
+}
+
+/** Value at the steps of a field in a plain value; undefined where there is none. */
+export function valueAt(value: unknown, steps: readonly (string | number)[]): unknown {
+  let at = value;
+  for (const step of steps) {
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, step)) return undefined;
+    at = (at as Readonly<Record<string | number, unknown>>)[step];
+  }
+  return at;
+}
+
+class Parser {
+  private readonly text: string;
+  private readonly tokens: Token[] = [];
+  private readonly fields = new Map<string, { readonly index: number; readonly field: FilterField }>();
+  private at = 0;
+  private depth = 0;
+
+  constructor(text: string) {
+    this.text = text;
+    if (text.length > FILTER_CHARS_MAX) this.fail(`it is longer than ${FILTER_CHARS_MAX} characters`, 0);
+    this.tokenize();
+  }
+
+  filter(): Filter {
+    const matches = this.or();
+    const { kind, at } = this.peek();
+    if (kind !== 'end') this.fail(`${this.shown()} stands where "and", "or" or the end is due`, at);
+    return { fields: [...this.fields.values()].map(({ field }) => field), matches };
+  }
+
+  private fail(why: string, at: number): never {
+    throw coreError('bad_value', `the filter is not valid at character ${at + 1}: ${why}`, {
+      next: `write for example status = "PAID" and amount > 100`,
+      details: { at },
+    });
+  }
+
+  private tokenize(): void {
+    const { text } = this;
+    let from = 0;
+    while (text.slice(from).trim() !== '') {
+      TOKEN.lastIndex = from;
+      const found = TOKEN.exec(text);
+      const start = from + (/^\s*/.exec(text.slice(from)) as RegExpExecArray)[0].length;
+      if (found === null) this.fail(`${JSON.stringify(text.slice(start, start + 1))} begins no word`, start);
+      const kind = found.findIndex((part, index) => index > 0 && part !== undefined) - 1;
+      const token = found[kind + 1] as string;
+      this.tokens.push({ kind: KINDS[kind] as Token['kind'], text: token, at: start });
+      from = TOKEN.lastIndex;
+    }
+    this.tokens.push({ kind: 'end', text: '', at: text.length });
+  }
+
+  private peek(): Token {
+    return this.tokens[this.at] as Token;
+  }
+
+  private take(): Token {
+    return this.tokens[this.at++] as Token;
+  }
+
+  private shown(): string {
+    const { kind, text } = this.peek();
+    return kind === 'end' ? 'the end' : JSON.stringify(text.slice(0, SHOWN_CHARS_MAX));
+  }
+
+  /** Consumes a word of the language, in any case. */
+  private word(word: string): boolean {
+    const { kind, text } = this.peek();
+    if (kind !== 'name' || text.toLowerCase() !== word) return false;
+    this.at++;
+    return true;
+  }
+
+  private sign(sign: string): boolean {
+    const { kind, text } = this.peek();
+    if (kind !== 'sign' || text !== sign) return false;
+    this.at++;
+    return true;
+  }
+
+  private expect(sign: string): void {
+    if (!this.sign(sign)) this.fail(`${this.shown()} stands where ${sign} is due`, this.peek().at);
+  }
+
+  private or(): Condition {
+    const parts = [this.and()];
+    while (this.word('or')) parts.push(this.and());
+    return parts.length === 1
+      ? (parts[0] as Condition)
+      : (read) => parts.some((condition) => condition(read));
+  }
+
+  private and(): Condition {
+    const parts = [this.not()];
+    while (this.word('and')) parts.push(this.not());
+    return parts.length === 1
+      ? (parts[0] as Condition)
+      : (read) => parts.every((condition) => condition(read));
+  }
+
+  private not(): Condition {
+    if (++this.depth > FILTER_DEPTH_MAX)
+      this.fail(`it is nested deeper than ${FILTER_DEPTH_MAX}`, this.peek().at);
+    const made = this.inner();
+    this.depth--;
+    return made;
+  }
+
+  private inner(): Condition {
+    if (this.word('not')) {
+      const condition = this.not();
+      return (read) => !condition(read);
+    }
+    if (this.sign('(')) {
+      const condition = this.or();
+      this.expect(')');
+      return condition;
+    }
+    return this.condition();
+  }
+
+  private condition(): Condition {
+    const field = this.field();
+    if (this.word('is')) {
+      const isNegated = this.word('not');
+      if (!this.word('null')) this.fail(`${this.shown()} stands where null is due`, this.peek().at);
+      return (read) => isNull(read(field)) !== isNegated;
+    }
+    const isNegated = this.word('not');
+    if (this.word('in')) return this.membership(field, isNegated);
+    const { kind, text, at } = this.peek();
+    const compare = kind === 'sign' ? COMPARISONS[text] : undefined;
+    if (compare === undefined || isNegated)
+      this.fail(`${this.shown()} stands where =, !=, <, <=, >, >=, in or is is due`, at);
+    this.at++;
+    const literal = this.literal();
+    if (literal !== null) return (read) => compare(read(field), literal);
+    if (text === '=' || text === '==') return (read) => isNull(read(field));
+    if (text === '!=' || text === '<>') return (read) => !isNull(read(field));
+    return this.fail(`${text} does not compare with null`, at);
+  }
+
+  private membership(field: number, isNegated: boolean): Condition {
+    this.expect('(');
+    const literals = [this.literal()];
+    while (this.sign(',')) literals.push(this.literal());
+    this.expect(')');
+    const isIn = (value: unknown): boolean =>
+      literals.some((literal) => (literal === null ? isNull(value) : isEqual(value, literal)));
+    return isNegated ? (read) => !isNull(read(field)) && !isIn(read(field)) : (read) => isIn(read(field));
+  }
+
+  /** Index of the field. */
+  private field(): number {
+    const start = this.peek().at;
+    const isMeta = this.sign('@');
+    const steps: (string | number)[] = [this.name()];
+    for (;;) {
+      if (this.sign('.')) steps.push(this.name());
+      else if (this.sign('[')) {
+        const { kind, text, at } = this.take();
+        if (kind !== 'number' || !/^\d{1,9}$/.test(text)) this.fail('an index is a number from 0', at);
+        steps.push(Number(text));
+        this.expect(']');
+      } else break;
+    }
+    const text = this.text.slice(start, this.peek().at).trim();
+    const key = JSON.stringify([isMeta, steps]);
+    const known = this.fields.get(key) ?? { index: this.fields.size, field: { text, isMeta, steps } };
+    this.fields.set(key, known);
+    return known.index;
+  }
+
+  private name(): string {
+    const { kind, text, at } = this.peek();
+    if (kind !== 'name' && kind !== 'quoted') this.fail(`${this.shown()} stands where a field is due`, at);
+    this.at++;
+    return text;
+  }
+
+  private literal(): Literal {
+    const { kind, text, at } = this.take();
+    if (kind === 'text') return this.unescaped(text, at);
+    if (kind === 'number') return /^-?\d+$/.test(text) ? BigInt(text) : Number(text);
+    const word = kind === 'name' ? text.toLowerCase() : '';
+    if (word === 'true' || word === 'false') return word === 'true';
+    if (word === 'null') return null;
+    this.at--;
+    return this.fail(
+      `${this.shown()} stands where a value is due: a text in quotes, a number, true, false or null`,
+      at,
+    );
+  }
+
+  private unescaped(text: string, at: number): string {
+    return text.replace(/\\(u[0-9a-fA-F]{4}|.)/gsu, (_all, escaped: string) => {
+      if (escaped.length === 5) return String.fromCharCode(Number.parseInt(escaped.slice(1), 16));
+      return ESCAPES[escaped] ?? this.fail(`"\\${escaped}" is no escape`, at);
+    });
+  }
+}
+
+const ESCAPES: Readonly<Record<string, string>> = {
+  '"': '"',
+  "'": "'",
+  '\\': '\\',
+  '/': '/',
+  b: '\b',
+  f: '\f',
+  n: '\n',
+  r: '\r',
+  t: '\t',
+};
+
+const isNull = (value: unknown): boolean => value === null || value === undefined;
+const isNumeric = (value: unknown): value is number | bigint =>
+  typeof value === 'number' || typeof value === 'bigint';
+
+/** True when the two have one type, so that they have an order. */
+function isComparable(value: unknown, literal: NonNullable<Literal>): boolean {
+  return isNumeric(value) ? isNumeric(literal) : typeof value === typeof literal;
+}
+
+/** A bigint and a number are compared by their order, which is exact. */
+const isEqual = (value: unknown, literal: NonNullable<Literal>): boolean =>
+  value === literal || (isNumeric(value) && isNumeric(literal) && value >= literal && value <= literal);
+
+type Compare = (value: unknown, literal: NonNullable<Literal>) => boolean;
+type Ordered = number;
+
+const ordered =
+  (holds: (value: Ordered, literal: Ordered) => boolean): Compare =>
+  (value, literal) =>
+    isComparable(value, literal) && holds(value as Ordered, literal as Ordered);
+const differs: Compare = (value, literal) =>
+  !isNull(value) && isComparable(value, literal) && !isEqual(value, literal);
+
+const COMPARISONS: Readonly<Record<string, Compare>> = {
+  '=': isEqual,
+  '==': isEqual,
+  '!=': differs,
+  '<>': differs,
+  '<': ordered((value, literal) => value < literal),
+  '<=': ordered((value, literal) => value <= literal),
+  '>': ordered((value, literal) => value > literal),
+  '>=': ordered((value, literal) => value >= literal),
+};

@@ -1,0 +1,93 @@
+/** Selects decoded records: those that a filter accepts, up to a number of records. */
+import { coreError } from '../../core/errors.ts';
+import { compileFilter, type Filter } from '../../core/filter/filter.ts';
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { DecodedBatch, DecodedRow, RecordDecoder } from './decoder.ts';
+import { type LineOptions, META_FIELDS, metaOf } from './line.ts';
+
+/** Number of records that may still be selected, shared by the readers of one process. */
+export interface RecordBudget {
+  /** Takes one record. False: none is left. */
+  take(): boolean;
+  readonly isSpent: boolean;
+}
+
+/** @param count 0: no limit */
+export function recordBudget(count: number): RecordBudget {
+  let left = count === 0 ? Number.POSITIVE_INFINITY : count;
+  return {
+    take: () => left-- > 0,
+    get isSpent() {
+      return left <= 0;
+    },
+  };
+}
+
+/** Compiles the filter of a command, and checks the names of its `@` properties.
+ *  @throws bad_value */
+export function recordFilter(text: string): Filter {
+  const filter = compileFilter(text);
+  for (const { isMeta, steps, text: name } of filter.fields)
+    if (isMeta && !META_FIELDS.includes(String(steps[0])))
+      throw coreError('bad_value', `${name} is no property of a record`, {
+        next: `choose from ${META_FIELDS.map((field) => `@${field}`).join(', ')}`,
+      });
+  return filter;
+}
+
+export interface SelectionOptions {
+  readonly filter: Filter | undefined;
+  readonly budget: RecordBudget;
+  readonly line: LineOptions;
+}
+
+/** Decoder whose batches hold the selected records only. */
+export class SelectingDecoder implements RecordDecoder {
+  private readonly inner: RecordDecoder;
+  private readonly options: SelectionOptions;
+  /** Indexes of the filter's fields that no record has had yet. */
+  private readonly unseen: Set<number>;
+
+  constructor(inner: RecordDecoder, options: SelectionOptions) {
+    this.inner = inner;
+    this.options = options;
+    this.unseen = new Set(options.filter?.fields.keys());
+  }
+
+  /** Fields of the filter that no record had: probably misspelt. */
+  get unseenFields(): readonly string[] {
+    return [...this.unseen].map((index) => this.options.filter?.fields[index]?.text ?? '');
+  }
+
+  async prepare(records: RecordBatch): Promise<void> {
+    await this.inner.prepare(records);
+    await this.options.line.keys.prepare(records);
+  }
+
+  decode(records: RecordBatch): DecodedBatch {
+    const { decoded, failed } = this.inner.decode(records);
+    const selected: DecodedRow[] = [];
+    let skipped = 0;
+    let end = records.rowCount;
+    for (const one of decoded) {
+      if (!this.matches(records, one)) skipped++;
+      else if (this.options.budget.take()) selected.push(one);
+      else {
+        end = one.row;
+        break;
+      }
+    }
+    return { decoded: selected, failed: failed.filter(({ row }) => row < end), skipped, end };
+  }
+
+  private matches(records: RecordBatch, row: DecodedRow): boolean {
+    const { filter, line } = this.options;
+    if (filter === undefined) return true;
+    return filter.matches((index) => {
+      const field = filter.fields[index] as Filter['fields'][number];
+      const value = field.isMeta ? metaOf(records, row, field, line) : row.form.field(row.value, field.steps);
+      if (value !== undefined) this.unseen.delete(index);
+      return value;
+    });
+  }
+}
