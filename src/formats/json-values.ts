@@ -1,6 +1,6 @@
-/** JSON texts of values of any schema: printers of decoded values, and encoders of JSON documents. */
+/** JSON texts of values of any schema: printers of decoded values, encoders of JSON documents. */
 import { encodeAvro } from './avro/codec/encoder.ts';
-import { type AvroPrintOptions, avroJsonPrinter } from './avro/json/print.ts';
+import { type AvroJsonOptions, avroJsonPrinter } from './avro/json/print.ts';
 import { avroJsonReader } from './avro/json/read.ts';
 import { formatError } from './errors.ts';
 import type { JsonNode } from './json/text.ts';
@@ -26,7 +26,7 @@ export interface JsonEncoder {
 export function jsonPrinter(
   schema: Schema,
   path: readonly number[],
-  options: AvroPrintOptions = {},
+  options: AvroJsonOptions = {},
 ): JsonPrinter {
   switch (schema.format) {
     case 'AVRO':

@@ -272,7 +272,7 @@ describe('reading', () => {
     ['-filter=status = "PAID" and n > 4', [5, 7, 9]],
     ['-filter=id = 9007199254740994', [1]],
     ['-filter=@partition = 0 and @offset < 2', [0, 2]],
-  ] as const)('%s selects the records %j', async (flag, expected) => {
+  ] as const)('the selection %s finds the records %j', async (flag, expected) => {
     expect(numbers((await dump(topic, flag)).stdout)).toEqual(expected);
   });
 

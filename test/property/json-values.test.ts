@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { AVRO_CHANGE_NAMES } from '../../bench/compatibility/avro-changes.ts';
 import { avroPair } from '../../bench/compatibility/avro-pairs.ts';
 import { protoPair } from '../../bench/compatibility/proto-pairs.ts';
-import { type AvroPrintOptions, avroJsonPrinter } from '../../src/formats/avro/json/print.ts';
+import { type AvroJsonOptions, avroJsonPrinter } from '../../src/formats/avro/json/print.ts';
 import { readJson } from '../../src/formats/json/text.ts';
 import { jsonEncoder, jsonPrinter } from '../../src/formats/json-values.ts';
 import { type AvroSchema, type ProtoSchema, parseSchema } from '../../src/formats/schema.ts';
@@ -34,7 +34,7 @@ function compared(schema: string, line: string, before: unknown, after: unknown)
 }
 
 /** Decoded events of an Avro schema that come back changed from their JSON line. */
-function changedAvro(schema: AvroSchema, options: AvroPrintOptions, seed: number): Changed[] {
+function changedAvro(schema: AvroSchema, options: AvroJsonOptions, seed: number): Changed[] {
   const decode = readerUnjudged(schema, schema, []);
   const print = avroJsonPrinter(schema.tree, options);
   const { encode } = jsonEncoder(schema);

@@ -1,6 +1,6 @@
-/** What one run of `millrace consumer` reads, selects and writes, from its settings alone. */
+/** Plan of one run of `millrace consumer`: input, selection and output, from its settings. */
 import { coreError } from '../../core/errors.ts';
-import type { Filter } from '../../core/filter/filter.ts';
+import type { Filter } from '../../core/filter/compile.ts';
 import type { KeyForm, LineForm } from '../../registry/consumer/line.ts';
 import { recordFilter } from '../../registry/consumer/selection.ts';
 import { topicName } from '../registry-clients/shared.ts';

@@ -1,6 +1,6 @@
 /** Random valid events of any registered schema, the same for the same seed: framed records for a
- *  topic, JSON lines elsewhere. The events are those of the live proof: each leaf has a random one of
- *  the edge values of its type. */
+ *  topic, JSON lines elsewhere. The events are those of the live proof: each leaf has a random one
+ *  of the edge values of its type. */
 import { framePrefix } from '../../addon/reference/frame.ts';
 import { coreError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';

@@ -3,7 +3,7 @@ import { createReadStream } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { framePrefix } from '../../addon/reference/frame.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
-import { valueAt } from '../../core/filter/filter.ts';
+import { valueAt } from '../../core/filter/compile.ts';
 import { avroSequenceDecoder } from '../../formats/avro/codec/decoder.ts';
 import { AvroContainer } from '../../formats/avro/container.ts';
 import { jsonEncoder } from '../../formats/json-values.ts';

@@ -8,7 +8,7 @@ import type { RegistryClient } from '../../serde/client.ts';
 import { formatOf, readSchemaFile, referenceFiles } from '../compat-check/files.ts';
 import { type NamedFile, readReferences } from '../compat-check/sources.ts';
 
-export interface SchemaSource {
+export interface SchemaInput {
   readonly schema: Schema;
   readonly format: SchemaFormat;
   /** Path of the file, for messages. */
@@ -42,7 +42,7 @@ export function schemaFromFile(
   flag: string,
   format: string | undefined,
   references: readonly string[] | undefined,
-): SchemaSource {
+): SchemaInput {
   const names = referenceFiles(references);
   return withInvalidSchema(() => {
     const file = readSchemaFile(path, flag);
@@ -68,7 +68,7 @@ export function schemaFromFile(
 export async function registerSource(
   client: RegistryClient,
   subject: string,
-  { schema, format, references }: SchemaSource,
+  { schema, format, references }: SchemaInput,
 ): Promise<number> {
   const registered: Reference[] = [];
   for (const { name } of references) {

@@ -2,7 +2,6 @@
 
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import type { SchemaFormat } from '../../formats/format.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
 import { RegistryClient } from '../../serde/client.ts';
 import { CODEC_CHOICES } from '../../serde/codec-choice.ts';
@@ -57,9 +56,6 @@ const UNKNOWN_ID_MS = 10_000;
 const RETRIES = 2;
 const RETRY_DELAY_MS = 100;
 
-export const formatOf = (context: Context): SchemaFormat =>
-  context.settings.format === 'avro' ? 'AVRO' : 'PROTOBUF';
-
 /** Context of a command that calls a registry. */
 type ClientContext = Pick<Context, 'clock' | 'metrics'> & {
   readonly settings: Pick<
@@ -103,10 +99,6 @@ export function topicName(flag: string, name: string): string {
     });
   }
   return name;
-}
-
-export function topicOf(context: Context): string {
-  return topicName('-topic', context.settings.topic ?? context.settings.subject.replace(/-value$/, ''));
 }
 
 /** Topic to create if it is missing; absent settings are those of the command. */

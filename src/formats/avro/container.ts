@@ -1,7 +1,7 @@
 /** Avro object container files, read block by block from a stream: codecs null and deflate.
  *
- *  Invariants: (1) at most one block is in memory; (2) every length of the file is checked against a
- *  limit before it is used, also the length after decompression. Source: Apache Avro 1.12
+ *  Invariants: (1) at most one block is in memory; (2) every length of the file is checked against
+ *  a limit before it is used, also the length after decompression. Source: Apache Avro 1.12
  *  specification, "Object Container Files". */
 import { promisify } from 'node:util';
 import { inflateRaw } from 'node:zlib';

@@ -37,7 +37,7 @@ export const memberStep = (name: string): string =>
   /^\w+$/.test(name) ? `.${name}` : `[${JSON.stringify(name.slice(0, SHOWN_CHARS_MAX))}]`;
 
 /** Names a JSON value in a message. */
-export function shownJson(json: JsonNode): string {
+function shownJson(json: JsonNode): string {
   switch (json.kind) {
     case 'null':
       return 'null';

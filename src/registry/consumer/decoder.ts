@@ -9,7 +9,7 @@ import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { FrameBatch } from '../../core/layout/frame-batch.ts';
 import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
-import type { AvroPrintOptions } from '../../formats/avro/json/print.ts';
+import type { AvroJsonOptions } from '../../formats/avro/json/print.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
@@ -81,7 +81,7 @@ export class BatchDecoder implements RecordDecoder {
   private readonly unknown = new Map<number, MillraceError>();
   /** Forms of the reader's values, by message path. */
   private readonly forms = new Map<string, ValueForm>();
-  private readonly print: AvroPrintOptions;
+  private readonly print: AvroJsonOptions;
   private readonly codecs: RecordCodecs;
 
   constructor(
@@ -90,7 +90,7 @@ export class BatchDecoder implements RecordDecoder {
     reader: Schema,
     rowCapacity: number,
     codecs: RecordCodecs = COMPILED_CODECS,
-    print: AvroPrintOptions = {},
+    print: AvroJsonOptions = {},
   ) {
     this.codecs = codecs;
     this.client = client;

@@ -1,7 +1,7 @@
 /** Form of the decoded values of one schema: their JSON text, and their fields by the names that
  *  the text shows. */
-import { valueAt } from '../../core/filter/filter.ts';
-import type { AvroPrintOptions } from '../../formats/avro/json/print.ts';
+import { valueAt } from '../../core/filter/compile.ts';
+import type { AvroJsonOptions } from '../../formats/avro/json/print.ts';
 import { type JsonPrinter, jsonPrinter } from '../../formats/json-values.ts';
 import { isSpecial } from '../../formats/protobuf/json/known.ts';
 import { protoJsonPrinter } from '../../formats/protobuf/json/print.ts';
@@ -22,7 +22,7 @@ export const NULL_FORM: ValueForm = { print: () => 'null', field: () => undefine
 
 /** Makes the form of a schema's values. The printer is made when the first value is printed.
  *  @param path message indexes; ignored for Avro */
-export function valueForm(schema: Schema, path: readonly number[], options: AvroPrintOptions): ValueForm {
+export function valueForm(schema: Schema, path: readonly number[], options: AvroJsonOptions): ValueForm {
   let made: JsonPrinter | undefined;
   const print: JsonPrinter = (value) => {
     made ??= jsonPrinter(schema, path, options);

@@ -1,6 +1,6 @@
 /** JSON values of records: kept as their text, so that no digit of a number is lost. */
 import { isUtf8 } from 'node:buffer';
-import { valueAt } from '../../core/filter/filter.ts';
+import { valueAt } from '../../core/filter/compile.ts';
 import { exactInteger } from '../../formats/json/number.ts';
 import { type JsonNode, printJson, readJson } from '../../formats/json/text.ts';
 import { registryError } from '../errors.ts';

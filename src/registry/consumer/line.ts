@@ -1,9 +1,9 @@
 /** JSON line of a record:
  *  `{"topic":"orders","partition":0,"offset":17,"timestamp":1769860800000,"key":"o-1","schemaId":3,
- *  "value":{…}}`. Integers have all their digits. A framed key is decoded, and `keySchemaId` has its
- *  id; any other key is a text, or `{"base64":"…"}` where it is not UTF-8. */
+ *  "value":{…}}`. Integers have all their digits. A framed key is decoded, and `keySchemaId` has
+ *  its id; any other key is a text, or `{"base64":"…"}` where it is not UTF-8. */
 import { isUtf8 } from 'node:buffer';
-import type { FilterField } from '../../core/filter/filter.ts';
+import type { FilterField } from '../../core/filter/compile.ts';
 import { TIMESTAMP_TYPE } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { KEY_ID_HEADER, type RecordId } from '../../serde/frame.ts';

@@ -1,6 +1,6 @@
 /** Selects decoded records: those that a filter accepts, up to a number of records. */
 import { coreError } from '../../core/errors.ts';
-import { compileFilter, type Filter } from '../../core/filter/filter.ts';
+import { compileFilter, type Filter } from '../../core/filter/compile.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { DecodedBatch, DecodedRow, RecordDecoder } from './decoder.ts';
 import { type LineOptions, META_FIELDS, metaOf } from './line.ts';

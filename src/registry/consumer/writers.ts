@@ -1,7 +1,7 @@
 /** Writer schemas of the records that one reader meets, with a compiled decoder of each. */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { RecordHeader } from '../../core/layout/record-batch.ts';
-import type { AvroPrintOptions } from '../../formats/avro/json/print.ts';
+import type { AvroJsonOptions } from '../../formats/avro/json/print.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
@@ -63,13 +63,13 @@ const idOf = (bytes: Uint8Array): number =>
 export class WriterSchemas {
   private readonly client: RegistryClient;
   private readonly codecs: RecordCodecs;
-  private readonly print: AvroPrintOptions;
+  private readonly print: AvroJsonOptions;
   private readonly writers = new Map<number | string, Writer>();
   /** Errors of schemas for the current batch. The client's negative cache decides when to request
    *  an unknown id again. */
   private readonly failed = new Map<number | string, MillraceError>();
 
-  constructor(client: RegistryClient, codecs: RecordCodecs, print: AvroPrintOptions) {
+  constructor(client: RegistryClient, codecs: RecordCodecs, print: AvroJsonOptions) {
     this.client = client;
     this.codecs = codecs;
     this.print = print;

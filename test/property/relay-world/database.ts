@@ -263,7 +263,7 @@ export class OutboxDatabase {
       ],
       ['pg_current_wal_insert_lsn', ([limit, keys]) => this.sight(limit as number, keys)],
       ['AND published_at IS NULL', ([ids]) => this.visible(ids as readonly bigint[], true)],
-      ['WHERE id = ANY($1::bigint[])', ([ids]) => this.visible(ids as readonly bigint[], false)],
+      ['pg_current_snapshot', ([ids]) => this.snapshotOf(ids as readonly bigint[])],
     ];
   }
 
@@ -519,11 +519,29 @@ export class OutboxDatabase {
     return [{ ids: ids.slice(0, limit), lsn: formatLsn(this.lsn) }];
   }
 
-  private visible(ids: readonly bigint[], pending: boolean): Answer {
+  private visible(ids: readonly bigint[], pending: boolean): Array<{ readonly id: bigint }> {
     return ids.flatMap((id) => {
       const found = this.rows.get(id);
       return found?.isVisible === true && !(pending && found.isMarked) ? [{ id }] : [];
     });
+  }
+
+  /** Visible rows and the bounds of the snapshot. The number of a row's transaction is its id. */
+  private snapshotOf(ids: readonly bigint[]): Answer {
+    let next = 1n;
+    let oldest: bigint | undefined;
+    for (const [id, { isVisible }] of this.rows) {
+      if (id >= next) next = id + 1n;
+      if (!isVisible && (oldest === undefined || id < oldest)) oldest = id;
+    }
+    const seen = this.visible(ids, false).map(({ id }) => id);
+    return [
+      {
+        ids: seen.length === 0 ? null : seen.join(','),
+        oldest: String(oldest ?? next),
+        next: String(next),
+      },
+    ];
   }
 }
 

@@ -12,12 +12,12 @@ describe('start positions', () => {
     ['@1769860800000', { kind: 'timestamp', ms: 1_769_860_800_000 }],
     ['2026-01-31T12:00:00Z', { kind: 'timestamp', ms: 1_769_860_800_000 }],
     ['2026-01-31T13:00:00.500+01:00', { kind: 'timestamp', ms: 1_769_860_800_500 }],
-  ])('%s', (text, position) => {
+  ])('a start is read: %s', (text, position) => {
     expect(parseStart(text)).toEqual(position);
   });
 
   it.each(['', 'now', '2026-01-31', '2026-01-31T12:00:00', '2026-13-31T12:00:00Z', '1.5', '@x'])(
-    '%j is refused',
+    'the start %j is refused',
     (text) => {
       expect(() => parseStart(text)).toThrow('is not a position');
     },

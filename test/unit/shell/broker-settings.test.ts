@@ -48,6 +48,7 @@ const KAFKA_COMMANDS = [
   'producer',
   'registry',
   'relay',
+  'rollout',
   'topic',
   'bench',
 ];

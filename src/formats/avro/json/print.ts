@@ -1,13 +1,13 @@
 /** Prints decoded Avro values as JSON in Avro's JSON encoding: longs keep all digits, bytes and
- *  fixed are texts of U+0000 to U+00FF, an enum's symbol is a string. A union's value is plain where
- *  its JSON type identifies the branch, and names its branch elsewhere. Source: Apache Avro 1.12
+ *  fixed are texts of U+0000 to U+00FF, an enum's symbol is a string. A union's value is plain
+ *  where its JSON type identifies the branch, and names its branch elsewhere. Source: Apache Avro 1.12
  *  specification, "JSON Encoding". */
 import { doubleText, floatText } from '../../json/number.ts';
 import { branchKey, isWrapped } from '../codec/branch.ts';
 import { type AvroNode, type AvroPrimitive, type AvroUnionNode, avroTypeName } from '../syntax/tree.ts';
 import { BranchNames, lookOf } from './union.ts';
 
-export interface AvroPrintOptions {
+export interface AvroJsonOptions {
   /** True: every union names its branch, as Avro's JSON encoding requires. */
   readonly namedUnions?: boolean;
 }
@@ -30,15 +30,15 @@ const PRIMITIVES: Readonly<Record<AvroPrimitive, (value: never) => string>> = {
 };
 
 /** Makes the printer of a schema's decoded values (see codec/decoder.ts for their form). */
-export function avroJsonPrinter(root: AvroNode, options: AvroPrintOptions = {}): (value: unknown) => string {
+export function avroJsonPrinter(root: AvroNode, options: AvroJsonOptions = {}): (value: unknown) => string {
   return new Printers(options).of(root) as (value: unknown) => string;
 }
 
 class Printers {
-  private readonly options: AvroPrintOptions;
+  private readonly options: AvroJsonOptions;
   private readonly printers = new Map<AvroNode, Print>();
 
-  constructor(options: AvroPrintOptions) {
+  constructor(options: AvroJsonOptions) {
     this.options = options;
   }
 

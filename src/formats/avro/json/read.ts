@@ -1,5 +1,6 @@
 /** Reads JSON as a value of an Avro schema, in Avro's JSON encoding and in the form that people
- *  write: a union's value may name its branch or be plain, and a field with a default may be absent.
+ *  write: a union's value may name its branch or be plain, and a field with a default may be
+ *  absent.
  *
  *  Numbers are read from their digits, so longs are exact. A plain value of a union belongs to the
  *  first branch that it fits, an integer to the narrowest one; a number with a fraction or an

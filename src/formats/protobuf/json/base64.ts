@@ -1,4 +1,4 @@
-/** Bytes in ProtoJSON: base64, in the standard or the URL-safe alphabet, with or without padding. */
+/** Bytes in ProtoJSON: base64 in the standard or URL-safe alphabet, with or without padding. */
 
 const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 

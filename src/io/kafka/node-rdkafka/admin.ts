@@ -175,7 +175,7 @@ export class NodeAdmin implements BrokerAdmin {
     timestampMs: number,
   ): Promise<readonly TopicPartitionOffset[]> {
     this.checkOpen();
-    // Of node-rdkafka's clients only a consumer has this call.
+    // Only the consumer of node-rdkafka has this call.
     const consumer = await this.openConsumer();
     try {
       const wanted = partitions.map((at) => ({ ...at, offset: timestampMs }));

@@ -85,7 +85,7 @@ describe('Avro container files', () => {
       },
       'cannot be decompressed',
     ],
-  ])('%s is refused', async (_name, damage, why) => {
+  ])('the container file is refused: %s', async (_name, damage, why) => {
     await expect(readAll(damage(await written('deflate')))).rejects.toThrow(why);
   });
 

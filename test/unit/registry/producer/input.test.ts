@@ -97,7 +97,7 @@ describe('rows', () => {
     ['{"n":1,"list":[null,"x"]}', 'R.list[1]: "x" is not an int'],
     ['{"n":1,"n":2}', 'the line is not JSON: the key "n" stands twice'],
     ['{"n":', 'the line is not JSON'],
-  ])('%s is refused', (line, why) => {
+  ])('the input is refused: %s', (line, why) => {
     try {
       reader()(line);
       expect.unreachable();

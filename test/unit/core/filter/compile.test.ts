@@ -2,7 +2,7 @@
  *  reported with their position. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compileFilter, valueAt } from '../../../../src/core/filter/filter.ts';
+import { compileFilter, valueAt } from '../../../../src/core/filter/compile.ts';
 import { runs } from '../../../tier.ts';
 
 type Value = string | number | bigint | boolean | null | undefined;
@@ -150,7 +150,7 @@ describe('filters', () => {
     ['a = 9007199254740993', { a: 9_007_199_254_740_993n }, true],
     ['constructor is null', {}, true],
     ['a = 1 or b = 1 and c = 1', { a: 1 }, true],
-  ])('%s', (text, given, expected) => {
+  ])('the filter %s selects the records that it describes', (text, given, expected) => {
     expect(holds(text, given)).toBe(expected);
   });
 
