@@ -13,12 +13,12 @@ import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import { orderKey, sendOrders } from './producer/generate.ts';
 import { type FramedKey, openInput, type ProducerInput } from './producer/input.ts';
 import { PRODUCER_SETTINGS, type ProducerContext, producerTopic } from './producer/settings.ts';
-import { registerSource, type SchemaInput, schemaFromFile } from './registry-clients/schema-file.ts';
+import { registerSource, type GivenSchema, schemaFromFile } from './registry-clients/schema-file.ts';
 import { connectOptions, createTopics, registryClient } from './registry-clients/shared.ts';
 
 /** Schema of the records: from -schema, else that of a container file. @throws usage, bad_file,
  *  invalid_schema */
-function sourceOf({ settings }: ProducerContext, input: ProducerInput | undefined): SchemaInput {
+function sourceOf({ settings }: ProducerContext, input: ProducerInput | undefined): GivenSchema {
   if (settings.schema !== undefined)
     return schemaFromFile(settings.schema, 'schema', settings.format, settings.reference);
   const own = input?.ownSchema;
@@ -36,7 +36,7 @@ async function register(
   context: ProducerContext,
   subject: string,
   topic: string,
-  source: SchemaInput,
+  source: GivenSchema,
 ): Promise<Registered> {
   const { settings } = context;
   const keyFile = settings['key-schema'];

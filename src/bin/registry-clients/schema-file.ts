@@ -8,7 +8,7 @@ import type { RegistryClient } from '../../serde/client.ts';
 import { formatOf, readSchemaFile, referenceFiles } from '../compat-check/files.ts';
 import { type NamedFile, readReferences } from '../compat-check/sources.ts';
 
-export interface SchemaInput {
+export interface GivenSchema {
   readonly schema: Schema;
   readonly format: SchemaFormat;
   /** Path of the file, for messages. */
@@ -42,7 +42,7 @@ export function schemaFromFile(
   flag: string,
   format: string | undefined,
   references: readonly string[] | undefined,
-): SchemaInput {
+): GivenSchema {
   const names = referenceFiles(references);
   return withInvalidSchema(() => {
     const file = readSchemaFile(path, flag);
@@ -68,7 +68,7 @@ export function schemaFromFile(
 export async function registerSource(
   client: RegistryClient,
   subject: string,
-  { schema, format, references }: SchemaInput,
+  { schema, format, references }: GivenSchema,
 ): Promise<number> {
   const registered: Reference[] = [];
   for (const { name } of references) {

@@ -1,7 +1,7 @@
 /** Prints decoded Avro values as JSON in Avro's JSON encoding: longs keep all digits, bytes and
  *  fixed are texts of U+0000 to U+00FF, an enum's symbol is a string. A union's value is plain
- *  where its JSON type identifies the branch, and names its branch elsewhere. Source: Apache Avro 1.12
- *  specification, "JSON Encoding". */
+ *  where its JSON type identifies the branch, and names its branch elsewhere. Source: Apache Avro
+ *  1.12 specification, "JSON Encoding". */
 import { doubleText, floatText } from '../../json/number.ts';
 import { branchKey, isWrapped } from '../codec/branch.ts';
 import { type AvroNode, type AvroPrimitive, type AvroUnionNode, avroTypeName } from '../syntax/tree.ts';
