@@ -13,7 +13,7 @@ import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import { orderKey, sendOrders } from './producer/generate.ts';
 import { type FramedKey, openInput, type ProducerInput } from './producer/input.ts';
 import { PRODUCER_SETTINGS, type ProducerContext, producerTopic } from './producer/settings.ts';
-import { registerSource, type GivenSchema, schemaFromFile } from './registry-clients/schema-file.ts';
+import { type GivenSchema, registerSource, schemaFromFile } from './registry-clients/schema-file.ts';
 import { connectOptions, createTopics, registryClient } from './registry-clients/shared.ts';
 
 /** Schema of the records: from -schema, else that of a container file. @throws usage, bad_file,
