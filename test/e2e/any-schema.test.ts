@@ -296,7 +296,7 @@ describe('reading', () => {
   });
 
   it('a reader that closes the pipe ends the consumer with 0', async () => {
-    const ended = await own.run(['consumer', ...servers, `-topic=${topic}`], { stdout: 'closed' });
+    const ended = await runConsumer(own, [...servers, `-topic=${topic}`], { stdout: 'closed' });
     expect(ended.code).toBe(0);
   });
 
