@@ -43,6 +43,7 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
  *  and a SIGKILL of that service. */
 const FAST_LIBRARY: readonly string[] = [
   'test/e2e/library-shipping.test.ts',
+  'test/e2e/registry-columns.test.ts',
   'test/e2e/registry-library.test.ts',
 ];
 

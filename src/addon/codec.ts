@@ -7,7 +7,7 @@ import type {
   EncodeProgram,
 } from '../core/columns/kernel.ts';
 import { coreError } from '../core/errors.ts';
-import { callAddon, loadAddon, type NativeMode } from './load.ts';
+import { callAddon, chooseNative, loadAddon, type NativeMode } from './load.ts';
 import type { Addon, CodecHandle, EncoderHandle } from './raw.ts';
 import { referenceColumnKernels } from './reference/codec/kernels.ts';
 
@@ -91,3 +91,8 @@ function nativeColumnKernels(addon: Addon): ColumnKernels {
 export function loadColumnKernels(mode: NativeMode): ColumnKernels {
   return mode === 'native' ? nativeColumnKernels(loadAddon()) : referenceColumnKernels;
 }
+
+/** Selects the codec kernels of a library by MILLRACE_NATIVE: the addon where it is built.
+ *  @throws bad_value, addon_missing, addon_mismatch */
+export const defaultColumnKernels = (): ColumnKernels =>
+  loadColumnKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);

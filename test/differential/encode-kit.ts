@@ -93,7 +93,9 @@ const HOSTILE = [0x00, 0x01, 0x7f, 0x80, 0xc0, 0xff];
 export function corrupt(batch: ColumnBatch, next: Next): void {
   // Chosen first: changed offsets would change the used bytes of texts.
   const buffers = batch.schema.all.flatMap((_, column) =>
-    [COLUMN_SLOT.VALIDITY, COLUMN_SLOT.OFFSETS, COLUMN_SLOT.VALUES].map((slot) => batch.bytesOf(column, slot)),
+    [COLUMN_SLOT.VALIDITY, COLUMN_SLOT.OFFSETS, COLUMN_SLOT.VALUES].map((slot) =>
+      batch.bytesOf(column, slot),
+    ),
   );
   for (let changes = 1 + next(6); changes > 0; changes--) {
     const bytes = buffers[next(buffers.length)] as Uint8Array;

@@ -103,6 +103,23 @@ export class ColumnBatch {
     return new ColumnBatch(schema, rowCapacity, bytesMax);
   }
 
+  /** Creates a batch of columns that are already there: the caller fills the buffers.
+   *  @param lengths values of each column; @param capacities bytes of each slot of each column
+   *  @throws out_of_range */
+  static sized(
+    schema: ColumnSchema,
+    rows: number,
+    lengths: readonly number[],
+    capacities: readonly number[],
+  ): ColumnBatch {
+    const batch = ColumnBatch.create(schema, Math.max(1, rows));
+    if (!batch.move(capacities))
+      throw coreError('out_of_range', `${rows} rows need more than ${batch.bytesMax} bytes`);
+    batch.state.set(lengths, COLUMN_STATE.HEAD);
+    batch.state[COLUMN_STATE.ROW_COUNT] = rows;
+    return batch;
+  }
+
   get rowCount(): number {
     return this.state[COLUMN_STATE.ROW_COUNT] as number;
   }

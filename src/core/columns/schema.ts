@@ -70,6 +70,22 @@ export class ColumnSchema {
     return children;
   }
 
+  /** Names of the column `index` and of those around it, outermost first. */
+  pathOf(index: number): string[] {
+    const path: string[] = [];
+    for (let at = 0, end = this.all.length; at < end; ) {
+      if (index >= this.nextOf(at)) {
+        at = this.nextOf(at);
+        continue;
+      }
+      path.push((this.all[at] as Column).name);
+      if (at === index) break;
+      end = this.nextOf(at);
+      at++;
+    }
+    return path;
+  }
+
   /** True where the columns of `other` have the same names, kinds and symbols: batches of one are
    *  batches of the other. */
   equals(other: ColumnSchema): boolean {

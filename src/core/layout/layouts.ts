@@ -636,7 +636,8 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   },
   {
     name: 'FRAMES_STATE',
-    meaning: 'Words of the state of encoded frames: rows, and bytes that the buffer must hold for the next row.',
+    meaning:
+      'Words of the state of encoded frames: rows, and bytes that the buffer must hold for the next row.',
     values: { ROW_COUNT: 0, NEED_BYTES: 1, COUNT: 2 },
   },
   {

@@ -108,8 +108,7 @@ class EncodeCompiler {
   }
 }
 
-const isDecimal = ({ column }: Plan): boolean =>
-  column.kind === 'decimal128' || column.kind === 'decimal256';
+const isDecimal = ({ column }: Plan): boolean => column.kind === 'decimal128' || column.kind === 'decimal256';
 
 /** Program without columns that decodes values of a type below `depth` records, at least one. */
 function checkCode(type: AvroNode, depth: number): Int32Array {

@@ -59,9 +59,13 @@ class EncodeCompiler {
   private field(plan: FieldPlan, oneof: number, depth: number): void {
     const { field, index, inner } = plan;
     if (field.number > FIELD_NUMBER_MAX)
-      throw formatError('invalid_schema', `${field.name} has the number ${field.number}, which is too large`, {
-        next: `use a number up to ${FIELD_NUMBER_MAX}`,
-      });
+      throw formatError(
+        'invalid_schema',
+        `${field.name} has the number ${field.number}, which is too large`,
+        {
+          next: `use a number up to ${FIELD_NUMBER_MAX}`,
+        },
+      );
     // A map entry is a message around its value.
     const inside = depth + (field.mapKey === undefined ? 1 : 2);
     const at = index * PROTO_PUT.COUNT;
@@ -70,7 +74,8 @@ class EncodeCompiler {
     this.code[at + PROTO_PUT.NUMBER] = field.number;
     this.code[at + PROTO_PUT.ONEOF] = oneof;
     this.code[at + PROTO_PUT.OPERAND] = this.operand(plan, inside);
-    this.code[at + PROTO_PUT.KEY] = field.mapKey === undefined ? NONE : (SCALAR_KINDS[field.mapKey] as number);
+    this.code[at + PROTO_PUT.KEY] =
+      field.mapKey === undefined ? NONE : (SCALAR_KINDS[field.mapKey] as number);
     if (inner !== undefined) this.message(inner, inside);
   }
 
