@@ -38,8 +38,8 @@ napi_value OpenEncoder(napi_env env, napi_callback_info info) {
   Span<std::int32_t> code;
   Span<std::int32_t> tables;
   Span<std::int32_t> table;
-  if (!call.HasArguments(3) || !call.Array(0, "code", &code) ||
-      !call.Array(1, "tables", &tables) || !call.Array(2, "table", &table)) {
+  if (!call.HasArguments(3) || !call.Array(0, "code", &code) || !call.Array(1, "tables", &tables) ||
+      !call.Array(2, "table", &table)) {
     return nullptr;
   }
   std::unique_ptr<Encoder> encoder;
@@ -75,13 +75,12 @@ napi_value Encode(napi_env env, napi_callback_info info) {
       !call.Uint32(4, "to", &to) || !call.Array(5, "prefix", &prefix) ||
       !call.Boolean(6, "skips", &skips) || !call.Bytes(7, "into", &into.bytes) ||
       !call.Array(8, "offsets", &into.offsets) || !call.Array(9, "status", &into.status) ||
-      !call.Array(10, "errorColumn", &into.error_column) ||
-      !call.Array(11, "state", &into.state)) {
+      !call.Array(10, "errorColumn", &into.error_column) || !call.Array(11, "state", &into.state)) {
     return nullptr;
   }
   std::uint32_t rows = 0;
-  const Status status = program->encoder().Encode(
-      columns, column_state, from, to, {prefix.data, prefix.size}, skips, into, &rows);
+  const Status status = program->encoder().Encode(columns, column_state, from, to,
+                                                  {prefix.data, prefix.size}, skips, into, &rows);
   if (status == Status::kOk) return ToNumber(env, rows);
   const bool is_columns = status == Status::kNotThisBatch || status == Status::kSpanOutOfRange ||
                           status == Status::kRowsBeyondCapacity;
@@ -100,7 +99,8 @@ napi_value Close(napi_env env, napi_callback_info info) {
 
 void RegisterEncode(napi_env env, napi_value exports) {
   Export(env, exports, "codecOpenAvroEncoder", OpenEncoder<kernel::encode::OpenAvroEncoder>);
-  Export(env, exports, "codecOpenProtobufEncoder", OpenEncoder<kernel::encode::OpenProtobufEncoder>);
+  Export(env, exports, "codecOpenProtobufEncoder",
+         OpenEncoder<kernel::encode::OpenProtobufEncoder>);
   Export(env, exports, "codecEncode", Encode);
   Export(env, exports, "codecCloseEncoder", Close);
 }

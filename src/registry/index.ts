@@ -26,17 +26,17 @@ export {
 } from '../serde/transport.ts';
 export type { RegistryTls } from '../serde/urls-transport.ts';
 export {
-  ColumnDecoder,
   type ColumnDecoderOptions,
   type ColumnInput,
+  RecordColumnDecoder,
 } from './client/column-decoder.ts';
 export {
-  ColumnEncoder,
   type ColumnEncoderOptions,
   type EncoderInput,
   FramedRecords,
+  RecordColumnEncoder,
 } from './client/column-encoder.ts';
-export { ColumnRecords, type RowState } from './client/column-records.ts';
+export { ColumnRecords, type ColumnRowState } from './client/column-records.ts';
 export {
   type Deserialized,
   Deserializer,
@@ -49,7 +49,7 @@ export type { FramedRecord, ReaderOptions } from './client/record-schemas.ts';
 export { type RegistryAuth, SchemaRegistry, type SchemaRegistryOptions } from './client/schema-registry.ts';
 export { Serializer, type SerializerOptions } from './client/serializer.ts';
 export type { SubjectContext, SubjectStrategy } from './client/subject.ts';
-export type { WriterOptions } from './client/writer-schema.ts';
+export type { WriterSchemaOptions } from './client/writer-schema.ts';
 export { type Finding, findingLine, isCompatible, type Severity } from './compatibility/finding.ts';
 export { checkPair, judge, LEVELS, type Level, type Verdict } from './compatibility/modes.ts';
 export { QUARANTINE_HEADER } from './consumer/quarantine.ts';

@@ -15,7 +15,7 @@ import type { Next } from '../property/registry-avro-decoder-kit.ts';
 import { columnKernels } from './avro-columns-kit.ts';
 
 /** Prefix of every frame. */
-export const PREFIX = Buffer.from([0, 0, 0, 1, 7]);
+const PREFIX = Buffer.from([0, 0, 0, 1, 7]);
 
 export type OpenEncoder = (kernels: ColumnKernels, program: EncodeProgram) => ColumnEncoder;
 
@@ -27,7 +27,7 @@ function framesOf(encoder: ColumnEncoder, batch: ColumnBatch): EncodedFrames {
 }
 
 /** Everything that an encoder reports, and the bytes of all frames. */
-export function reported(frames: EncodedFrames): object {
+function reported(frames: EncodedFrames): object {
   const rows = frames.rowCount;
   return {
     status: [...frames.status.subarray(0, rows)],

@@ -6,8 +6,8 @@ import * as arrow from 'apache-arrow';
 import { beforeAll, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import {
-  type ColumnDecoder,
   type ColumnRecords,
+  type RecordColumnDecoder,
   recordFaultOf,
   SchemaRegistry,
 } from '../../src/registry/index.ts';
@@ -114,7 +114,7 @@ test('records of several writer schemas become one batch, and a bad record costs
 test('a batch keeps its rows while the decoder makes another, and its memory is used again on request', async () => {
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'reuse');
-  const decoder: ColumnDecoder<Parcel> = await registry
+  const decoder: RecordColumnDecoder<Parcel> = await registry
     .columnDecoder<Parcel>({ readerSchema: V2 })
     .prefetch();
   const first = await decoder.decode(records);
@@ -222,6 +222,58 @@ test('Protobuf records of one message become columns and records again', async (
   const framed = encoder.encode(batch);
   expect([framed.record(0), framed.record(1)]).toEqual(records.slice(0, 2));
   expect(framed.refusedRows()).toEqual([2]);
+});
+
+test('a Protobuf record that the reader would misread is an error of its row', async () => {
+  const registry = new SchemaRegistry({ url });
+  const text = (type: string): string => `syntax = "proto3"; package shop; message Count { ${type} n = 1; }`;
+  const options = { topic: 'misread', format: 'PROTOBUF', schema: text('int64') } as const;
+  const serializer = await registry.serializer({ ...options, autoRegister: true }).prefetch();
+  const records = [0n, 1n].map((n) => serializer.serialize({ n }));
+  const reader = { readerSchema: text('sint64'), format: 'PROTOBUF' } as const;
+  const batch = await registry.columnDecoder<{ n: bigint }>(reader).decode(records);
+  const deserialized = await registry.deserializer<{ n: bigint }>(reader).deserializeBatch(records);
+  expect(batch.value(0)).toEqual(deserialized[0]?.value);
+  expect(deserialized[1]?.error?.code).toBe('incompatible_schema');
+  expect(recordFaultOf(batch.errorOf(1))).toEqual(recordFaultOf(deserialized[1]?.error));
+});
+
+test('recursive values are decoded on demand, and encoded by the schema that wrote them alone', async () => {
+  const registry = new SchemaRegistry({ url });
+  const tree = (v: string): object =>
+    record('Tree', field('v', v), field('next', ['null', 'shop.Tree'], { default: null }));
+  interface Tree {
+    readonly v: bigint | number;
+    readonly next?: Tree | null;
+  }
+  const value: Tree = { v: 1n, next: { v: 2n, next: { v: 3n, next: null } } };
+  const serializer = await registry
+    .serializer<Tree>({ topic: 'trees', schema: tree('long'), autoRegister: true })
+    .prefetch();
+  const bytes = serializer.serialize(value);
+  const encoder = await registry.columnEncoder({ topic: 'trees', schema: tree('long') }).prefetch();
+  const same = await registry.columnDecoder<Tree>({ readerSchema: tree('long') }).decode([bytes]);
+  expect(same.value(0)).toEqual(value);
+  expect(encoder.encode(same).record(0)).toEqual(bytes);
+  const ints = await registry
+    .serializer<Tree>({ topic: 'ints', schema: tree('int'), autoRegister: true })
+    .prefetch();
+  const small = { v: 1, next: { v: 2, next: null } };
+  const promoted = await registry
+    .columnDecoder<Tree>({ readerSchema: tree('long') })
+    .decode([ints.serialize(small)]);
+  expect(promoted.value(0)).toEqual({ v: 1n, next: { v: 2n, next: null } });
+  expect(await codeOf(() => encoder.encode(promoted))).toBe('bad_option');
+});
+
+test('CommonJS loads the columns of the client library', () => {
+  const script = `
+    const { RecordColumnDecoder, RecordColumnEncoder, SchemaRegistry } = require('millrace/registry');
+    const registry = new SchemaRegistry({ url: 'http://127.0.0.1:9' });
+    const encoder = registry.columnEncoder({ topic: 't', version: 1 });
+    console.log(registry.columnDecoder() instanceof RecordColumnDecoder, encoder instanceof RecordColumnEncoder);`;
+  const run = ['--no-warnings', '-e', script];
+  expect(execFileSync(process.execPath, run, { cwd: packageRoot(), encoding: 'utf8' })).toBe('true true\n');
 });
 
 test('a guid in the headers takes the place of the prefix, read and written', async () => {

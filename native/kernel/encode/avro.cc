@@ -10,7 +10,7 @@ namespace {
 
 using namespace layout;
 
-// What a program states about a column.
+// Words of a program about one column.
 struct AvroPut {
   std::int32_t value_branch = -1;
   std::int32_t null_branch = -1;
@@ -124,7 +124,7 @@ RowEncoder::Bytes AvroEncoder::PutChecked(std::uint32_t index, std::uint32_t at,
   if (!HasRoom(to, size)) return Lack(to, size);
   codec::CopyBytes(to, column.values + start, size);
   return checks_[static_cast<std::size_t>(puts_[index].operand)].IsValue(to, size) ? to + size
-                                                                                 : Refuse(index);
+                                                                                   : Refuse(index);
 }
 
 RowEncoder::Bytes AvroEncoder::PutList(std::uint32_t index, std::uint32_t at, Bytes to) {

@@ -10,8 +10,9 @@
 
 namespace millrace::kernel::encode {
 
-// Opens a program. `tables` has the programs for Avro payloads that check binary columns. kBadArgument
-// when a table or a word breaks a rule; `bad` is then a word of the code, or -1 for a table.
+// Opens a program. `tables` has the programs for Avro payloads that check binary columns.
+// kBadArgument when a table or a word breaks a rule; `bad` is then a word of the code, or -1 for a
+// table.
 Status OpenAvroEncoder(Span<const std::int32_t> code, Span<const std::int32_t> tables,
                        Span<const std::int32_t> table, std::unique_ptr<Encoder>* out,
                        std::int64_t* bad);

@@ -76,8 +76,8 @@ bool RowEncoder::AppendRow(std::uint32_t row, Span<const std::uint8_t> prefix, c
   Bytes end = nullptr;
   const std::uint8_t decoded = row_status_[row];
   if (decoded != kColumnStatusOk) {
-    verdict_ = static_cast<std::uint8_t>(
-        decoded == kColumnStatusNullValue ? kEncodeStatusNullValue : kEncodeStatusNoValue);
+    verdict_ = static_cast<std::uint8_t>(decoded == kColumnStatusNullValue ? kEncodeStatusNullValue
+                                                                           : kEncodeStatusNoValue);
   } else if (skips) {
     verdict_ = kEncodeStatusTooLarge;
   } else if (!HasRoom(used_, prefix.size)) {

@@ -81,9 +81,7 @@ bool Fits(std::int32_t kind, std::int32_t column, bool is_raw) {
   }
 }
 
-bool IsKeyKind(std::int32_t kind) {
-  return kind >= kProtoKindInt32 && kind <= kProtoKindString;
-}
+bool IsKeyKind(std::int32_t kind) { return kind >= kProtoKindInt32 && kind <= kProtoKindString; }
 
 class Reader {
  public:
@@ -137,7 +135,7 @@ class Reader {
     const ColumnType& value = types_[field->value];
     if (!Fits(field->kind, value.kind, field->Has(kProtoFlagRaw))) return false;
     if (value.nullable && (is_map || is_list)) return false;
-    field->tag = TagOf(number, field->Has(kProtoFlagGroup) ? kWireGroup
+    field->tag = TagOf(number, field->Has(kProtoFlagGroup)              ? kWireGroup
                                : is_map || field->Has(kProtoFlagPacked) ? kWireLength
                                                                         : wire);
     field->end = TagOf(number, kWireEnd);
@@ -147,8 +145,8 @@ class Reader {
   }
 
   bool IsMapGood(std::uint32_t column, std::int32_t key) const {
-    return types_[column].kind == kColumnKindMap && IsKeyKind(key) && !types_[column + 2].nullable &&
-           Fits(key, types_[column + 2].kind, false) &&
+    return types_[column].kind == kColumnKindMap && IsKeyKind(key) &&
+           !types_[column + 2].nullable && Fits(key, types_[column + 2].kind, false) &&
            types_[column + 2].kind != kColumnKindFloat32 &&
            types_[column + 2].kind != kColumnKindFloat64;
   }
@@ -175,8 +173,8 @@ class Reader {
       return false;
     }
     field->child = static_cast<std::uint32_t>(out_.checks.size());
-    out_.checks.push_back(std::make_unique<ValueCheck>(std::move(decoder),
-                                                       static_cast<std::uint32_t>(table[0])));
+    out_.checks.push_back(
+        std::make_unique<ValueCheck>(std::move(decoder), static_cast<std::uint32_t>(table[0])));
     return true;
   }
 

@@ -1,7 +1,7 @@
-// Input of the fuzz drivers of encode programs. Grammar: u16 words of the column table, u16 words of
-// code, u16 words of the tables, u16 bytes of the batch, u8 rows, u16 bytes of the frames, u8 bytes
-// of the prefix; then table, code and tables; then the words of the batch's state and its bytes.
-// Missing input reads as zero.
+// Input of the fuzz drivers of encode programs. Grammar: u16 words of the column table, u16 words
+// of code, u16 words of the tables, u16 bytes of the batch, u8 rows, u16 bytes of the frames, u8
+// bytes of the prefix; then table, code and tables; then the words of the batch's state and its
+// bytes. Missing input reads as zero.
 #pragma once
 
 #include <cstdio>
@@ -109,9 +109,9 @@ inline int FuzzEncoder(OpenEncoder open, const std::uint8_t* data, std::size_t s
   std::uint32_t from = 0;
   for (int growths = 0; growths < kFrameGrowthsMax && from < rows; growths++) {
     std::uint32_t done = 0;
-    const Status encoded = encoder->Encode(
-        batch.span(), {state.data(), state.size()}, from, rows,
-        {prefix.data(), prefix.size()}, false, into.frames(), &done);
+    const Status encoded =
+        encoder->Encode(batch.span(), {state.data(), state.size()}, from, rows,
+                        {prefix.data(), prefix.size()}, false, into.frames(), &done);
     if (encoded != Status::kOk) return 0;
     from += done;
     into.Check(from, columns, prefix.size());

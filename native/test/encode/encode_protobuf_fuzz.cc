@@ -1,5 +1,5 @@
-// Fuzzes programs that encode columns as Protobuf payloads, with hostile code, columns and buffers. Input:
-// encode_input.h.
+// Fuzzes programs that encode columns as Protobuf payloads, with hostile code, columns and buffers.
+// Input: encode_input.h.
 #include "kernel/encode/protobuf.h"
 #include "test/encode/encode_input.h"
 

@@ -18,11 +18,11 @@ export type ColumnValues =
 export interface ColumnData extends Column {
   /** Number of values; for the items of a list that of all lists together. */
   readonly length: number;
-  /** One bit a value, 1 where it is not null, from the least significant bit; undefined for a column
-   *  that is not nullable. */
+  /** One bit a value, 1 where it is not null, from the least significant bit; undefined for a
+   *  column that is not nullable. */
   readonly validity: Uint8Array | undefined;
-  /** Of a text, list or map: where each value begins, and behind them where the last one ends. Of a
-   *  union: the element of the branch. Otherwise undefined. */
+  /** Start of each value of a text, list or map, and behind them the end of the last one. In a
+   *  union: the element of the branch. Undefined for other kinds. */
   readonly offsets: Int32Array | undefined;
   /** Numbers; indexes of symbols; bytes of texts and of fixed values; bits of booleans; type ids of
    *  a union. Empty for lists, maps and structs. */

@@ -71,8 +71,8 @@ const DOUBLE = 2;
 const SINGLE = 1;
 const DENSE = 1;
 
-/** Copies a record batch. @throws value_refused for a batch without one of the columns, for a column
- *  of another type, and for a null inside a value that has none */
+/** Copies a record batch. @throws value_refused for a batch without one of the columns, for a
+ *  column of another type, and for a null inside a value that has none */
 export function columnsFromArrow(batch: ArrowBatch, schema: ColumnSchema): ColumnBatch {
   const root = batch.data as ArrowData;
   const reader = new Reader(schema);

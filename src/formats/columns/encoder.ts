@@ -1,4 +1,4 @@
-/** Encodes columns of a schema as frames, in either format, and explains the rows that it refused. */
+/** Encodes columns of a schema as frames, in either format, and explains refused rows. */
 import type { ColumnBatch } from '../../core/columns/batch.ts';
 import type { Column } from '../../core/columns/column.ts';
 import type { EncodedFrames } from '../../core/columns/frames.ts';
@@ -18,9 +18,9 @@ export interface BatchEncoder {
   readonly schema: ColumnSchema;
   /** Message indexes of the frames; null for Avro. */
   readonly messageIndexes: Int32Array | null;
-  /** Appends a frame for each row from `from` to `to` (exclusive), `prefix` before each payload, and
-   *  grows the frames as needed. Returns the number of rows appended: fewer than requested when the
-   *  frames are full. A row with a value that the schema refuses costs only itself.
+  /** Appends a frame for each row from `from` to `to` (exclusive), `prefix` before each payload,
+   *  and grows the frames as needed. Returns the number of rows appended: fewer than requested when
+   *  the frames are full. A row with a value that the schema refuses costs only itself.
    *  @throws layout_mismatch for a batch with other columns, out_of_range */
   encode(columns: ColumnBatch, from: number, to: number, prefix: Uint8Array, into: EncodedFrames): number;
   /** Error of a row that was refused, with the path of the column in its details; undefined for any

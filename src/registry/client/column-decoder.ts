@@ -1,5 +1,5 @@
-/** Decoder of framed records into columns: records of several writer schemas become one batch of the
- *  reader's columns. */
+/** Decoder of framed records into columns: records of several writer schemas become one batch of
+ *  the reader's columns. */
 import { defaultColumnKernels } from '../../addon/codec.ts';
 import { ColumnBatch } from '../../core/columns/batch.ts';
 import {
@@ -24,7 +24,7 @@ import { isCompatible } from '../compatibility/finding.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
-import { ColumnRecords, type RowSource } from './column-records.ts';
+import { type BatchRows, ColumnRecords } from './column-records.ts';
 import { placeOf } from './deserializer.ts';
 import {
   type Framed,
@@ -62,7 +62,7 @@ interface Source {
   close(): void;
 }
 
-type Rows = RowSource & { attach(batch: ColumnBatch): void };
+type Rows = BatchRows & { attach(batch: ColumnBatch): void };
 
 /** Record before it is decoded: its source and payload, or the reason why it has none. */
 interface Parsed {
@@ -87,7 +87,7 @@ interface Target {
 const SOURCES_MAX = 4096;
 
 /** Decoder of framed records into columns; made by `SchemaRegistry.columnDecoder`. */
-export class ColumnDecoder<T = unknown> {
+export class RecordColumnDecoder<T = unknown> {
   private readonly options: ColumnDecoderOptions;
   private readonly schemas: RecordSchemas;
   private readonly times: SerdeTimes;

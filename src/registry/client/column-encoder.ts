@@ -13,10 +13,10 @@ import { registryError } from '../errors.ts';
 import { ColumnRecords } from './column-records.ts';
 import { notCached } from './record-schemas.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
-import { type Framing, type WriterOptions, WriterSchema, type WrittenSchema } from './writer-schema.ts';
+import { type Framing, WriterSchema, type WriterSchemaOptions, type WrittenSchema } from './writer-schema.ts';
 
 /** Options of a column encoder: those of a serializer, whose schema it writes. */
-export type ColumnEncoderOptions = WriterOptions;
+export type ColumnEncoderOptions = WriterSchemaOptions;
 
 /** Columns that an encoder reads: a batch of a column decoder, or a record batch or table of
  *  apache-arrow. */
@@ -26,8 +26,8 @@ interface Loaded extends WrittenSchema, Framing {
   readonly encoder: BatchEncoder;
 }
 
-/** Framed records of one call, one after the other in one buffer; made by `ColumnEncoder.encode`.
- *  Views of it are valid until it is passed to `encode` again. */
+/** Framed records of one call, one after the other in one buffer; made by
+ *  `RecordColumnEncoder.encode`. Views of it are valid until it is passed to `encode` again. */
 export class FramedRecords {
   /** Headers of every record: the schema id header, or none. */
   readonly headers: Readonly<Record<string, Buffer>>;
@@ -55,8 +55,8 @@ export class FramedRecords {
     return this.frames.offsets.subarray(0, this.rowCount + 1);
   }
 
-  /** View of the record of a row; null for a tombstone. @throws the error of the row, RangeError for
-   *  a row that does not exist */
+  /** View of the record of a row; null for a tombstone. @throws the error of the row, RangeError
+   *  for a row that does not exist */
   record(row: number): Buffer | null {
     if (!(row >= 0 && row < this.rowCount)) throw new RangeError(`the records have no row ${row}`);
     const error = this.errorOf(row);
@@ -86,7 +86,7 @@ export class FramedRecords {
 }
 
 /** Encoder of columns for one topic; made by `SchemaRegistry.columnEncoder`. */
-export class ColumnEncoder {
+export class RecordColumnEncoder {
   private readonly options: ColumnEncoderOptions;
   private readonly writer: WriterSchema;
   private readonly times: SerdeTimes;

@@ -10,18 +10,18 @@ import { registryError } from '../errors.ts';
 
 /** `ok`: the row has a value. `null`: the record is a tombstone. `error`: it could not be read, for
  *  the reason `errorOf`. */
-export type RowState = 'ok' | 'null' | 'error';
+export type ColumnRowState = 'ok' | 'null' | 'error';
 
 /** Reads rows of a batch that one writer schema has. */
-export interface RowSource {
+export interface BatchRows {
   at(row: number): object;
   value(row: number): unknown;
 }
 
-/** What a decoder knows about the rows of a batch. */
+/** Facts about the rows of a batch. */
 export interface RowFacts {
   /** Source of a row with a value. */
-  readonly sourceOf: (row: number) => RowSource;
+  readonly sourceOf: (row: number) => BatchRows;
   /** Error of a row that has no value and is no tombstone. */
   readonly errorOf: (row: number) => MillraceError;
   /** True where the rows are records with fields. */
@@ -30,8 +30,8 @@ export interface RowFacts {
   readonly lazyWriters: ReadonlySet<string>;
 }
 
-/** Batch of records as columns; made by `ColumnDecoder.decode`. Its rows are in the order of the
- *  records. Views of it are valid until the batch is passed to `decode` again. */
+/** Batch of records as columns; made by `RecordColumnDecoder.decode`. Its rows are in the order of
+ *  the records. Views of it are valid until the batch is passed to `decode` again. */
 export class ColumnRecords<T = unknown> {
   /** Memory of the columns, for the encoder. */
   readonly batch: ColumnBatch;
@@ -57,15 +57,15 @@ export class ColumnRecords<T = unknown> {
   }
 
   /** State of a row. @throws RangeError for a row that the batch does not have */
-  stateOf(row: number): RowState {
+  stateOf(row: number): ColumnRowState {
     if (!(row >= 0 && row < this.rowCount)) throw new RangeError(`the batch has no row ${row}`);
     const status = this.batch.status[row];
     if (status === COLUMN_STATUS.OK) return 'ok';
     return status === COLUMN_STATUS.NULL_VALUE ? 'null' : 'error';
   }
 
-  /** Error of a row whose state is `error`, as `deserialize` would throw it; undefined for any other
-   *  row. `recordFaultOf` returns its facts. */
+  /** Error of a row whose state is `error`, as `deserialize` would throw it; undefined for any
+   *  other row. `recordFaultOf` returns its facts. */
   errorOf(row: number): MillraceError | undefined {
     return this.stateOf(row) === 'error' ? this.facts.errorOf(row) : undefined;
   }
@@ -118,7 +118,7 @@ export class ColumnRecords<T = unknown> {
     return [...this.facts.lazyWriters].every((one) => one === schemaIdentity);
   }
 
-  private sourceOf(row: number): RowSource | null {
+  private sourceOf(row: number): BatchRows | null {
     const state = this.stateOf(row);
     if (state === 'null') return null;
     if (state === 'error') throw this.facts.errorOf(row);

@@ -11,9 +11,9 @@ import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serd
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { registryError } from '../errors.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
-import { type Framing, type WriterOptions, WriterSchema, type WrittenSchema } from './writer-schema.ts';
+import { type Framing, WriterSchema, type WriterSchemaOptions, type WrittenSchema } from './writer-schema.ts';
 
-export interface SerializerOptions extends WriterOptions {
+export interface SerializerOptions extends WriterSchemaOptions {
   /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;

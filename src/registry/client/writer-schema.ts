@@ -10,7 +10,7 @@ import { registryError } from '../errors.ts';
 import { versionOf } from './prefetch.ts';
 import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
 
-export interface WriterOptions {
+export interface WriterSchemaOptions {
   /** Topic of the records. */
   readonly topic: string;
   /** True: records are keys. Default false. */
@@ -44,7 +44,7 @@ export interface WrittenSchema {
   readonly guid: string;
 }
 
-/** What a record has besides its payload. */
+/** Parts of a record besides its payload. */
 export interface Framing {
   readonly prefix: Buffer;
   readonly headers: Readonly<Record<string, Buffer>>;
@@ -55,10 +55,10 @@ const textOf = (schema: string | object): string =>
 
 export class WriterSchema {
   private readonly client: RegistryClient;
-  private readonly options: WriterOptions;
+  private readonly options: WriterSchemaOptions;
 
   /** @param what the object that writes, for messages. @throws bad_option */
-  constructor(client: RegistryClient, options: WriterOptions, what: string) {
+  constructor(client: RegistryClient, options: WriterSchemaOptions, what: string) {
     this.client = client;
     this.options = options;
     const { schema, version, autoRegister } = options;

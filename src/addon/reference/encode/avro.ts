@@ -4,7 +4,7 @@ import type { Column } from '../../../core/columns/column.ts';
 import type { ColumnEncoder, EncodeProgram } from '../../../core/columns/kernel.ts';
 import { AVRO_PUT } from '../../../core/layout/layouts.gen.ts';
 import { openAvro } from '../codec/avro.ts';
-import { broken, refused } from './frame-sink.ts';
+import { broken, refused } from './payload-sink.ts';
 import { badProgram, RowEncoder, readTables } from './row-encoder.ts';
 import { NO_COLUMNS, ValueCheck } from './value-check.ts';
 
@@ -31,7 +31,7 @@ export function openAvroEncoder(program: EncodeProgram): ColumnEncoder {
   return new AvroEncoder(program, puts, checks);
 }
 
-/** What a program states about a column. */
+/** Words of a program about one column. */
 interface AvroPut {
   readonly valueBranch: number;
   readonly nullBranch: number;

@@ -2,7 +2,7 @@
  *  native/kernel/encode/protobuf.cc. Words: PROTO_PUT in docs/reference/layouts.md. */
 import type { ColumnEncoder, EncodeProgram } from '../../../core/columns/kernel.ts';
 import { PROTO_FLAG, PROTO_KIND } from '../../../core/layout/layouts.gen.ts';
-import { broken, refused } from './frame-sink.ts';
+import { broken, refused } from './payload-sink.ts';
 import { has, type PutField, readPutProgram, wireOf } from './proto-fields.ts';
 import { RowEncoder } from './row-encoder.ts';
 

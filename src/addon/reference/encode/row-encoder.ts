@@ -11,7 +11,7 @@ import {
   FRAMES_STATE,
 } from '../../../core/layout/layouts.gen.ts';
 import { ColumnSource } from './column-source.ts';
-import { FrameSink, NeedRoom, RowRefusal } from './frame-sink.ts';
+import { NeedFrameRoom, PayloadSink, RowRefusal } from './payload-sink.ts';
 
 /** Error of words that are no program. @param word position; -1 for the tables */
 export const badProgram = (word: number): Error =>
@@ -35,15 +35,15 @@ export function readTables(words: Int32Array): Int32Array[] {
 
 export abstract class RowEncoder implements ColumnEncoder {
   protected readonly from: ColumnSource;
-  protected readonly into: FrameSink;
+  protected readonly into: PayloadSink;
   private isClosed = false;
 
   constructor({ schema }: EncodeProgram) {
     this.from = new ColumnSource(schema);
-    this.into = new FrameSink(schema.all.length);
+    this.into = new PayloadSink(schema.all.length);
   }
 
-  /** Writes the payload of a row. @throws RowRefusal, NeedRoom */
+  /** Writes the payload of a row. @throws RowRefusal, NeedFrameRoom */
   protected abstract putRow(row: number): void;
 
   encode(
@@ -70,7 +70,7 @@ export abstract class RowEncoder implements ColumnEncoder {
     try {
       for (; at < to; at++) this.append(columns, at, prefix, into, first + at - from, skips && at === from);
     } catch (thrown) {
-      if (!(thrown instanceof NeedRoom)) throw thrown;
+      if (!(thrown instanceof NeedFrameRoom)) throw thrown;
       state[FRAMES_STATE.NEED_BYTES] = thrown.bytes;
     }
     state[FRAMES_STATE.ROW_COUNT] = first + at - from;

@@ -36,7 +36,7 @@ export interface AvroColumnDecoder {
  *
  *  @param fields paths of the requested fields, such as `customer.city`; absent: all fields. Other
  *  fields are checked and dropped, as if the reader's schema did not have them.
- *  @param shared schema of batches that decoders of several writers fill; it has the reader's columns
+ *  @param shared schema of batches that decoders of several writers fill: the reader's columns
  *  @throws unknown_field for a path that the reader's schema does not have
  *  @throws incompatible_schema for schemas that combine their types in too many ways
  *  @example

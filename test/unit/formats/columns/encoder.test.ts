@@ -65,7 +65,12 @@ function withBinary(batch: ColumnBatch, index: number, values: readonly Buffer[]
     ),
   );
   const lengths = schema.all.map((_, i) => batch.lengthOf(i));
-  const made = ColumnBatch.sized(schema, batch.rowCount, lengths, slots.map(({ length }) => length));
+  const made = ColumnBatch.sized(
+    schema,
+    batch.rowCount,
+    lengths,
+    slots.map(({ length }) => length),
+  );
   slots.forEach((slot, i) => {
     const at = made.offsetOf(Math.floor(i / COLUMN_SLOT.COUNT), i % COLUMN_SLOT.COUNT);
     new Uint8Array(made.buffer).set(slot, at);
@@ -112,7 +117,10 @@ const codeOf = (work: () => unknown): string | undefined => {
 const NESTED = record(
   'R',
   field('e', { type: 'enum', name: 'E', symbols: ['A', 'B'] }),
-  field('in', record('In', field('d', { type: 'fixed', name: 'D', size: 2, logicalType: 'decimal', precision: 4 }))),
+  field(
+    'in',
+    record('In', field('d', { type: 'fixed', name: 'D', size: 2, logicalType: 'decimal', precision: 4 })),
+  ),
   field('s', { type: 'array', items: 'string' }),
   field('u', ['int', 'string']),
 );
@@ -124,7 +132,11 @@ for (const kernels of columnKernels)
   describe(`columns encoded by the ${kernels.name} kernel`, () => {
     it('a value that the schema refuses costs its row, and the error names the column', () => {
       const schema = parse(NESTED);
-      const batch = avroBatch(kernels, NESTED, Array.from({ length: 6 }, (_, i) => nested(`text ${i}`)));
+      const batch = avroBatch(
+        kernels,
+        NESTED,
+        Array.from({ length: 6 }, (_, i) => nested(`text ${i}`)),
+      );
       const at = (name: string): number => batch.schema.all.findIndex((column) => column.name === name);
       const values = (name: string): Uint8Array => batch.bytesOf(at(name), COLUMN_SLOT.VALUES);
       // Row 1: a symbol beyond the enum. Row 2: a decimal of three bytes. Row 3: a byte that UTF-8
@@ -235,7 +247,8 @@ for (const kernels of columnKernels)
     });
 
     it('a closed enum is written by its number, and an index that it lacks is refused', () => {
-      const text = 'syntax = "proto2"; message M { repeated E e = 1 [packed = true]; enum E { X = 7; Y = -2; } }';
+      const text =
+        'syntax = "proto2"; message M { repeated E e = 1 [packed = true]; enum E { X = 7; Y = -2; } }';
       const schema = parseSchema('PROTOBUF', text);
       const batch = protoBatch(kernels, text, [{ e: ['X', 'Y'] }, { e: ['Y'] }]);
       new Int32Array(batch.buffer, batch.offsetOf(1, COLUMN_SLOT.VALUES), 3)[2] = -1;
@@ -287,7 +300,8 @@ for (const kernels of columnKernels)
       const encoder = batchEncoder(kernels, parse('string'));
       const frames = EncodedFrames.create(4);
       const batch = avroBatch(kernels, 'string', ['a']);
-      const encode = (columns: ColumnBatch, to: number) => () => encoder.encode(columns, 0, to, NO_PREFIX, frames);
+      const encode = (columns: ColumnBatch, to: number) => () =>
+        encoder.encode(columns, 0, to, NO_PREFIX, frames);
       expect(codeOf(encode(avroBatch(kernels, 'bytes', [Buffer.of(1)]), 1))).toBe('layout_mismatch');
       expect(codeOf(encode(batch, 2))).toBe('out_of_range');
       expect(codeOf(() => encoder.encode(batch, 0, 1, Buffer.alloc(2000), frames))).toBe('out_of_range');
@@ -314,7 +328,9 @@ for (const kernels of columnKernels)
       expect(bad(column('d') + AVRO_PUT.OPERAND, 17)).toBe('out_of_range');
       expect(bad(column('item') + AVRO_PUT.VALUE_BRANCH, 64)).toBe('out_of_range');
       expect(bad(column('item') + AVRO_PUT.NULL_BRANCH, 0)).toBe('out_of_range');
-      expect(codeOf(() => kernels.openAvroEncoder({ ...program, code: new Int32Array(2) }))).toBe('out_of_range');
+      expect(codeOf(() => kernels.openAvroEncoder({ ...program, code: new Int32Array(2) }))).toBe(
+        'out_of_range',
+      );
       expect(codeOf(() => kernels.openAvroEncoder({ ...program, tables: Int32Array.of(5, 0) }))).toBe(
         'out_of_range',
       );

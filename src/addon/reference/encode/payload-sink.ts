@@ -1,8 +1,8 @@
 /** Writes the elements of a payload into the buffer of encoded frames.
  *
  *  Invariant: a variable number of bytes is written only where they fit with the spare bytes of all
- *  columns behind them, else `NeedRoom` is thrown; other values need no check. Both kernels check
- *  at the same elements, so they ask for the same room. */
+ *  columns behind them, else `NeedFrameRoom` is thrown; other values need no check. Both kernels
+ *  check at the same elements, so they ask for the same room. */
 import { isUtf8 } from 'node:buffer';
 import { ENCODE_LIMIT, ENCODE_STATUS } from '../../../core/layout/layouts.gen.ts';
 
@@ -20,7 +20,7 @@ export class RowRefusal extends Error {
 }
 
 /** Reports that the buffer must hold `bytes` for the row. */
-export class NeedRoom extends Error {
+export class NeedFrameRoom extends Error {
   readonly bytes: number;
 
   constructor(bytes: number) {
@@ -32,7 +32,7 @@ export class NeedRoom extends Error {
 export const refused = (column: number): RowRefusal => new RowRefusal(ENCODE_STATUS.REFUSED, column);
 export const broken = (column: number): RowRefusal => new RowRefusal(ENCODE_STATUS.BROKEN, column);
 
-export class FrameSink {
+export class PayloadSink {
   at = 0;
   private bytes: Uint8Array = new Uint8Array(0);
   private payload = 0;
@@ -42,7 +42,7 @@ export class FrameSink {
     this.spare = (columns + 1) * ENCODE_LIMIT.SPARE_BYTES;
   }
 
-  /** Begins a frame. @throws NeedRoom */
+  /** Begins a frame. @throws NeedFrameRoom */
   open(buffer: ArrayBuffer, at: number, prefix: Uint8Array): void {
     this.bytes = new Uint8Array(buffer);
     this.at = at;
@@ -57,12 +57,12 @@ export class FrameSink {
     if (this.at - this.payload > ENCODE_LIMIT.PAYLOAD_BYTES) throw new RowRefusal(ENCODE_STATUS.TOO_LARGE, 0);
   }
 
-  /** Demands room for `more` bytes. @throws NeedRoom, RowRefusal */
+  /** Demands room for `more` bytes. @throws NeedFrameRoom, RowRefusal */
   reserve(more: number): void {
     if (this.at + more + this.spare <= this.bytes.length) return;
     if (this.at + more - this.payload > ENCODE_LIMIT.PAYLOAD_BYTES)
       throw new RowRefusal(ENCODE_STATUS.TOO_LARGE, 0);
-    throw new NeedRoom(this.at + more + this.spare);
+    throw new NeedFrameRoom(this.at + more + this.spare);
   }
 
   byte(value: number): void {
@@ -85,7 +85,7 @@ export class FrameSink {
   }
 
   /** Writes a text or binary value of `column` behind its length. @param shift bits by which the
-   *  length is shifted. @throws RowRefusal, NeedRoom */
+   *  length is shifted. @throws RowRefusal, NeedFrameRoom */
   text(value: Uint8Array | undefined, column: number, shift: bigint, isText: boolean): void {
     if (value === undefined) throw broken(column);
     this.reserve(value.length);
