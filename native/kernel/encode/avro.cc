@@ -99,7 +99,7 @@ RowEncoder::Bytes AvroEncoder::Put(std::uint32_t index, std::uint32_t at, Bytes 
 RowEncoder::Bytes AvroEncoder::PutFixed(std::uint32_t index, std::uint32_t at, Bytes to) {
   const Column& column = At(index);
   if (!HasRoom(to, column.size)) return Lack(to, column.size);
-  codec::CopyBytes(to, column.values + std::size_t{at} * column.size, column.size);
+  std::memcpy(to, column.values + std::size_t{at} * column.size, column.size);
   return to + column.size;
 }
 
@@ -122,7 +122,7 @@ RowEncoder::Bytes AvroEncoder::PutChecked(std::uint32_t index, std::uint32_t at,
   std::uint32_t size = 0;
   if (!column.Elements(at, column.values_bytes, &start, &size)) return Break(index);
   if (!HasRoom(to, size)) return Lack(to, size);
-  codec::CopyBytes(to, column.values + start, size);
+  std::memcpy(to, column.values + start, size);
   return checks_[static_cast<std::size_t>(puts_[index].operand)].IsValue(to, size) ? to + size
                                                                                    : Refuse(index);
 }

@@ -196,7 +196,7 @@ RowEncoder::Bytes ProtoEncoder::PutNested(const Field& field, std::uint32_t at, 
   if (!column.Elements(at, column.values_bytes, &start, &size)) return Break(field.value);
   if (!HasRoom(to, size)) return Lack(to, size);
   if (!is_group) to = PutVarint(to, size);
-  codec::CopyBytes(to, column.values + start, size);
+  std::memcpy(to, column.values + start, size);
   if (!program_.checks[field.child]->IsValue(to, size)) return Refuse(field.value);
   to += size;
   return is_group ? PutTag(to, field.end) : to;
