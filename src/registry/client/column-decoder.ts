@@ -1,6 +1,7 @@
 /** Decoder of framed records into columns: records of several writer schemas become one batch of
  *  the reader's columns. */
 import { defaultColumnKernels } from '../../addon/codec.ts';
+import { framePrefix } from '../../addon/reference/frame.ts';
 import { ColumnBatch } from '../../core/columns/batch.ts';
 import {
   type ColumnKernels,
@@ -51,7 +52,12 @@ export type ColumnInput = readonly (Uint8Array | null | undefined | FramedRecord
 interface Source {
   readonly id: number | string;
   readonly writer: Schema;
+  readonly path: readonly number[];
   readonly hasLazy: boolean;
+  /** Bytes before the payload of a record with a prefix. */
+  readonly payloadStart: number;
+  /** True where a record has the same prefix: id, and first message of the file. */
+  isNext(bytes: Uint8Array): boolean;
   decode(payloads: PayloadSpans, from: number, to: number, into: ColumnBatch): number;
   /** Makes readers of rows; each shows one batch at a time. */
   rows(): Rows;
@@ -64,17 +70,43 @@ interface Source {
 
 type Rows = BatchRows & { attach(batch: ColumnBatch): void };
 
-/** Record before it is decoded: its source and payload, or the reason why it has none. */
-interface Parsed {
-  readonly source: Source | undefined;
-  readonly error: MillraceError | undefined;
-  readonly bytes: Uint8Array;
-  /** Start of the payload in `bytes`. */
-  readonly start: number;
+/** Records before they are decoded, by row: source and payload, or the reason why a record has
+ *  none. A row with neither is a tombstone. */
+class ParsedRecords {
+  readonly sources: (Source | undefined)[] = [];
+  /** Bytes of each record with a source. */
+  readonly bytes: Uint8Array[] = [];
+  /** Start of each payload in `bytes`. */
+  readonly start: Uint32Array;
+  readonly errors = new Map<number, MillraceError>();
+
+  constructor(rows: number) {
+    this.start = new Uint32Array(rows);
+  }
+
+  get length(): number {
+    return this.start.length;
+  }
+
+  push(source: Source | undefined, bytes: Uint8Array, start: number): void {
+    this.start[this.sources.length] = start;
+    this.sources.push(source);
+    this.bytes.push(bytes);
+  }
+
+  pushError(error: MillraceError): void {
+    this.errors.set(this.sources.length, error);
+    this.push(undefined, NOTHING, 0);
+  }
+
+  payloadOf(row: number): Buffer {
+    const { buffer, byteOffset, length } = this.bytes[row] as Uint8Array;
+    const start = this.start[row] as number;
+    return Buffer.from(buffer, byteOffset + start, length - start);
+  }
 }
 
 const NOTHING = new Uint8Array(0);
-const TOMBSTONE: Parsed = { source: undefined, error: undefined, bytes: NOTHING, start: 0 };
 
 /** Reader's side of all sources of a batch. */
 interface Target {
@@ -94,6 +126,8 @@ export class RecordColumnDecoder<T = unknown> {
   private readonly kernels: ColumnKernels;
   /** By the identity of the reader schema. */
   private readonly targets = new Map<string, Target>();
+  /** Batch that was decoded last: the next one is likely to be similar. */
+  private latest: WeakRef<ColumnBatch> | undefined;
   /** Readers of the rows of each batch: views of a row stay those of their batch. */
   private readonly rows = new WeakMap<ColumnBatch, Map<Source, Rows>>();
 
@@ -155,10 +189,11 @@ export class RecordColumnDecoder<T = unknown> {
     const startMs = this.times.nowMs();
     const reader = this.schemas.reader?.schema ?? this.onlyWriter(records, failed);
     const target = reader === undefined ? undefined : this.targetOf(reader);
-    const parsed = records.map((record) => this.parse(record, target, failed));
+    const parsed = this.parse(records, target, failed);
     const schema = target?.schema ?? NO_COLUMNS;
     const batch = this.batchOf(schema, records.length, into);
     this.fill(batch, parsed);
+    if (this.latest?.deref() !== batch) this.latest = new WeakRef(batch);
     this.times.deserialized(startMs);
     const facts = this.factsOf(batch, parsed, reader);
     if (into?.batch !== batch) return new ColumnRecords<T>(batch, facts);
@@ -168,8 +203,13 @@ export class RecordColumnDecoder<T = unknown> {
 
   private batchOf(schema: ColumnSchema, rows: number, into: ColumnRecords<T> | undefined): ColumnBatch {
     const old = into?.batch;
-    if (old === undefined || old.schema !== schema || old.rowCapacity < rows)
-      return ColumnBatch.create(schema, Math.max(1, rows));
+    if (old === undefined || old.schema !== schema || old.rowCapacity < rows) {
+      const capacity = Math.max(1, rows);
+      const latest = this.latest?.deref();
+      return latest?.schema === schema
+        ? ColumnBatch.like(latest, capacity)
+        : ColumnBatch.create(schema, capacity);
+    }
     old.clear();
     return old;
   }
@@ -224,11 +264,35 @@ export class RecordColumnDecoder<T = unknown> {
   }
 
   private parse(
-    { bytes, headers }: Framed,
+    records: readonly Framed[],
     target: Target | undefined,
     failed: ReadonlyMap<number | string, MillraceError>,
-  ): Parsed {
-    if (bytes === null) return TOMBSTONE;
+  ): ParsedRecords {
+    const parsed = new ParsedRecords(records.length);
+    let last: Source | undefined;
+    for (const record of records) {
+      const { bytes, headers } = record;
+      if (bytes === null) {
+        parsed.push(undefined, NOTHING, 0);
+      } else if (last !== undefined && headers === undefined && last.isNext(bytes)) {
+        parsed.push(last, bytes, last.payloadStart);
+      } else {
+        const source = this.parseOne(parsed, bytes, headers, target, failed);
+        // A record that is judged, or whose id is in its headers, has no fast path.
+        last = source?.judge === undefined && typeof source?.id === 'number' ? source : undefined;
+      }
+    }
+    return parsed;
+  }
+
+  /** Parses a record of any kind. @returns its source, where it has one */
+  private parseOne(
+    parsed: ParsedRecords,
+    bytes: Uint8Array,
+    headers: Framed['headers'],
+    target: Target | undefined,
+    failed: ReadonlyMap<number | string, MillraceError>,
+  ): Source | undefined {
     let id: RecordId | undefined;
     let message: RecordMessage | undefined;
     try {
@@ -242,10 +306,11 @@ export class RecordColumnDecoder<T = unknown> {
       const source = this.sourceOf(target, id.id, writer, message);
       const start = message.payloadStart;
       source.judge?.(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), start, bytes.length);
-      return { source, error: undefined, bytes, start };
+      parsed.push(source, bytes, start);
+      return source;
     } catch (thrown) {
-      const error = this.factOf(thrown, id, message);
-      return { source: undefined, error, bytes: NOTHING, start: 0 };
+      parsed.pushError(this.factOf(thrown, id, message));
+      return undefined;
     }
   }
 
@@ -289,7 +354,7 @@ export class RecordColumnDecoder<T = unknown> {
     if (reader.format === 'AVRO' && writer.format === 'AVRO') {
       const decoder = avroColumnDecoder(this.kernels, reader, writer, this.options.fields, schema);
       return {
-        ...sourceParts(decoder, id, writer),
+        ...sourceParts(decoder, id, writer, path),
         hasLazy: decoder.hasLazy,
         judge: undefined,
         explain: (payload) => decoder.explain(spanOf(payload), 0),
@@ -308,7 +373,7 @@ export class RecordColumnDecoder<T = unknown> {
     const decoder = protoColumnDecoder(this.kernels, message, this.options.fields, schema);
     const isJudged = !isCompatible(checkPair(reader, writer));
     return {
-      ...sourceParts(decoder, id, writer),
+      ...sourceParts(decoder, id, writer, path),
       hasLazy: false,
       judge: isJudged ? readerCodec(reader, writer, path) : undefined,
       explain: (payload) => thrownBy(() => decode(payload, 0, payload.length)),
@@ -316,16 +381,17 @@ export class RecordColumnDecoder<T = unknown> {
   }
 
   /** Decodes runs of records that have one source. */
-  private fill(batch: ColumnBatch, parsed: readonly Parsed[]): void {
+  private fill(batch: ColumnBatch, parsed: ParsedRecords): void {
     const payloads = spansOf(parsed);
+    const { sources, errors, length } = parsed;
     // A program for rows without a value, in columns of either format.
     let rowless: KernelDecoder | undefined;
     const code = Int32Array.of(AVRO_OP.END);
     try {
-      for (let from = 0; from < parsed.length; ) {
-        const source = parsed[from]?.source;
+      for (let from = 0; from < length; ) {
+        const source = sources[from];
         let to = from + 1;
-        while (to < parsed.length && parsed[to]?.source === source) to++;
+        while (to < length && sources[to] === source) to++;
         if (source === undefined)
           rowless ??= this.kernels.openAvro({ schema: batch.schema, code, pool: NOTHING });
         const done =
@@ -333,37 +399,30 @@ export class RecordColumnDecoder<T = unknown> {
             ? decodeColumns(rowless as KernelDecoder, payloads, from, to, batch)
             : source.decode(payloads, from, to, batch);
         if (done < to - from)
-          throw registryError(
-            'bad_option',
-            `${parsed.length} records need more than ${batch.bytesMax} bytes`,
-            {
-              next: 'decode fewer records at a time',
-            },
-          );
+          throw registryError('bad_option', `${length} records need more than ${batch.bytesMax} bytes`, {
+            next: 'decode fewer records at a time',
+          });
         from = to;
       }
     } finally {
       rowless?.close();
     }
     const { status } = batch;
-    parsed.forEach(({ error }, row) => {
-      if (error !== undefined)
-        status[row] =
-          error.code === 'incompatible_schema' ? COLUMN_STATUS.INCOMPATIBLE : COLUMN_STATUS.MALFORMED;
-    });
+    for (const [row, { code: reason }] of errors)
+      status[row] = reason === 'incompatible_schema' ? COLUMN_STATUS.INCOMPATIBLE : COLUMN_STATUS.MALFORMED;
   }
 
   private factsOf(
     batch: ColumnBatch,
-    parsed: readonly Parsed[],
+    parsed: ParsedRecords,
     reader: Schema | undefined,
   ): ConstructorParameters<typeof ColumnRecords>[1] {
-    const sources = [...new Set(parsed.flatMap(({ source }) => source ?? []))];
+    const sources = new Set(parsed.sources.filter((source) => source !== undefined));
     return {
-      sourceOf: (row) => this.rowsOf(batch, parsed[row]?.source as Source),
-      errorOf: (row) => this.errorOf(batch, parsed[row] as Parsed, row),
+      sourceOf: (row) => this.rowsOf(batch, parsed.sources[row] as Source),
+      errorOf: (row) => this.errorOf(batch, parsed, row),
       isRecord: reader?.format !== 'AVRO' || reader.tree.kind === 'record',
-      lazyWriters: new Set(sources.flatMap(({ hasLazy, writer }) => (hasLazy ? [writer.identity] : []))),
+      lazyWriters: new Set([...sources].flatMap(({ hasLazy, writer }) => (hasLazy ? [writer.identity] : []))),
     };
   }
 
@@ -376,17 +435,18 @@ export class RecordColumnDecoder<T = unknown> {
     return rows;
   }
 
-  private errorOf(batch: ColumnBatch, { source, error, bytes, start }: Parsed, row: number): MillraceError {
-    if (error !== undefined || source === undefined) return error as MillraceError;
-    const payload = Buffer.from(bytes.buffer, bytes.byteOffset + start, bytes.length - start);
+  private errorOf(batch: ColumnBatch, parsed: ParsedRecords, row: number): MillraceError {
+    const source = parsed.sources[row];
+    if (source === undefined) return parsed.errors.get(row) as MillraceError;
     const found =
-      source.explain(payload) ??
+      source.explain(parsed.payloadOf(row)) ??
       formatError('malformed_payload', 'the columns of the record exceed the byte limit of a batch', {
         details: { at: batch.errorAt[row] },
       });
     const { id, writer } = source;
+    const bytes = parsed.bytes[row] as Uint8Array;
     const frame = { id, bytes, end: typeof id === 'number' ? FRAME.HEADER_BYTES : 0 };
-    const message = { index: 0, path: [0], payloadStart: start };
+    const message = { index: 0, path: source.path, payloadStart: parsed.start[row] as number };
     const more = { schemaId: id, ...placeOf(found, writer, frame, message) };
     return this.schemas.described(found, more) as MillraceError;
   }
@@ -398,15 +458,28 @@ function sourceParts(
   decoder: Pick<Source, 'decode' | 'close' | 'rows'>,
   id: number | string,
   writer: Schema,
-): Pick<Source, 'id' | 'writer' | 'decode' | 'close' | 'rows'> {
+  path: readonly number[],
+): Omit<Source, 'hasLazy' | 'judge' | 'explain'> {
+  const prefix = typeof id === 'number' ? prefixOf(id, writer, path) : NOTHING;
+  const { length } = prefix;
   return {
     id,
     writer,
+    path,
+    payloadStart: length,
+    isNext(bytes) {
+      if (bytes.length < length) return false;
+      for (let at = 0; at < length; at++) if (bytes[at] !== prefix[at]) return false;
+      return true;
+    },
     decode: (payloads, from, to, into) => decoder.decode(payloads, from, to, into),
     close: () => decoder.close(),
     rows: () => decoder.rows(),
   };
 }
+
+const prefixOf = (id: number, { format }: Schema, path: readonly number[]): Uint8Array =>
+  framePrefix(id, format === 'PROTOBUF' ? Int32Array.from(path) : null);
 
 function thrownBy(work: () => unknown): MillraceError | undefined {
   try {
@@ -427,29 +500,30 @@ const spanOf = (payload: Buffer): PayloadSpans => ({
 
 /** Payloads as spans of one buffer: where a Kafka client cut all records from one response, of that
  *  response; otherwise of a copy. */
-function spansOf(parsed: readonly Parsed[]): PayloadSpans {
-  const start = new Uint32Array(parsed.length);
-  const length = new Int32Array(parsed.length);
-  const buffer = parsed.find(({ source }) => source !== undefined)?.bytes.buffer;
-  const isOne = parsed.every(({ source, bytes }) => source === undefined || bytes.buffer === buffer);
-  const bytes = isOne ? new Uint8Array(buffer ?? new ArrayBuffer(0)) : copied(parsed);
+function spansOf(parsed: ParsedRecords): PayloadSpans {
+  const { sources, bytes, start, length: rows } = parsed;
+  const buffer = bytes[sources.findIndex((source) => source !== undefined)]?.buffer ?? NOTHING.buffer;
+  const isOne = bytes.every((one, row) => sources[row] === undefined || one.buffer === buffer);
+  const into = isOne ? new Uint8Array(buffer) : Buffer.allocUnsafeSlow(sizeOf(parsed));
+  const begins = new Uint32Array(rows);
+  const length = new Int32Array(rows);
   let at = 0;
-  parsed.forEach(({ source, ...one }, row) => {
-    const size = one.bytes.length - one.start;
-    start[row] = source === undefined ? 0 : isOne ? one.bytes.byteOffset + one.start : at;
-    length[row] = source === undefined ? -1 : size;
-    if (source !== undefined) at += size;
-  });
-  return { bytes, start, length };
+  for (let row = 0; row < rows; row++) {
+    const one = bytes[row] as Uint8Array;
+    const from = start[row] as number;
+    if (sources[row] === undefined) {
+      length[row] = -1;
+      continue;
+    }
+    const size = one.length - from;
+    length[row] = size;
+    begins[row] = from + (isOne ? one.byteOffset : at);
+    if (isOne) continue;
+    // With the prefix: a view of the payload alone would cost more.
+    into.set(one, at);
+    at += one.length;
+  }
+  return { bytes: into, start: begins, length };
 }
 
-function copied(parsed: readonly Parsed[]): Uint8Array {
-  const size = parsed.reduce((sum, { bytes, start }) => sum + bytes.length - start, 0);
-  const into = Buffer.allocUnsafeSlow(size);
-  let at = 0;
-  for (const { bytes, start } of parsed) {
-    into.set(start === 0 ? bytes : bytes.subarray(start), at);
-    at += bytes.length - start;
-  }
-  return into;
-}
+const sizeOf = ({ bytes }: ParsedRecords): number => bytes.reduce((sum, { length }) => sum + length, 0);
