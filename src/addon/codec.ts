@@ -92,7 +92,10 @@ export function loadColumnKernels(mode: NativeMode): ColumnKernels {
   return mode === 'native' ? nativeColumnKernels(loadAddon()) : referenceColumnKernels;
 }
 
-/** Selects the codec kernels of a library by MILLRACE_NATIVE: the addon where it is built.
- *  @throws bad_value, addon_missing, addon_mismatch */
-export const defaultColumnKernels = (): ColumnKernels =>
-  loadColumnKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
+/** Use of the addon by a library: `on` demands it, `off` never loads it, `auto` uses it where it is
+ *  built. */
+export type NativeSetting = 'auto' | 'on' | 'off';
+
+/** Selects the codec kernels by a setting. @throws addon_missing, addon_mismatch */
+export const chooseColumnKernels = (setting: NativeSetting = 'auto'): ColumnKernels =>
+  loadColumnKernels(chooseNative(setting).mode);

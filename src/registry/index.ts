@@ -1,5 +1,6 @@
 /** Entry point `millrace/registry`: schemas and the rules between their versions, and a client of
  *  any registry. */
+export type { NativeSetting } from '../addon/codec.ts';
 export type { Column, ColumnKind, ColumnLogical } from '../core/columns/column.ts';
 export type { ColumnData, ColumnValues } from '../core/columns/data.ts';
 export type { ArrowBatch } from '../formats/arrow/columns.ts';

@@ -15,6 +15,9 @@ import { packageRoot } from '../../src/shell/package.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 
+/** The second pass of the suite runs on the reference implementation. */
+const NATIVE = { native: process.env['MILLRACE_NATIVE'] === 'off' ? 'off' : 'on' } as const;
+
 const own = launcher();
 let url = '';
 beforeAll(async () => {
@@ -88,7 +91,7 @@ async function recordsOf(registry: SchemaRegistry, topic: string): Promise<Array
 test('records of several writer schemas become one batch, and a bad record costs its row', async () => {
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'columns');
-  const decoder = registry.columnDecoder<Parcel>({ readerSchema: V2 });
+  const decoder = registry.columnDecoder<Parcel>({ ...NATIVE, readerSchema: V2 });
   const batch = await decoder.decode(records);
   const deserialized = await registry.deserializer<Parcel>({ readerSchema: V2 }).deserializeBatch(records);
   expect(batch.rowCount).toBe(records.length);
@@ -115,7 +118,7 @@ test('a batch keeps its rows while the decoder makes another, and its memory is 
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'reuse');
   const decoder: RecordColumnDecoder<Parcel> = await registry
-    .columnDecoder<Parcel>({ readerSchema: V2 })
+    .columnDecoder<Parcel>({ ...NATIVE, readerSchema: V2 })
     .prefetch();
   const first = await decoder.decode(records);
   const view = first.row(0) as Parcel;
@@ -131,7 +134,7 @@ test('a batch keeps its rows while the decoder makes another, and its memory is 
 test('requested fields alone become columns, and their paths lead to the buffers', async () => {
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'fields');
-  const decoder = registry.columnDecoder<Parcel>({ readerSchema: V2, fields: ['to.zip', 'tags'] });
+  const decoder = registry.columnDecoder<Parcel>({ ...NATIVE, readerSchema: V2, fields: ['to.zip', 'tags'] });
   const batch = await decoder.decode([records[0], records[1]]);
   expect(batch.value(0)).toEqual({ to: { zip: 1 }, tags: { a: 'b' } });
   expect([...batch.column('to.zip').values]).toEqual([1, 2]);
@@ -139,19 +142,21 @@ test('requested fields alone become columns, and their paths lead to the buffers
   expect(Buffer.from(batch.column('tags.value').values as Uint8Array).toString()).toBe('bb');
   expect(await codeOf(() => batch.column('to.name'))).toBe('bad_option');
   expect(
-    await codeOf(() => registry.columnDecoder({ readerSchema: V2, fields: ['to.town'] }).decode(records)),
+    await codeOf(() =>
+      registry.columnDecoder({ ...NATIVE, readerSchema: V2, fields: ['to.town'] }).decode(records),
+    ),
   ).toBe('unknown_field');
 });
 
-test('without a reader schema all records of a batch have one writer schema', async () => {
+test('all records of a batch without a reader schema have one writer schema', async () => {
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'writer');
-  const decoder = registry.columnDecoder<Parcel>();
+  const decoder = registry.columnDecoder<Parcel>(NATIVE);
   const batch = await decoder.decode([records[0], null, records[3], records[6]]);
   expect(batch.names).toEqual(['id', 'state', 'to', 'tags']);
   expect([0, 1, 2, 3].map((row) => batch.stateOf(row))).toEqual(['ok', 'null', 'error', 'ok']);
   expect(await codeOf(() => decoder.decode(records))).toBe('bad_option');
-  const none = await registry.columnDecoder().decode([null, Buffer.from('x')]);
+  const none = await registry.columnDecoder(NATIVE).decode([null, Buffer.from('x')]);
   expect([none.stateOf(0), none.stateOf(1), none.names.length]).toEqual(['null', 'error', 0]);
 });
 
@@ -159,8 +164,8 @@ test('columns become the records that a serializer writes, also from apache-arro
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'encode');
   const serializer = await registry.serializer<Parcel>({ topic: 'encode', schema: V2 }).prefetch();
-  const encoder = registry.columnEncoder({ topic: 'encode', schema: V2 });
-  const batch = await registry.columnDecoder<Parcel>({ readerSchema: V2 }).decode(records);
+  const encoder = registry.columnEncoder({ ...NATIVE, topic: 'encode', schema: V2 });
+  const batch = await registry.columnDecoder<Parcel>({ ...NATIVE, readerSchema: V2 }).decode(records);
   expect(await codeOf(() => encoder.encode(batch))).toBe('schema_not_cached');
   await encoder.prefetch();
   expect(encoder.schemaId).toBe(serializer.schemaId);
@@ -185,12 +190,16 @@ test('columns become the records that a serializer writes, also from apache-arro
 test('a symbol that the enum lacks costs its row, and its error names the column', async () => {
   const registry = new SchemaRegistry({ url });
   const schema = record('Event', field('kind', { type: 'enum', name: 'Kind', symbols: ['A', 'B'] }));
-  const encoder = await registry.columnEncoder({ topic: 'symbols', schema, autoRegister: true }).prefetch();
+  const encoder = await registry
+    .columnEncoder({ ...NATIVE, topic: 'symbols', schema, autoRegister: true })
+    .prefetch();
   const table = arrow.tableFromArrays({ kind: ['A', 'C', 'B'] });
   const framed = encoder.encode(table);
   expect(framed.refusedRows()).toEqual([1]);
   expect(framed.errorOf(1)).toMatchObject({ code: 'value_refused', details: { path: 'Event.kind', row: 1 } });
-  const read = await registry.columnDecoder<{ kind: string }>().decode([framed.record(0), framed.record(2)]);
+  const read = await registry
+    .columnDecoder<{ kind: string }>(NATIVE)
+    .decode([framed.record(0), framed.record(2)]);
   expect([read.value(0), read.value(1)]).toEqual([{ kind: 'A' }, { kind: 'B' }]);
   expect(await codeOf(() => encoder.encode(arrow.tableFromArrays({ other: ['A'] })))).toBe('value_refused');
   expect(await codeOf(() => encoder.encode(read))).toBeUndefined();
@@ -213,12 +222,12 @@ test('Protobuf records of one message become columns and records again', async (
     { id: 0n, counts: [], first: null, cash: false },
   ];
   const records = [...orders.map((order) => serializer.serialize(order)), items.serialize({ name: 'y' })];
-  const decoder = registry.columnDecoder({ readerSchema: PROTO, format: 'PROTOBUF' });
+  const decoder = registry.columnDecoder({ ...NATIVE, readerSchema: PROTO, format: 'PROTOBUF' });
   const batch = await decoder.decode(records);
   expect(batch.stateOf(2)).toBe('error');
   expect(batch.errorOf(2)?.code).toBe('incompatible_schema');
   expect([...batch.column('counts.item').values]).toEqual([1, 2]);
-  const encoder = await registry.columnEncoder(options).prefetch();
+  const encoder = await registry.columnEncoder({ ...options, ...NATIVE }).prefetch();
   const framed = encoder.encode(batch);
   expect([framed.record(0), framed.record(1)]).toEqual(records.slice(0, 2));
   expect(framed.refusedRows()).toEqual([2]);
@@ -231,7 +240,7 @@ test('a Protobuf record that the reader would misread is an error of its row', a
   const serializer = await registry.serializer({ ...options, autoRegister: true }).prefetch();
   const records = [0n, 1n].map((n) => serializer.serialize({ n }));
   const reader = { readerSchema: text('sint64'), format: 'PROTOBUF' } as const;
-  const batch = await registry.columnDecoder<{ n: bigint }>(reader).decode(records);
+  const batch = await registry.columnDecoder<{ n: bigint }>({ ...reader, ...NATIVE }).decode(records);
   const deserialized = await registry.deserializer<{ n: bigint }>(reader).deserializeBatch(records);
   expect(batch.value(0)).toEqual(deserialized[0]?.value);
   expect(deserialized[1]?.error?.code).toBe('incompatible_schema');
@@ -251,8 +260,10 @@ test('recursive values are decoded on demand, and encoded by the schema that wro
     .serializer<Tree>({ topic: 'trees', schema: tree('long'), autoRegister: true })
     .prefetch();
   const bytes = serializer.serialize(value);
-  const encoder = await registry.columnEncoder({ topic: 'trees', schema: tree('long') }).prefetch();
-  const same = await registry.columnDecoder<Tree>({ readerSchema: tree('long') }).decode([bytes]);
+  const encoder = await registry
+    .columnEncoder({ ...NATIVE, topic: 'trees', schema: tree('long') })
+    .prefetch();
+  const same = await registry.columnDecoder<Tree>({ ...NATIVE, readerSchema: tree('long') }).decode([bytes]);
   expect(same.value(0)).toEqual(value);
   expect(encoder.encode(same).record(0)).toEqual(bytes);
   const ints = await registry
@@ -260,7 +271,7 @@ test('recursive values are decoded on demand, and encoded by the schema that wro
     .prefetch();
   const small = { v: 1, next: { v: 2, next: null } };
   const promoted = await registry
-    .columnDecoder<Tree>({ readerSchema: tree('long') })
+    .columnDecoder<Tree>({ ...NATIVE, readerSchema: tree('long') })
     .decode([ints.serialize(small)]);
   expect(promoted.value(0)).toEqual({ v: 1n, next: { v: 2n, next: null } });
   expect(await codeOf(() => encoder.encode(promoted))).toBe('bad_option');
@@ -282,10 +293,10 @@ test('a guid in the headers takes the place of the prefix, read and written', as
   const serializer = await registry.serializer<Parcel>({ ...options, autoRegister: true }).prefetch();
   const bytes = serializer.serialize(parcel(5n));
   const batch = await registry
-    .columnDecoder<Parcel>({ readerSchema: V1 })
+    .columnDecoder<Parcel>({ ...NATIVE, readerSchema: V1 })
     .decode([{ bytes, headers: serializer.headers }]);
   expect(batch.value(0)).toEqual(parcel(5n));
-  const framed = (await registry.columnEncoder(options).prefetch()).encode(batch);
+  const framed = (await registry.columnEncoder({ ...options, ...NATIVE }).prefetch()).encode(batch);
   expect(framed.record(0)).toEqual(bytes);
   expect(framed.headers).toEqual(serializer.headers);
 });

@@ -1,6 +1,6 @@
 /** Decoder of framed records into columns: records of several writer schemas become one batch of
  *  the reader's columns. */
-import { defaultColumnKernels } from '../../addon/codec.ts';
+import { chooseColumnKernels, type NativeSetting } from '../../addon/codec.ts';
 import { framePrefix } from '../../addon/reference/frame.ts';
 import { ColumnBatch } from '../../core/columns/batch.ts';
 import {
@@ -43,6 +43,9 @@ export interface ColumnDecoderOptions extends ReaderOptions {
   readonly fields?: readonly string[];
   /** Full name of the Protobuf message of the records; default: the first of the reader's file. */
   readonly message?: string;
+  /** Use of the addon: `on` demands it, `off` runs the TypeScript reference implementation. Default
+   *  auto: the addon where it is built. */
+  readonly native?: NativeSetting;
 }
 
 /** Records that a column decoder reads: each as for `Deserializer.deserializeBatch`. */
@@ -136,7 +139,7 @@ export class RecordColumnDecoder<T = unknown> {
     this.options = options;
     this.times = times;
     this.schemas = new RecordSchemas(client, options, 'column decoder');
-    this.kernels = defaultColumnKernels();
+    this.kernels = chooseColumnKernels(options.native);
   }
 
   /** Loads the reader schema, and the writer schemas of these ids.

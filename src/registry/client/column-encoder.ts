@@ -1,5 +1,5 @@
 /** Encoder of columns into framed records of one schema. */
-import { defaultColumnKernels } from '../../addon/codec.ts';
+import { chooseColumnKernels, type NativeSetting } from '../../addon/codec.ts';
 import type { ColumnBatch } from '../../core/columns/batch.ts';
 import { EncodedFrames } from '../../core/columns/frames.ts';
 import type { ColumnKernels } from '../../core/columns/kernel.ts';
@@ -16,7 +16,11 @@ import type { SerdeTimes } from './serde-metrics.ts';
 import { type Framing, WriterSchema, type WriterSchemaOptions, type WrittenSchema } from './writer-schema.ts';
 
 /** Options of a column encoder: those of a serializer, whose schema it writes. */
-export type ColumnEncoderOptions = WriterSchemaOptions;
+export interface ColumnEncoderOptions extends WriterSchemaOptions {
+  /** Use of the addon: `on` demands it, `off` runs the TypeScript reference implementation. Default
+   *  auto: the addon where it is built. */
+  readonly native?: NativeSetting;
+}
 
 /** Columns that an encoder reads: a batch of a column decoder, or a record batch or table of
  *  apache-arrow. */
@@ -99,7 +103,7 @@ export class RecordColumnEncoder {
     this.options = options;
     this.times = times;
     this.writer = new WriterSchema(client, options, 'column encoder');
-    this.kernels = defaultColumnKernels();
+    this.kernels = chooseColumnKernels(options.native);
   }
 
   /** Loads the schema and its id, once. A failed load is repeated by the next call.
