@@ -74,8 +74,8 @@ const unreadable = (path: string, cause: unknown): Error => {
   });
 };
 
-/** Opens the file before any connection is made. A stream that opens its file by itself fails before
- *  its first read, when no handler of its error exists. @throws bad_file */
+/** Opens the file before any connection is made. A stream that opens its file by itself fails
+ *  before its first read, when no handler of its error exists. @throws bad_file */
 async function openFile(path: string): Promise<FileHandle> {
   try {
     return await open(path);

@@ -197,8 +197,8 @@ function withoutVersion(metadata: Json | undefined): Json | undefined {
 
 /** Key of everything of a content but its text: equal exactly where two contents are equal in it.
  *  Ignores the version number that registration writes into the metadata, and spellings of metadata
- *  and rules that a log may hold but that are not written here. A digest where there are metadata or
- *  rules, because keys are kept.
+ *  and rules that a log may hold but that are not written here. A digest where there are metadata
+ *  or rules, because keys are kept.
  */
 function besideKey(content: SchemaContent, references: boolean): string {
   const metadata = withoutVersion(sameForm(content.metadata, readMetadata));
