@@ -5,6 +5,7 @@ import { KEY_FORMS, LINE_FORMS } from '../../registry/consumer/line.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { CLIENT_SETTINGS } from '../registry-clients/shared.ts';
 import { START_HELP } from '../registry-clients/start.ts';
+import { QUARANTINE_SETTINGS } from './quarantine/settings.ts';
 
 const { format, subject, ...shared } = CLIENT_SETTINGS;
 
@@ -29,11 +30,13 @@ export const CONSUMER_SETTINGS = {
   },
   group: {
     type: 'string',
+    excludes: ['redrive', 'quarantine'],
     help: 'consumer group, which commits what it has read (default: millrace-TOPIC with -subject; without -subject, or when empty, all partitions are read without a group)',
   },
   start: {
     type: 'string',
     default: 'earliest',
+    excludes: ['redrive', 'quarantine'],
     help: `${START_HELP}; in a group it applies to partitions without a committed offset`,
   },
   count: { type: 'int', default: '0', min: 0, help: 'number of selected records; 0: no limit' },
@@ -43,11 +46,11 @@ export const CONSUMER_SETTINGS = {
   },
   'quarantine-topic': {
     type: 'string',
-    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged)',
+    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged), and what -redrive and -quarantine read (default: TOPIC.quarantine)',
   },
   out: {
     type: 'string',
-    help: 'where records go as JSON lines: - for stdout, a file (PATH or file:PATH), kafka:TOPIC or none (default: none in a group, else -)',
+    help: 'where records go as JSON lines: - for stdout, a file (PATH or file:PATH), kafka:TOPIC or none (default: none in a group, else -); with -redrive also source, the default: back to the topic as they were',
   },
   lines: {
     type: 'string',
@@ -70,8 +73,10 @@ export const CONSUMER_SETTINGS = {
   'exit-at-end': {
     type: 'bool',
     default: 'false',
+    excludes: ['redrive', 'quarantine'],
     help: 'stop at the end offsets of the partitions at start',
   },
+  ...QUARANTINE_SETTINGS,
   'session-timeout': {
     type: 'duration',
     default: '10s',

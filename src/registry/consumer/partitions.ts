@@ -2,15 +2,15 @@
  *  commits, so the reader needs no right on a group.
  *  Invariants: (1) a record that cannot be read never ends the run; (2) while the registry is
  *  unavailable, the batch waits and no record is judged. */
-import { sleep, type Timers } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { BatchConsumer, TopicPartitionOffset } from '../../io/kafka/port.ts';
-import { isRegistryAway } from '../../serde/client.ts';
 import { registryError } from '../errors.ts';
 import type { FailedRow, RecordDecoder } from './decoder.ts';
 import type { EndTracker } from './ends.ts';
 import type { ConsumerMetrics } from './member.ts';
+import { whenRegistryAnswers } from './registry-wait.ts';
 import type { DecodedSink } from './sink.ts';
 
 export interface PartitionReaderOptions {
@@ -35,8 +35,6 @@ export interface PartitionReaderOptions {
 }
 
 const WAIT_MS = 250;
-const REGISTRY_RETRY_MS = 100;
-const REGISTRY_RETRY_MS_MAX = 5000;
 
 export class PartitionReader {
   private readonly options: PartitionReaderOptions;
@@ -66,7 +64,8 @@ export class PartitionReader {
   private async finish(): Promise<boolean> {
     const { options, records } = this;
     const { metrics, clock, subject, ends } = options;
-    if (!(await this.prepare())) return false;
+    const waits = metrics.registryWaits;
+    if (!(await whenRegistryAnswers(options.decoder, records, { ...options, waits }))) return false;
     const startMs = clock.monotonicMs();
     const { decoded, failed, skipped = 0, end = records.rowCount } = options.decoder.decode(records);
     const rows = decoded.length + failed.length + skipped;
@@ -82,33 +81,6 @@ export class PartitionReader {
     for (let row = 0; row < end; row++) ends?.reached(partition[row] as number, (offset[row] as bigint) + 1n);
     options.onRows(rows, failed.length, decoded.length);
     return true;
-  }
-
-  /** Loads the schemas of the batch, and waits for the registry without a limit. */
-  private async prepare(): Promise<boolean> {
-    const { decoder, clock, drain, log, metrics } = this.options;
-    let delayMs = REGISTRY_RETRY_MS;
-    let waits = false;
-    for (;;) {
-      try {
-        await decoder.prepare(this.records);
-        if (waits) log.info({}, 'the registry answers again');
-        return true;
-      } catch (thrown) {
-        if (!isRegistryAway(thrown)) throw thrown;
-        if (!waits) {
-          metrics.registryWaits.add();
-          log.warn(
-            { error: (thrown as Error).message },
-            'the registry does not answer; paused until it does',
-          );
-        }
-        waits = true;
-        if (drain.aborted) return false;
-        await sleep(clock, delayMs, drain);
-        delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
-      }
-    }
   }
 }
 

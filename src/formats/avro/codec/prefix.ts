@@ -1,0 +1,73 @@
+/** Reads an Avro payload field by field until it ends or cannot be read further. */
+import type { PrefixFields } from '../../prefix.ts';
+import type { AvroNode, AvroPrimitive } from '../syntax/tree.ts';
+import { AvroCursor, Unreadable } from './cursor.ts';
+import { takesNoByte } from './skip.ts';
+
+const PRIMITIVES: Readonly<Record<AvroPrimitive, (from: AvroCursor) => unknown>> = {
+  null: () => null,
+  boolean: (from) => from.boolean(),
+  int: (from) => from.int(),
+  long: (from) => from.long(),
+  float: (from) => from.float(),
+  double: (from) => from.double(),
+  bytes: (from) => from.blob(),
+  string: (from) => from.text(),
+};
+
+/** @param writer schema that the payload was written with
+ *  @returns byte of the payload where reading failed; undefined where it did not */
+export function avroPrefix(
+  writer: AvroNode,
+  bytes: Buffer,
+  start: number,
+  end: number,
+  fields: PrefixFields,
+): number | undefined {
+  const from = new AvroCursor();
+  from.open(bytes, start, end);
+  try {
+    fields.collect(() => {
+      read(writer, from, '', fields);
+      from.close();
+    });
+    return undefined;
+  } catch (thrown) {
+    if (!(thrown instanceof Unreadable)) throw thrown;
+    return thrown.at - start;
+  }
+}
+
+/** The cursor limits the nesting. */
+function read(node: AvroNode, from: AvroCursor, path: string, fields: PrefixFields): void {
+  fields.visit();
+  switch (node.kind) {
+    case 'primitive':
+      return fields.add(path, PRIMITIVES[node.type](from));
+    case 'fixed':
+      return fields.add(path, from.fixed(node.size));
+    case 'enum':
+      return fields.add(path, node.symbols[from.index(node.symbols.length, 'symbol')]);
+    case 'union': {
+      const branch = node.branches[from.index(node.branches.length, 'branch')];
+      return read(branch as AvroNode, from, path, fields);
+    }
+    case 'array': {
+      let index = 0;
+      return from.blocks('[]', takesNoByte(node.items), undefined, () =>
+        read(node.items, from, `${path}[${index++}]`, fields),
+      );
+    }
+    case 'map':
+      return from.blocks('{}', false, undefined, () =>
+        read(node.values, from, `${path}[${JSON.stringify(from.text())}]`, fields),
+      );
+    case 'record': {
+      const begun = from.at;
+      from.enter();
+      for (const { name, type } of node.fields)
+        read(type, from, path === '' ? name : `${path}.${name}`, fields);
+      from.leaveRecord(begun, node.fields.filter(({ type }) => takesNoByte(type)).length);
+    }
+  }
+}
