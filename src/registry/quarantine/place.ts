@@ -16,7 +16,7 @@ const JSON_BYTES_MAX = 64 << 10;
 const JSON_CHARS_MAX = 200;
 
 export interface BreakPlace {
-  /** Byte of the value where reading failed, counted from 0. Absent: no single byte is the cause. */
+  /** Byte of the value where reading failed. Absent: no single byte is the cause. */
   readonly byte?: number;
   /** Byte of the schema id header, for an error of the header. */
   readonly headerByte?: number;

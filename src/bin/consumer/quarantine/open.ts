@@ -1,4 +1,4 @@
-/** Parts that `-redrive` and `-quarantine` share: the quarantine topic, its selection and reader. */
+/** Parts that `-redrive` and `-quarantine` share: the topics, the selection and the reader. */
 import { coreError } from '../../../core/errors.ts';
 import type { BrokerAdmin, BrokerDriver, BrokerOptions, TopicInfo } from '../../../io/kafka/port.ts';
 import { QUARANTINE_HEADER_BYTES_MAX } from '../../../registry/consumer/quarantine.ts';

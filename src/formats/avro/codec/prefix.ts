@@ -43,25 +43,31 @@ function read(node: AvroNode, from: AvroCursor, path: string, fields: PrefixFiel
   fields.visit();
   switch (node.kind) {
     case 'primitive':
-      return fields.add(path, PRIMITIVES[node.type](from));
+      fields.add(path, PRIMITIVES[node.type](from));
+      break;
     case 'fixed':
-      return fields.add(path, from.fixed(node.size));
+      fields.add(path, from.fixed(node.size));
+      break;
     case 'enum':
-      return fields.add(path, node.symbols[from.index(node.symbols.length, 'symbol')]);
+      fields.add(path, node.symbols[from.index(node.symbols.length, 'symbol')]);
+      break;
     case 'union': {
       const branch = node.branches[from.index(node.branches.length, 'branch')];
-      return read(branch as AvroNode, from, path, fields);
+      read(branch as AvroNode, from, path, fields);
+      break;
     }
     case 'array': {
       let index = 0;
-      return from.blocks('[]', takesNoByte(node.items), undefined, () =>
-        read(node.items, from, `${path}[${index++}]`, fields),
-      );
+      from.blocks('[]', takesNoByte(node.items), undefined, () => {
+        read(node.items, from, `${path}[${index++}]`, fields);
+      });
+      break;
     }
     case 'map':
-      return from.blocks('{}', false, undefined, () =>
-        read(node.values, from, `${path}[${JSON.stringify(from.text())}]`, fields),
-      );
+      from.blocks('{}', false, undefined, () => {
+        read(node.values, from, `${path}[${JSON.stringify(from.text())}]`, fields);
+      });
+      break;
     case 'record': {
       const begun = from.at;
       from.enter();

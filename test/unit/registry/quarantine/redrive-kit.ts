@@ -169,7 +169,7 @@ export interface Bad {
   readonly bad: QuarantineReason;
 }
 
-export const valueOf = (bad: Bad): string => JSON.stringify(bad);
+export const textOf = (bad: Bad): string => JSON.stringify(bad);
 
 export class RedriveWorld {
   readonly clock = new VirtualClock();
@@ -263,7 +263,7 @@ export class RedriveWorld {
         offset: more.place ?? this.next++,
         timestamp: BigInt(1000 + one.n),
         key: Buffer.from(`k${one.n}`),
-        value: Buffer.from(valueOf(one)),
+        value: Buffer.from(textOf(one)),
         headers: [['trace', Buffer.from(`t${one.n}`)]],
         ...more,
       }),

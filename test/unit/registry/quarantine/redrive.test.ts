@@ -3,11 +3,11 @@ import { describe, expect, it } from 'vitest';
 import { QUARANTINE_HEADER } from '../../../../src/registry/consumer/quarantine.ts';
 import { RECORD_ID_HEADER } from '../../../../src/registry/quarantine/record.ts';
 import { sumOf } from '../../../../src/registry/quarantine/redrive.ts';
-import { type Bad, type Kill, PROGRESS, QUARANTINE, RedriveWorld, TOPIC, valueOf } from './redrive-kit.ts';
+import { type Bad, type Kill, PROGRESS, QUARANTINE, RedriveWorld, TOPIC, textOf } from './redrive-kit.ts';
 
 const bads = (count: number, bad: Bad['bad'] = 'malformed_payload', from = 0): readonly Bad[] =>
   Array.from({ length: count }, (_, n) => ({ n: from + n, bad }));
-const sorted = (records: readonly Bad[]): readonly string[] => records.map(valueOf).sort();
+const sorted = (records: readonly Bad[]): readonly string[] => records.map(textOf).sort();
 const opened = (): Promise<RedriveWorld> => new RedriveWorld().open();
 
 describe('redriven record', () => {
@@ -20,7 +20,7 @@ describe('redriven record', () => {
     expect(record).toMatchObject({
       partition: 2,
       key: 'k5',
-      value: valueOf({ n: 5, bad: 'unknown_schema_id' }),
+      value: textOf({ n: 5, bad: 'unknown_schema_id' }),
       timestamp: 1005n,
     });
     expect(Object.keys(record?.headers ?? {})).toEqual(['trace', RECORD_ID_HEADER]);
