@@ -273,6 +273,13 @@ describe('kills and fences', () => {
     expect(await world.values(TOPIC)).toEqual(sorted(bads(40)));
   });
 
+  it('a redrive whose commits are not answered learns their outcome from a new producer, and completes', async () => {
+    const world = await new RedriveWorld({ seed: 3, faults: { lostReply: 0.4 } }).open();
+    await world.quarantine(bads(40));
+    expect((await world.complete()).isWhole).toBe(true);
+    expect(await world.values(TOPIC)).toEqual(sorted(bads(40)));
+  });
+
   it('a drain ends a redrive after the batch in flight', async () => {
     const world = await filled();
     const drain = new AbortController();
