@@ -12,20 +12,32 @@ import { until } from '../wait.ts';
 
 export const PARTITIONS = 3;
 
-const field = (name: string, type: unknown, more: object = {}): object => ({ name, type, ...more });
-const record = (...fields: object[]): string =>
-  JSON.stringify({ type: 'record', name: 'Order', namespace: 'shop', fields });
-const V1 = record(field('id', 'string'), field('cents', 'long'));
-const V2 = record(
-  field('id', 'string'),
-  field('cents', 'long'),
-  field(
-    'items',
-    { type: 'array', items: JSON.parse(record(field('sku', 'string')).replace('Order', 'Item')) },
-    { default: [] },
-  ),
-);
-const written = writerCodec(parseSchema('AVRO', V2));
+type Version = 1 | 2;
+
+/** Schema of a topic. Each topic has a namespace of its own, because a registry gives equal schemas
+ *  one id. */
+function schemaOf(topic: string, version: Version): string {
+  const items = {
+    name: 'items',
+    type: {
+      type: 'array',
+      items: { type: 'record', name: 'Item', fields: [{ name: 'sku', type: 'string' }] },
+    },
+    default: [],
+  };
+  return JSON.stringify({
+    type: 'record',
+    name: 'Order',
+    namespace: `n${topic.replace(/\W/g, '_')}`,
+    fields: [
+      { name: 'id', type: 'string' },
+      { name: 'cents', type: 'long' },
+      ...(version === 2 ? [items] : []),
+    ],
+  });
+}
+
+const written = writerCodec(parseSchema('AVRO', schemaOf('any', 2)));
 
 /** Payload of a record of version 2. */
 export function payloadOf(n: number): Buffer {
@@ -72,7 +84,7 @@ export async function fill(
 ): Promise<Filled> {
   await createTopics(brokers, [{ topic, partitions: PARTITIONS }]);
   const subject = `${topic}-value`;
-  const id = (await register(registry, subject, V1)) + 1;
+  const id = (await register(registry, subject, schemaOf(topic, 1))) + 1;
   const records: RecordInput[] = Array.from({ length: count }, (_, n) => ({
     partition: n % PARTITIONS,
     key: Buffer.from(`k-${n}`),
@@ -83,7 +95,7 @@ export async function fill(
   return {
     topic,
     id,
-    fix: async () => expect(await register(registry, subject, V2)).toBe(id),
+    fix: async () => expect(await register(registry, subject, schemaOf(topic, 2))).toBe(id),
   };
 }
 
