@@ -3,6 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { append } from '../../src/demo/contracts/topic.ts';
 import { RECORD_ID_HEADER } from '../../src/registry/quarantine/record.ts';
 import { runConsumer, startConsumer } from '../fixtures/consumer.ts';
 import { pageOf } from '../fixtures/metrics.ts';
@@ -265,7 +266,6 @@ describe('mistakes', () => {
   it('a record that a stranger wrote into the quarantine is reported and stays', async () => {
     const { topic, fix } = await quarantined('stranger', 1);
     await fix();
-    const { append } = await import('../../src/demo/contracts/topic.ts');
     await append(stack.brokers, `${topic}.quarantine`, [{ partition: 0, value: Buffer.from('by hand') }]);
     const ran = await redrive(topic);
     expect(ran.code, ran.stderr).toBe(0);
