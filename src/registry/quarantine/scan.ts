@@ -118,14 +118,13 @@ export class Scan {
       const result = await consumer.consume(records, WAIT_MS);
       const before = this.left;
       for (const event of result.events) log.warn({ ...event }, 'broker event');
+      await this.advance(records, result);
       if (result.rowCount > 0) {
-        await this.advance(records);
         const { partition, offset } = records.columns;
         const isInRange = (row: number): boolean =>
           (offset[row] as bigint) < (this.ranges.get(partition[row] as number)?.end ?? 0n);
         if (!(await each(records, isInRange))) return;
       }
-      this.reached(result);
       if (this.left !== before) progressMs = clock.monotonicMs();
       else if (result.rowCount === 0) this.checkProgress(result, progressMs);
     }
@@ -143,36 +142,32 @@ export class Scan {
     return [...this.ranges.values()].reduce((sum, { next, end }) => sum + (next < end ? end - next : 0n), 0n);
   }
 
-  /** Moves the positions behind the records, and counts the records that were deleted before them.
-   *  Compaction and transactions leave gaps too, so a gap counts only below the first offset that
-   *  the partition still has. */
-  private async advance(records: RecordBatch): Promise<void> {
-    const { partition, offset } = records.columns;
+  /** Moves the positions behind the records and the ends, and counts the records that were deleted
+   *  before them. Compaction and transactions leave gaps too, so a gap counts only below the first
+   *  offset that the partition still has. */
+  private async advance(records: RecordBatch, { ends }: ConsumeResult): Promise<void> {
     const gaps = new Map<number, Array<readonly [from: bigint, to: bigint]>>();
-    for (let row = 0; row < records.rowCount; row++) {
-      const range = this.ranges.get(partition[row] as number);
-      if (range === undefined) continue;
-      const at = offset[row] as bigint;
-      if (at > range.next && range.next < range.end) {
-        const known = gaps.get(partition[row] as number) ?? [];
-        known.push([range.next, at < range.end ? at : range.end]);
-        gaps.set(partition[row] as number, known);
+    const pass = (partition: number, at: bigint, next: bigint): void => {
+      const range = this.ranges.get(partition);
+      if (range === undefined || next <= range.next) return;
+      const to = at < range.end ? at : range.end;
+      if (to > range.next) {
+        const known = gaps.get(partition) ?? [];
+        known.push([range.next, to]);
+        gaps.set(partition, known);
       }
-      range.next = at + 1n;
-    }
+      range.next = next;
+    };
+    const { partition, offset } = records.columns;
+    for (let row = 0; row < records.rowCount; row++)
+      pass(partition[row] as number, offset[row] as bigint, (offset[row] as bigint) + 1n);
+    for (const end of ends) pass(end.partition, end.offset, end.offset);
     for (const [of, found] of gaps) {
       const { low } = await this.consumer.watermarkOffsets({ topic: this.topic, partition: of }, OFFSETS_MS);
       for (const [from, to] of found) {
         const end = low < to ? low : to;
         if (end > from) this.deletedCount += Number(end - from);
       }
-    }
-  }
-
-  private reached({ ends }: ConsumeResult): void {
-    for (const { partition, offset } of ends) {
-      const range = this.ranges.get(partition);
-      if (range !== undefined && offset > range.next) range.next = offset;
     }
   }
 

@@ -110,11 +110,17 @@ class KilledDriver {
 class FixableDecoder implements RecordDecoder {
   readonly fixed: ReadonlySet<string>;
 
-  constructor(fixed: ReadonlySet<string>) {
+  constructor(fixed: ReadonlySet<string>, absences: number) {
     this.fixed = fixed;
+    this.absences = absences;
   }
 
-  async prepare(): Promise<void> {}
+  /** Attempts that find no registry. */
+  private absences: number;
+
+  async prepare(): Promise<void> {
+    if (this.absences-- > 0) throw registryError('registry_unavailable', 'ECONNREFUSED');
+  }
 
   decode(records: RecordBatch): DecodedBatch {
     const decoded: DecodedRow[] = [];
@@ -138,6 +144,8 @@ export interface RunOptions {
   readonly dry?: boolean;
   readonly count?: number;
   readonly drain?: AbortSignal;
+  /** Attempts that find no registry. */
+  readonly absences?: number;
 }
 
 export interface Ran {
@@ -343,7 +351,11 @@ export class RedriveWorld {
       scan: opened,
       topic: TOPIC,
       filter,
-      decoder: new SelectingDecoder(new FixableDecoder(new Set(fixed)), { filter: undefined, budget, line }),
+      decoder: new SelectingDecoder(new FixableDecoder(new Set(fixed), options.absences ?? 0), {
+        filter: undefined,
+        budget,
+        line,
+      }),
       output,
       metrics: redriveMetrics(this.metrics),
       clock: this.clock,

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { QUARANTINE_HEADER } from '../../../../src/registry/consumer/quarantine.ts';
 import { RECORD_ID_HEADER } from '../../../../src/registry/quarantine/record.ts';
-import { sumOf } from '../../../../src/registry/quarantine/redrive.ts';
+import { redriveMetrics, sumOf } from '../../../../src/registry/quarantine/redrive.ts';
 import { type Bad, type Kill, PROGRESS, QUARANTINE, RedriveWorld, TOPIC, textOf } from './redrive-kit.ts';
 
 const bads = (count: number, bad: Bad['bad'] = 'malformed_payload', from = 0): readonly Bad[] =>
@@ -197,6 +197,37 @@ describe('dry run', () => {
     );
     await world.complete({ dry: true });
     expect(sumOf((await world.clock.run(running.ran)).tally, 'redriven')).toBe(20);
+  });
+});
+
+describe('an unreachable registry', () => {
+  it('a redrive waits for the registry, judges no record meanwhile, and opens no transaction', async () => {
+    const world = await opened();
+    await world.quarantine(bads(3));
+    const { ran } = world.start({ absences: 50 });
+    await world.clock.advance(60_000);
+    expect(await world.values(TOPIC)).toEqual([]);
+    const { tally } = await world.clock.run(ran);
+    expect(sumOf(tally, 'redriven')).toBe(3);
+    expect(sumOf(tally, 'failed')).toBe(0);
+    expect(world.metrics.counter('registry_unavailable_total', '').value()).toBe(1);
+  });
+});
+
+describe('metrics', () => {
+  it('redriven_total counts each selected record by its reason and outcome', async () => {
+    const world = await opened();
+    await world.quarantine([...bads(3, 'bad_magic'), ...bads(2, 'unknown_schema_id', 3)]);
+    await world.append(QUARANTINE, [{ value: Buffer.from('from elsewhere') }]);
+    await world.complete({ fixed: ['bad_magic'] });
+    await world.complete({ fixed: ['bad_magic'] });
+    const { redriven, foreign } = redriveMetrics(world.metrics);
+    const of = (...labels: readonly string[]): number => redriven.value(redriven.series(...labels));
+    expect(of('bad_magic', 'redriven')).toBe(3);
+    expect(of('bad_magic', 'repeated')).toBe(3);
+    expect(of('unknown_schema_id', 'failed')).toBe(4);
+    expect(of('unknown_schema_id', 'redriven')).toBe(0);
+    expect(foreign.value()).toBe(2);
   });
 });
 
