@@ -1,5 +1,7 @@
 /** consumer -quarantine on a real broker: counts, and where records of Avro, Protobuf and JSON
  *  break. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { append, createTopics } from '../../src/demo/contracts/topic.ts';
 import { Payloads } from '../../src/formats/payloads.ts';
@@ -7,6 +9,7 @@ import { parseSchema } from '../../src/formats/schema.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
 import { runConsumer } from '../fixtures/consumer.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
+import { runProducer } from '../fixtures/producer.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { fill, frame, payloadOf, register } from './redrive-kit.ts';
@@ -122,6 +125,41 @@ it('the list shows what can be read of a record, and the byte where it breaks, i
   // biome-ignore lint/suspicious/noControlCharactersInRegex: no record may control the terminal
   expect(text.stdout).not.toMatch(/[\u0000-\u0009\u000b-\u001f]/);
 });
+
+it.each(['on', 'off'])(
+  'the list counts by the name that producer -producer-name gave itself (native %s)',
+  async (native) => {
+    const topic = topicOf(`named-${native}`);
+    await register(
+      url,
+      `${topic}-reader`,
+      '{"type":"record","name":"R","fields":[{"name":"m","type":"int"}]}',
+    );
+    const schema = join(own.dir, `${topic}.avsc`);
+    writeFileSync(schema, '{"type":"record","name":"R","fields":[{"name":"n","type":"string"}]}');
+    const rows = Array.from({ length: 300 }, (_, n) => `{"n":"${n}"}`).join('\n');
+    const named = [
+      `-topic=${topic}`,
+      `-schema=${schema}`,
+      '-key-field=n',
+      '-batch-rows=128',
+      `-native=${native}`,
+    ];
+    for (const producer of ['till-7', 'till-8']) {
+      const flags = [...servers, ...named, '-in=-', `-producer-name=${producer}`];
+      expect(await runProducer(own, flags, rows)).toMatchObject({ code: 0 });
+    }
+    const read = [`-topic=${topic}`, `-subject=${topic}-reader`, '-exit-at-end', `-native=${native}`];
+    expect((await runConsumer(own, [...servers, ...read])).code).toBe(0);
+    const { groups } = JSON.parse((await list(topic, '-json', '-list-max=0')).stdout) as {
+      groups: ReadonlyArray<{ readonly producer: string; readonly count: number }>;
+    };
+    expect(groups.map(({ producer, count }) => [producer, count])).toEqual([
+      ['till-7', 300],
+      ['till-8', 300],
+    ]);
+  },
+);
 
 it('a record that can be read now is shown as such, and a redriven one is no longer listed', async () => {
   const topic = topicOf('readable');
