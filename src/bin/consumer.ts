@@ -332,6 +332,8 @@ export const command = defineCommand({
     'Examples: millrace consumer -brokers=localhost:9092 -topic=orders -out=- | jq .value',
     '          millrace consumer -brokers=localhost:9092 -topic=orders -filter=\'status = "PAID"\' -start=2026-01-31T12:00:00Z -count=10',
     '          millrace consumer -brokers=localhost:9092 -subject=orders-value -reader-version=1 -group=billing -out=file:orders.jsonl',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -quarantine',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -redrive -reason=unknown_schema_id -dry-run',
   ].join('\n'),
   settings: CONSUMER_SETTINGS,
   run: runConsumer,
