@@ -3,8 +3,11 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { append } from '../../src/demo/contracts/topic.ts';
+import { append, createTopics } from '../../src/demo/contracts/topic.ts';
+import { guidOf } from '../../src/formats/guid.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { RECORD_ID_HEADER } from '../../src/registry/quarantine/record.ts';
+import { idHeaderOf, VALUE_ID_HEADER } from '../../src/serde/frame.ts';
 import { runConsumer, startConsumer } from '../fixtures/consumer.ts';
 import { pageOf } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
@@ -12,7 +15,16 @@ import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { createTopic } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
-import { committed, type Filled, type Found, fill, frame, payloadOf } from './redrive-kit.ts';
+import {
+  appendBinary,
+  committed,
+  type Filled,
+  type Found,
+  fill,
+  frame,
+  payloadOf,
+  register,
+} from './redrive-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -218,6 +230,56 @@ describe('one redrive', () => {
     expect(ran.code, ran.stderr).toBe(0);
     expect(redrivenOf(await committed(stack.brokers, topic))).toHaveLength(40);
   });
+});
+
+describe('any schema', () => {
+  it.each(['source', 'kafka'])(
+    'framed Avro, Protobuf and JSON, by an id or a guid in a header, are redriven without a subject (out=%s)',
+    async (out) => {
+      const topic = topicOf(`any-${out}`);
+      const namespace = topic.replace(/\W/g, '_');
+      const proto = `syntax = "proto3"; package ${namespace}; message Order { string id = 1; }`;
+      const json = `{"title":"${topic}","type":"object"}`;
+      const record = `{"type":"record","name":"${namespace}","fields":[{"name":"id","type":"string"}]}`;
+      const first = await register(
+        registry,
+        `${topic}-first`,
+        `{"type":"fixed","name":"${namespace}","size":1}`,
+      );
+      const guid = guidOf({ format: 'AVRO', text: parseSchema('AVRO', record).text, references: [] });
+      await createTopics(stack.brokers, [{ topic, partitions: 1 }]);
+      await appendBinary(stack.brokers, topic, [
+        { partition: 0, value: frame(first + 1, Buffer.from([0, 0x0a, 1, 0x70])) },
+        { partition: 0, value: frame(first + 2, Buffer.from('{"id":"j"}')) },
+        { partition: 0, value: Buffer.from([2, 0x61]), headers: [[VALUE_ID_HEADER, idHeaderOf(guid, null)]] },
+      ]);
+      const any = [...servers, `-topic=${topic}`];
+      const quarantine = `-quarantine-topic=${topic}.quarantine`;
+      const read = await runConsumer(own, [...any, quarantine, '-out=none', '-exit-at-end', '-json']);
+      expect(JSON.parse(read.stdout), read.stderr).toMatchObject({ quarantined: 3 });
+      expect(await register(registry, `${topic}-proto`, proto, 'PROTOBUF')).toBe(first + 1);
+      expect(await register(registry, `${topic}-json`, json, 'JSON')).toBe(first + 2);
+      await register(registry, `${topic}-avro`, record);
+      const lines = topicOf(`any-${out}-lines`);
+      const ran = await runConsumer(own, [
+        ...any,
+        '-redrive',
+        `-out=${out === 'kafka' ? `kafka:${lines}` : out}`,
+      ]);
+      expect(ran.code, `${ran.stdout}${ran.stderr}`).toBe(0);
+      const found = redrivenOf(await committed(stack.brokers, out === 'kafka' ? lines : topic));
+      expect(found).toHaveLength(3);
+      if (out === 'kafka') {
+        const ids = found.map(
+          ({ value }) => (JSON.parse(value.toString()) as { value: { id: string } }).value.id,
+        );
+        expect(ids.sort()).toEqual(['a', 'j', 'p']);
+        return;
+      }
+      const printed = await runConsumer(own, [...any, '-exit-at-end', '-lines=value', '-start=-4']);
+      expect(printed.stdout.trimEnd().split('\n').sort()).toEqual(['{"id":"a"}', '{"id":"j"}', '{"id":"p"}']);
+    },
+  );
 });
 
 describe('mistakes', () => {

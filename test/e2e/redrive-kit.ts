@@ -6,7 +6,9 @@ import { ask } from '../../src/demo/contracts/model.ts';
 import { append, createTopics } from '../../src/demo/contracts/topic.ts';
 import { Payloads } from '../../src/formats/payloads.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { batchOf } from '../../src/registry/consumer/deliver.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
 import { until } from '../wait.ts';
 
@@ -64,6 +66,20 @@ export async function register(
   });
   expect(status).toBe(200);
   return (body as { readonly id: number }).id;
+}
+
+/** Appends records whose headers are not text; the driver of `append` cannot. */
+export async function appendBinary(
+  brokers: string,
+  topic: string,
+  records: readonly RecordInput[],
+): Promise<void> {
+  const producer = await librdkafkaDriver.producer({ brokers, clientId: 'test', acks: -1 });
+  try {
+    expect((await producer.produce(batchOf(records), [topic])).failed).toBe(0);
+  } finally {
+    await producer.close();
+  }
 }
 
 export interface Filled {
