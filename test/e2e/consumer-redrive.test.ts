@@ -195,7 +195,7 @@ describe('one redrive', () => {
       redriven: 8,
       failed: 0,
       skipped: 6,
-      byReason: { unknown_schema_id: { redriven: 8, repeated: 0, failed: 0, too_large: 0 } },
+      byReason: { unknown_schema_id: { redriven: 8, repeated: 0, failed: 0, refused: 0 } },
     });
     expect(await committed(stack.brokers, topic)).toHaveLength(14);
     expect(await committed(stack.brokers, `${topic}.quarantine.redriven`)).toEqual([]);
@@ -221,6 +221,23 @@ describe('one redrive', () => {
     expect(JSON.parse(none.stdout)).toMatchObject({ redriven: 0, skipped: 6 });
     const all = await redrive(topic, '-json', '-since=2001-01-01T00:00:00Z');
     expect(JSON.parse(all.stdout)).toMatchObject({ redriven: 6, skipped: 0 });
+  });
+
+  it('a record that the topic refuses for its size or its missing key stays quarantined, and the others are redriven once', async () => {
+    const { topic, fix, id } = await fill(stack.brokers, registry, topicOf('refused'), 40);
+    await append(stack.brokers, topic, [
+      { partition: 0, value: frame(id, payloadOf(100)) },
+      { partition: 0, key: Buffer.from('large'), value: frame(id, payloadOf(101, 5000)) },
+    ]);
+    await runConsumer(own, [...flagsOf(topic), '-exit-at-end']);
+    await fix();
+    const out = topicOf('refused-out');
+    await createTopic(stack.brokers, out, 1, { 'cleanup.policy': 'compact', 'max.message.bytes': '3000' });
+    const ran = await redrive(topic, `-out=kafka:${out}`, '-json');
+    expect(ran.code, ran.stderr).toBe(1);
+    expect(JSON.parse(ran.stdout)).toMatchObject({ redriven: 40, refused: 2, failed: 0 });
+    expect(ran.stderr).toContain('the output refuses the record; it stays quarantined');
+    expect(await committed(stack.brokers, out)).toHaveLength(40);
   });
 
   it('the reference implementation redrives as the addon does', async () => {

@@ -42,9 +42,12 @@ function schemaOf(topic: string, version: Version): string {
 const written = writerCodec(parseSchema('AVRO', schemaOf('any', 2)));
 
 /** Payload of a record of version 2. */
-export function payloadOf(n: number): Buffer {
-  const payloads = new Payloads(1, 256);
-  written.encode({ id: `o-${n}`, cents: BigInt(n), items: [{ sku: `sku-${n}` }] }, payloads);
+export function payloadOf(n: number, padding = 0): Buffer {
+  const payloads = new Payloads(1, 256 + padding);
+  written.encode(
+    { id: `o-${n}${'x'.repeat(padding)}`, cents: BigInt(n), items: [{ sku: `sku-${n}` }] },
+    payloads,
+  );
   return Buffer.from(payloads.bytes.subarray(0, payloads.used));
 }
 

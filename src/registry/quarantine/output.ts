@@ -21,9 +21,14 @@ export interface RedriveOutput {
   /** True for a record that this output has. */
   has(id: string): boolean;
   /** Resolves when the rows survive a crash of this process.
-   *  @returns the rows that the output refuses as too large
+   *  @returns the rows that the output refuses for good
    *  @throws redrive_fenced, not_delivered, not_writable */
-  write(rows: readonly RedriveRow[]): Promise<readonly RedriveRow[]>;
+  write(rows: readonly RedriveRow[]): Promise<readonly RefusedRow[]>;
+}
+
+export interface RefusedRow {
+  readonly row: RedriveRow;
+  readonly why: string;
 }
 
 /** Number of partitions of the source topic. */
@@ -88,7 +93,7 @@ export class LinesOutput implements RedriveOutput {
     return this.done.has(id);
   }
 
-  async write(rows: readonly RedriveRow[]): Promise<readonly RedriveRow[]> {
+  async write(rows: readonly RedriveRow[]): Promise<readonly RefusedRow[]> {
     if (this.append !== undefined && rows.length > 0)
       await this.append(rows.map((row) => redrivenLine(row, this.line)).join(''));
     for (const { one } of rows) this.done.add(one.id);

@@ -21,8 +21,8 @@ import type { Scan } from './scan.ts';
  *    redriven   written to the output
  *    repeated   the output has the record
  *    failed     still cannot be read
- *    too_large  the output refuses its size */
-export const REDRIVE_OUTCOMES = ['redriven', 'repeated', 'failed', 'too_large'] as const;
+ *    refused    the output refuses it for good, such as for its size */
+export const REDRIVE_OUTCOMES = ['redriven', 'repeated', 'failed', 'refused'] as const;
 export type RedriveOutcome = (typeof REDRIVE_OUTCOMES)[number];
 
 export interface RedriveMetrics {
@@ -133,13 +133,10 @@ export class Redrive {
       failures = failed.length;
       this.tally.skipped += skipped;
       const rows = decoded.map((row): RedriveRow => ({ one: oneOf(row.row), records: batch, decoded: row }));
-      const refused = new Set(await output.write(rows));
-      for (const row of rows) this.count(row.one, refused.has(row) ? 'too_large' : 'redriven');
-      for (const { one } of refused)
-        this.note(
-          { record: one.id },
-          'the output refuses the record as too large; the record stays quarantined',
-        );
+      const refused = new Map((await output.write(rows)).map(({ row, why }) => [row, why]));
+      for (const row of rows) this.count(row.one, refused.has(row) ? 'refused' : 'redriven');
+      for (const [{ one }, why] of refused)
+        this.note({ record: one.id, why }, 'the output refuses the record; it stays quarantined');
     }
     this.tally.read += read;
     onRead(read, failures);
@@ -178,7 +175,7 @@ export class Redrive {
   }
 
   private count({ reason }: Quarantined, outcome: RedriveOutcome): void {
-    const counts = this.tally.byReason.get(reason) ?? { redriven: 0, repeated: 0, failed: 0, too_large: 0 };
+    const counts = this.tally.byReason.get(reason) ?? { redriven: 0, repeated: 0, failed: 0, refused: 0 };
     counts[outcome]++;
     this.tally.byReason.set(reason, counts);
     const { redriven } = this.options.metrics;

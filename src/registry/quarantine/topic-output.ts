@@ -6,10 +6,10 @@
  *  any more. */
 import type { Timers } from '../../core/clock.ts';
 import type { RecordInput } from '../../core/layout/record-batch.ts';
-import type { RedriveOutput, RedriveRow } from './output.ts';
+import type { RedriveOutput, RedriveRow, RefusedRow } from './output.ts';
 import { Progress, progressRecord, progressTopicOf, RecordIds } from './progress.ts';
 import type { ScanOptions } from './scan.ts';
-import { Transactions } from './transactions.ts';
+import { Transactions, type WriteOutcome } from './transactions.ts';
 
 export interface TopicOutputOptions {
   readonly scan: ScanOptions;
@@ -70,8 +70,8 @@ export class TopicOutput implements RedriveOutput {
     return this.done.has(id);
   }
 
-  async write(rows: readonly RedriveRow[]): Promise<readonly RedriveRow[]> {
-    const refused: RedriveRow[] = [];
+  async write(rows: readonly RedriveRow[]): Promise<readonly RefusedRow[]> {
+    const refused: RefusedRow[] = [];
     const parts = [rows];
     for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
       const left = part.filter(({ one }) => !this.done.has(one.id));
@@ -79,9 +79,9 @@ export class TopicOutput implements RedriveOutput {
       const outcome = await this.transact(left);
       if (outcome === 'written') for (const { one } of left) this.done.add(one.id);
       else if (outcome === 'repeat') parts.push(left);
-      else if (left.length === 1) refused.push(left[0] as RedriveRow);
+      else if (left.length === 1) refused.push({ row: left[0] as RedriveRow, why: outcome.refused });
       else {
-        // Halves, until the records that are too large are alone. The first half is written first.
+        // Halves, until the refused records are alone. The first half is written first.
         const middle = Math.ceil(left.length / 2);
         parts.push(left.slice(middle), left.slice(0, middle));
       }
@@ -93,7 +93,7 @@ export class TopicOutput implements RedriveOutput {
     await this.transactions?.close();
   }
 
-  private async transact(rows: readonly RedriveRow[]) {
+  private async transact(rows: readonly RedriveRow[]): Promise<WriteOutcome> {
     const { name, topic, record, clock } = this.options;
     if (this.transactions === undefined) return 'written';
     const nowMs = clock.wallNowMs();

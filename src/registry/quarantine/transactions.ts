@@ -39,6 +39,11 @@ const FENCED: ReadonlySet<string> = new Set([
   'INVALID_PRODUCER_ID_MAPPING',
 ]);
 
+/** Names of errors that every further attempt would meet: a record that is too large, that a
+ *  compacted topic refuses for its missing key, whose time the topic does not accept, or whose
+ *  headers the client cannot send. */
+const REFUSED: readonly string[] = [...TOO_LARGE, 'INVALID_RECORD', 'INVALID_TIMESTAMP', '_INVALID_ARG'];
+
 export interface TransactionOptions {
   readonly driver: BrokerDriver;
   readonly broker: BrokerOptions;
@@ -50,9 +55,13 @@ export interface TransactionOptions {
 }
 
 /** Outcome of a call: `repeat`: choose the records again, because a part may be written. */
-export type WriteOutcome = 'written' | 'too_large' | 'repeat';
+export type WriteOutcome =
+  | 'written'
+  | 'repeat'
+  /** A topic refuses one of the records for good, and none is written. */
+  | { readonly refused: string };
 
-type Attempt = 'written' | 'too_large' | { readonly why: string; readonly isOpen: boolean };
+type Attempt = 'written' | { readonly refused: string } | { readonly why: string; readonly isOpen: boolean };
 
 const textOf = ({ message, name }: BrokerEvent): string => `${message} (${name})`;
 
@@ -86,12 +95,11 @@ export class Transactions {
     await options.onOwned();
   }
 
-  /** Writes records in one transaction. `too_large`: a topic refuses one of the records for its
-   *  size, and none is written.
+  /** Writes records in one transaction.
    *  @throws redrive_fenced, not_delivered */
   async write(records: readonly RecordInput[], topics: readonly string[]): Promise<WriteOutcome> {
     const attempt = await this.attempt(records, topics);
-    if (typeof attempt === 'string') {
+    if (attempt === 'written' || 'refused' in attempt) {
       this.attempts = 0;
       return attempt;
     }
@@ -148,8 +156,7 @@ export class Transactions {
     if (names.some((name) => FENCED.has(name))) throw this.fenced(why);
     const failure = await producer.abort(ABORT_MS);
     if (failure !== undefined) return this.outcome('abort', failure);
-    const isTooLarge = names.some((name) => TOO_LARGE.includes(name));
-    return isTooLarge ? 'too_large' : { why, isOpen: false };
+    return names.some((name) => REFUSED.includes(name)) ? { refused: why } : { why, isOpen: false };
   }
 
   /** Any other failure leaves a transaction whose outcome only a new producer of the id decides. */

@@ -167,11 +167,11 @@ interface Summary {
 
 function summarize(context: ConsumerContext, { topics, output, tally, deleted, isWhole }: Summary): void {
   const dry = context.settings['dry-run'];
-  const [redriven, repeated, failed, tooLarge] = REDRIVE_OUTCOMES.map((outcome) => sumOf(tally, outcome));
+  const [redriven, repeated, failed, refused] = REDRIVE_OUTCOMES.map((outcome) => sumOf(tally, outcome));
   const target = output.kind === 'source' ? topics.topic : labelOf(output);
   const left = [
     `${failed} still cannot be read`,
-    ...(tooLarge === 0 ? [] : [`${tooLarge} are too large for the output`]),
+    ...(refused === 0 ? [] : [`${refused} were refused by the output`]),
     ...(tally.skipped === 0 ? [] : [`${tally.skipped} were not selected`]),
     ...(tally.otherTopics === 0 ? [] : [`${tally.otherTopics} are of other topics`]),
     ...(tally.foreign === 0 ? [] : [`${tally.foreign} have no quarantine headers`]),
@@ -189,7 +189,7 @@ function summarize(context: ConsumerContext, { topics, output, tally, deleted, i
     redriven,
     repeated,
     failed,
-    tooLarge,
+    refused,
     skipped: tally.skipped,
     otherTopics: tally.otherTopics,
     foreign: tally.foreign,
@@ -254,5 +254,5 @@ export async function redriveQuarantine(context: ConsumerContext): Promise<numbe
   progress?.done();
   summarize(context, { topics, output, tally: redrive.tally, deleted: scan.deleted, isWhole });
   const { tally } = redrive;
-  return sumOf(tally, 'failed') + sumOf(tally, 'too_large') > 0 ? EXIT.no : EXIT.done;
+  return sumOf(tally, 'failed') + sumOf(tally, 'refused') > 0 ? EXIT.no : EXIT.done;
 }

@@ -164,7 +164,7 @@ describe('each record once', () => {
     await world.quarantine(records.slice(3));
     const { tally } = await world.complete();
     expect(sumOf(tally, 'redriven')).toBe(7);
-    expect(sumOf(tally, 'too_large')).toBe(1);
+    expect(sumOf(tally, 'refused')).toBe(1);
     expect(await world.values(TOPIC)).toEqual(sorted(records));
     expect((await world.read(PROGRESS)).length).toBe(7);
   });
