@@ -1,5 +1,5 @@
-/** consumer -redrive on a real broker: SIGKILL in the middle of a redrive, counted by an independent
- *  reader of committed records; every output, and every error. */
+/** consumer -redrive on a real broker: SIGKILL in the middle of a redrive, counted by a reader of
+ *  committed records; every output, and every error. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -91,7 +91,7 @@ const redrivenOf = (records: readonly Found[]): readonly Found[] =>
 const GARBAGE = [Buffer.from('garbage'), Buffer.from([0, 0, 1])];
 
 describe('SIGKILL in the middle of a redrive', () => {
-  it('a redrive back to the topic that is killed three times brings every record back once, and leaves the others quarantined', async () => {
+  it('a redrive back to the topic that is killed three times returns every record once, and leaves the others quarantined', async () => {
     const count = 3000;
     const { topic, fix, id } = await quarantined('killed', count, GARBAGE);
     await fix();
@@ -342,8 +342,8 @@ describe('mistakes', () => {
     );
   });
 
-  it('a record that a stranger wrote into the quarantine is reported and stays', async () => {
-    const { topic, fix } = await quarantined('stranger', 1);
+  it('a record that another program wrote into the quarantine is reported and stays', async () => {
+    const { topic, fix } = await quarantined('foreign', 1);
     await fix();
     await append(stack.brokers, `${topic}.quarantine`, [{ partition: 0, value: Buffer.from('by hand') }]);
     const ran = await redrive(topic);

@@ -12,7 +12,7 @@ import { batchOf } from '../../src/registry/consumer/deliver.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
 import { until } from '../wait.ts';
 
-export const PARTITIONS = 3;
+const PARTITIONS = 3;
 
 type Version = 1 | 2;
 

@@ -60,11 +60,11 @@ export const lineRecord =
 const LINE_START = '{"recordId":"';
 
 /** JSON line of a record that begins with its id. */
-export const redrivenLine = ({ one, records, decoded }: RedriveRow, line: LineOptions): string =>
+const redrivenLine = ({ one, records, decoded }: RedriveRow, line: LineOptions): string =>
   `${LINE_START}${one.id}",${recordLine(records, decoded, line).slice(1)}\n`;
 
 /** Id of a line that `redrivenLine` made; undefined for another line. */
-export function idOfLine(line: string): string | undefined {
+function idOfLine(line: string): string | undefined {
   if (!line.startsWith(LINE_START)) return undefined;
   const end = line.indexOf('"', LINE_START.length);
   return end < 0 ? undefined : line.slice(LINE_START.length, end);

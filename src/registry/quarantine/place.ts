@@ -2,10 +2,10 @@
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import type { RecordHeader } from '../../core/layout/record-batch.ts';
-import { avroPrefix } from '../../formats/avro/codec/prefix.ts';
 import { JsonTextError, readJson } from '../../formats/json/text.ts';
-import { PrefixFields } from '../../formats/prefix.ts';
-import { protoPrefix } from '../../formats/protobuf/codec/prefix.ts';
+import { avroPrefix } from '../../formats/prefix/avro.ts';
+import { PrefixFields } from '../../formats/prefix/fields.ts';
+import { protoPrefix } from '../../formats/prefix/protobuf.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { type RecordId, type RecordMessage, readMessage, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { idOfValue } from '../consumer/writers.ts';

@@ -12,7 +12,7 @@ import type { Quarantined } from './record.ts';
 import { Scan, type ScanOptions } from './scan.ts';
 
 /** Greatest number of ids that one run keeps in memory; a JavaScript set has no more than 2^24. */
-export const PROGRESS_IDS_MAX = 16_000_000;
+const PROGRESS_IDS_MAX = 16_000_000;
 
 export const progressTopicOf = (quarantineTopic: string): string => `${quarantineTopic}.redriven`;
 
@@ -58,7 +58,7 @@ function parseKey(key: Uint8Array | null): readonly [output: string, id: string]
   return space <= 0 ? undefined : [text.slice(0, space), text.slice(space + 1)];
 }
 
-export class Progress {
+export class RedriveProgress {
   private readonly scan: ScanOptions;
   private readonly topic: string;
   private position = 0n;

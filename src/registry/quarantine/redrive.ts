@@ -61,7 +61,7 @@ export interface RedriveTally {
 export const sumOf = ({ byReason }: RedriveTally, outcome: RedriveOutcome): number =>
   [...byReason.values()].reduce((sum, counts) => sum + counts[outcome], 0);
 
-export interface RedriveOptions {
+export interface QuarantineRedriveOptions {
   readonly scan: Scan;
   /** Source topic: records of other topics are left alone. */
   readonly topic: string;
@@ -87,10 +87,10 @@ interface Selected {
 
 export class Redrive {
   readonly tally: RedriveTally = { read: 0, foreign: 0, otherTopics: 0, skipped: 0, byReason: new Map() };
-  private readonly options: RedriveOptions;
+  private readonly options: QuarantineRedriveOptions;
   private logged = 0;
 
-  constructor(options: RedriveOptions) {
+  constructor(options: QuarantineRedriveOptions) {
     this.options = options;
   }
 

@@ -7,9 +7,9 @@
 import type { Timers } from '../../core/clock.ts';
 import type { RecordInput } from '../../core/layout/record-batch.ts';
 import type { RedriveOutput, RedriveRow, RefusedRow } from './output.ts';
-import { Progress, progressRecord, progressTopicOf, RecordIds } from './progress.ts';
+import { progressRecord, progressTopicOf, RecordIds, RedriveProgress } from './progress.ts';
 import type { ScanOptions } from './scan.ts';
-import { Transactions, type WriteOutcome } from './transactions.ts';
+import { type TransactionOutcome, Transactions } from './transactions.ts';
 
 export interface TopicOutputOptions {
   readonly scan: ScanOptions;
@@ -22,19 +22,19 @@ export interface TopicOutputOptions {
 }
 
 /** Transactional id of every redrive of a quarantine: one of them writes at a time. */
-export const transactionalIdOf = (quarantineTopic: string): string => `millrace-redrive-${quarantineTopic}`;
+const transactionalIdOf = (quarantineTopic: string): string => `millrace-redrive-${quarantineTopic}`;
 
 export class TopicOutput implements RedriveOutput {
   private readonly options: TopicOutputOptions;
   private readonly progressTopic: string;
   private readonly done = new RecordIds();
-  private readonly progress: Progress;
+  private readonly progress: RedriveProgress;
   private transactions: Transactions | undefined;
 
   private constructor(options: TopicOutputOptions) {
     this.options = options;
     this.progressTopic = progressTopicOf(options.quarantineTopic);
-    this.progress = new Progress(options.scan, this.progressTopic);
+    this.progress = new RedriveProgress(options.scan, this.progressTopic);
   }
 
   /** Fences every other redrive of the quarantine, and reads what it has redriven.
@@ -93,7 +93,7 @@ export class TopicOutput implements RedriveOutput {
     await this.transactions?.close();
   }
 
-  private async transact(rows: readonly RedriveRow[]): Promise<WriteOutcome> {
+  private async transact(rows: readonly RedriveRow[]): Promise<TransactionOutcome> {
     const { name, topic, record, clock } = this.options;
     if (this.transactions === undefined) return 'written';
     const nowMs = clock.wallNowMs();

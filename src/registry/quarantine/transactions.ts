@@ -55,7 +55,7 @@ export interface TransactionOptions {
 }
 
 /** Outcome of a call: `repeat`: choose the records again, because a part may be written. */
-export type WriteOutcome =
+export type TransactionOutcome =
   | 'written'
   | 'repeat'
   /** A topic refuses one of the records for good, and none is written. */
@@ -97,7 +97,7 @@ export class Transactions {
 
   /** Writes records in one transaction.
    *  @throws redrive_fenced, not_delivered */
-  async write(records: readonly RecordInput[], topics: readonly string[]): Promise<WriteOutcome> {
+  async write(records: readonly RecordInput[], topics: readonly string[]): Promise<TransactionOutcome> {
     const attempt = await this.attempt(records, topics);
     if (attempt === 'written' || 'refused' in attempt) {
       this.attempts = 0;

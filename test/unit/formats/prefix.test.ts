@@ -1,10 +1,10 @@
 /** Fields before the byte where an Avro or Protobuf payload breaks. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../src/core/errors.ts';
-import { avroPrefix } from '../../../src/formats/avro/codec/prefix.ts';
 import { Payloads } from '../../../src/formats/payloads.ts';
-import { PrefixFields } from '../../../src/formats/prefix.ts';
-import { protoPrefix } from '../../../src/formats/protobuf/codec/prefix.ts';
+import { avroPrefix } from '../../../src/formats/prefix/avro.ts';
+import { PrefixFields } from '../../../src/formats/prefix/fields.ts';
+import { protoPrefix } from '../../../src/formats/prefix/protobuf.ts';
 import { parseSchema, type Schema } from '../../../src/formats/schema.ts';
 import { readerUnjudged, writerCodec } from '../../../src/serde/codec.ts';
 

@@ -6,7 +6,7 @@ import {
   type QuarantineGroup,
   QuarantineList,
 } from '../../../registry/quarantine/list.ts';
-import { Progress, RecordIds } from '../../../registry/quarantine/progress.ts';
+import { RecordIds, RedriveProgress } from '../../../registry/quarantine/progress.ts';
 import { Scan } from '../../../registry/quarantine/scan.ts';
 import { registryClient } from '../../registry-clients/shared.ts';
 import { readerOf, recordDecoding } from '../decoding.ts';
@@ -27,7 +27,7 @@ export async function listQuarantine(context: ConsumerContext): Promise<number> 
   const redriven = new RecordIds();
   const outputs = new Map<string, number>();
   if (opened.topics.has(topics.progress))
-    await new Progress(opened.scan, topics.progress).read('stable', (output, id) => {
+    await new RedriveProgress(opened.scan, topics.progress).read('stable', (output, id) => {
       redriven.add(id);
       outputs.set(output, (outputs.get(output) ?? 0) + 1);
     });

@@ -1,8 +1,9 @@
 /** Reads a Protobuf payload field by field until it ends or cannot be read further. */
-import type { PrefixFields } from '../../prefix.ts';
-import type { ProtoField, ProtoMessage } from '../tree.ts';
-import { ProtoInput, WIRE, WireFault } from './input.ts';
-import { scalarOf } from './scalar.ts';
+
+import { ProtoInput, WIRE, WireFault } from '../protobuf/codec/input.ts';
+import { scalarOf } from '../protobuf/codec/scalar.ts';
+import type { ProtoField, ProtoMessage } from '../protobuf/tree.ts';
+import type { PrefixFields } from './fields.ts';
 
 /** @param message type that the payload was written with
  *  @returns byte of the payload where reading failed; undefined where it did not */

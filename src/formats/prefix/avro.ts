@@ -1,8 +1,9 @@
 /** Reads an Avro payload field by field until it ends or cannot be read further. */
-import type { PrefixFields } from '../../prefix.ts';
-import type { AvroNode, AvroPrimitive } from '../syntax/tree.ts';
-import { AvroCursor, Unreadable } from './cursor.ts';
-import { takesNoByte } from './skip.ts';
+
+import { AvroCursor, Unreadable } from '../avro/codec/cursor.ts';
+import { takesNoByte } from '../avro/codec/skip.ts';
+import type { AvroNode, AvroPrimitive } from '../avro/syntax/tree.ts';
+import type { PrefixFields } from './fields.ts';
 
 const PRIMITIVES: Readonly<Record<AvroPrimitive, (from: AvroCursor) => unknown>> = {
   null: () => null,
