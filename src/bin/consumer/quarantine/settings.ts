@@ -9,7 +9,7 @@ export const QUARANTINE_SETTINGS = {
     type: 'bool',
     default: 'false',
     excludes: ['quarantine'],
-    help: 'write the quarantined records that can be read again to -out, each once; those that cannot stay quarantined',
+    help: 'write the quarantined records that can be read again to -out, each once; those that cannot stay quarantined and make the exit code 1',
   },
   quarantine: {
     type: 'bool',
