@@ -9,7 +9,12 @@ import type { LineOptions } from '../registry/consumer/line.ts';
 import { type ConsumerMetrics, consumerMetrics, GroupMember } from '../registry/consumer/member.ts';
 import { PartitionReader } from '../registry/consumer/partitions.ts';
 import { Quarantine } from '../registry/consumer/quarantine.ts';
-import { type RecordBudget, recordBudget, SelectingDecoder } from '../registry/consumer/selection.ts';
+import {
+  budgetCells,
+  type RecordBudget,
+  recordBudget,
+  SelectingDecoder,
+} from '../registry/consumer/selection.ts';
 import { type DecodedSink, LineFile, TextSink, TopicSink } from '../registry/consumer/sink.ts';
 import type { RegistryClient, SubjectVersion } from '../serde/client.ts';
 import { defineCommand } from '../shell/command.ts';
@@ -76,7 +81,7 @@ class ConsumerRun {
     this.base = base;
     this.client = registryClient(context);
     this.metrics = consumerMetrics(context.metrics);
-    this.budget = recordBudget(context.settings.count);
+    this.budget = recordBudget(budgetCells(context.settings.count));
   }
 
   /** Loads the reader schema and opens the outputs. */

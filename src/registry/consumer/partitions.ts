@@ -2,15 +2,15 @@
  *  commits, so the reader needs no right on a group.
  *  Invariants: (1) a record that cannot be read never ends the run; (2) while the registry is
  *  unavailable, the batch waits and no record is judged. */
-import type { Timers } from '../../core/clock.ts';
+import { sleep, type Timers } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { BatchConsumer, TopicPartitionOffset } from '../../io/kafka/port.ts';
+import { isRegistryAway } from '../../serde/client.ts';
 import { registryError } from '../errors.ts';
 import type { FailedRow, RecordDecoder } from './decoder.ts';
 import type { EndTracker } from './ends.ts';
 import type { ConsumerMetrics } from './member.ts';
-import { whenRegistryAnswers } from './registry-wait.ts';
 import type { DecodedSink } from './sink.ts';
 
 export interface PartitionReaderOptions {
@@ -35,6 +35,8 @@ export interface PartitionReaderOptions {
 }
 
 const WAIT_MS = 250;
+const REGISTRY_RETRY_MS = 100;
+const REGISTRY_RETRY_MS_MAX = 5000;
 
 export class PartitionReader {
   private readonly options: PartitionReaderOptions;
@@ -64,8 +66,7 @@ export class PartitionReader {
   private async finish(): Promise<boolean> {
     const { options, records } = this;
     const { metrics, clock, subject, ends } = options;
-    const waits = metrics.registryWaits;
-    if (!(await whenRegistryAnswers(options.decoder, records, { ...options, waits }))) return false;
+    if (!(await prepared(options, records))) return false;
     const startMs = clock.monotonicMs();
     const { decoded, failed, skipped = 0, end = records.rowCount } = options.decoder.decode(records);
     const rows = decoded.length + failed.length + skipped;
@@ -81,6 +82,37 @@ export class PartitionReader {
     for (let row = 0; row < end; row++) ends?.reached(partition[row] as number, (offset[row] as bigint) + 1n);
     options.onRows(rows, failed.length, decoded.length);
     return true;
+  }
+}
+
+type Preparing = Pick<PartitionReaderOptions, 'clock' | 'drain' | 'log' | 'metrics'> & {
+  readonly decoder: Pick<RecordDecoder, 'prepare'>;
+};
+
+/** Loads the schemas of a batch, and waits for the registry without a limit. False: the drain came
+ *  before the registry answered. */
+export async function prepared(
+  { decoder, clock, drain, log, metrics }: Preparing,
+  records: RecordBatch,
+): Promise<boolean> {
+  let delayMs = REGISTRY_RETRY_MS;
+  let waits = false;
+  for (;;) {
+    try {
+      await decoder.prepare(records);
+      if (waits) log.info({}, 'the registry answers again');
+      return true;
+    } catch (thrown) {
+      if (!isRegistryAway(thrown)) throw thrown;
+      if (!waits) {
+        metrics.registryWaits.add();
+        log.warn({ error: (thrown as Error).message }, 'the registry does not answer; paused until it does');
+      }
+      waits = true;
+      if (drain.aborted) return false;
+      await sleep(clock, delayMs, drain);
+      delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
+    }
   }
 }
 

@@ -11,7 +11,8 @@ import type { Logger } from '../../core/log.ts';
 import type { Counter, Metrics } from '../../core/metrics.ts';
 import type { RecordDecoder } from '../consumer/decoder.ts';
 import { batchOf } from '../consumer/deliver.ts';
-import { whenRegistryAnswers } from '../consumer/registry-wait.ts';
+import type { ConsumerMetrics } from '../consumer/member.ts';
+import { prepared } from '../consumer/partitions.ts';
 import { isSelected, type QuarantineFilter } from './filter.ts';
 import type { RedriveOutput, RedriveRow } from './output.ts';
 import { type Quarantined, type RedriveReason, readQuarantined, restored } from './record.ts';
@@ -28,7 +29,6 @@ export type RedriveOutcome = (typeof REDRIVE_OUTCOMES)[number];
 export interface RedriveMetrics {
   readonly redriven: Counter;
   readonly foreign: Counter;
-  readonly registryWaits: Counter;
 }
 
 export const redriveMetrics = (metrics: Metrics): RedriveMetrics => ({
@@ -41,7 +41,6 @@ export const redriveMetrics = (metrics: Metrics): RedriveMetrics => ({
     'quarantine_foreign_total',
     'Records of the quarantine topic that have no headers of a quarantine; they are left alone.',
   ),
-  registryWaits: metrics.counter('registry_unavailable_total', 'Pauses because the registry did not answer.'),
 });
 
 type Counts = Record<RedriveOutcome, number>;
@@ -69,6 +68,8 @@ export interface QuarantineRedriveOptions {
   readonly decoder: RecordDecoder;
   readonly output: RedriveOutput;
   readonly metrics: RedriveMetrics;
+  /** Counts the pauses of the registry. */
+  readonly consumerMetrics: ConsumerMetrics;
   readonly clock: Timers;
   readonly log: Logger;
   readonly drain: AbortSignal;
@@ -114,13 +115,7 @@ export class Redrive {
     let failures = 0;
     if (selected.length > 0) {
       const batch = batchOf(selected.map(({ one, row }) => restored(records, row, one)));
-      if (
-        !(await whenRegistryAnswers(decoder, batch, {
-          ...this.options,
-          waits: this.options.metrics.registryWaits,
-        }))
-      )
-        return false;
+      if (!(await prepared({ ...this.options, metrics: this.options.consumerMetrics }, batch))) return false;
       const { decoded, failed, skipped = 0 } = decoder.decode(batch);
       const oneOf = (row: number): Quarantined => (selected[row] as Selected).one;
       for (const { row, error, reason } of failed) {

@@ -4,7 +4,13 @@ import { createInterface } from 'node:readline';
 import { coreError, EXIT } from '../../../core/errors.ts';
 import type { BrokerAdmin } from '../../../io/kafka/port.ts';
 import type { KeyForm, LineForm, LineOptions } from '../../../registry/consumer/line.ts';
-import { recordBudget, recordFilter, SelectingDecoder } from '../../../registry/consumer/selection.ts';
+import { consumerMetrics } from '../../../registry/consumer/member.ts';
+import {
+  budgetCells,
+  recordBudget,
+  recordFilter,
+  SelectingDecoder,
+} from '../../../registry/consumer/selection.ts';
 import { LineFile } from '../../../registry/consumer/sink.ts';
 import { registryError } from '../../../registry/errors.ts';
 import {
@@ -228,7 +234,7 @@ export async function redriveQuarantine(context: ConsumerContext): Promise<numbe
       : await openTopicOutput(context, opened, topics, output, line);
   const scan = await Scan.open(opened.scan, topics.quarantine, opened.partitions);
   context.onClose(() => scan.close());
-  const budget = recordBudget(settings.count);
+  const budget = recordBudget(budgetCells(settings.count));
   const progress =
     output.kind === 'stdout'
       ? undefined
@@ -240,6 +246,7 @@ export async function redriveQuarantine(context: ConsumerContext): Promise<numbe
     decoder: new SelectingDecoder(decoder, { filter: condition, budget, line }),
     output: into,
     metrics: redriveMetrics(context.metrics),
+    consumerMetrics: consumerMetrics(context.metrics),
     clock,
     log,
     drain,

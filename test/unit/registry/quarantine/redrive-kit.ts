@@ -13,8 +13,9 @@ import type {
 import { batchOf } from '../../../../src/registry/consumer/deliver.ts';
 import { JSON_FORM, jsonText } from '../../../../src/registry/consumer/json-text.ts';
 import { RecordKeys } from '../../../../src/registry/consumer/line.ts';
+import { consumerMetrics } from '../../../../src/registry/consumer/member.ts';
 import { Quarantine } from '../../../../src/registry/consumer/quarantine.ts';
-import { recordBudget, SelectingDecoder } from '../../../../src/registry/consumer/selection.ts';
+import { budgetCells, recordBudget, SelectingDecoder } from '../../../../src/registry/consumer/selection.ts';
 import type { WriterSchemas } from '../../../../src/registry/consumer/writers.ts';
 import { registryError } from '../../../../src/registry/errors.ts';
 import type { QuarantineFilter } from '../../../../src/registry/quarantine/filter.ts';
@@ -330,7 +331,7 @@ export class RedriveWorld {
   private async redrive(driver: BrokerDriver, options: RunOptions): Promise<Ran> {
     const { out = 'source', filter = {}, fixed = ALL_REASONS, dry = false } = options;
     const scan = this.scanOptions(driver);
-    const budget = recordBudget(options.count ?? 0);
+    const budget = recordBudget(budgetCells(options.count ?? 0));
     const line = {
       form: 'record',
       keys: new RecordKeys('text', undefined as unknown as WriterSchemas),
@@ -358,6 +359,7 @@ export class RedriveWorld {
       }),
       output,
       metrics: redriveMetrics(this.metrics),
+      consumerMetrics: consumerMetrics(this.metrics),
       clock: this.clock,
       log: silentLogger,
       drain: options.drain ?? new AbortController().signal,
