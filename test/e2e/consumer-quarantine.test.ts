@@ -181,6 +181,24 @@ it('a record that can be read now is shown as such, and a redriven one is no lon
   expect(JSON.parse(stdout)).toMatchObject({ left: 1, redriven: 1, redrivenInto: { source: 1 } });
 });
 
+it('flags that a list does not use are refused', async () => {
+  const topic = topicOf('flags');
+  for (const flag of [
+    '-count=1',
+    '-out=-',
+    '-filter=n = 1',
+    '-instances=2',
+    '-redrive',
+    '-dry-run',
+    '-exit-at-end',
+  ]) {
+    const { code, stderr } = await list(topic, flag);
+    expect(code, stderr).toBe(2);
+    expect(stderr).toContain('changes nothing');
+  }
+  expect((await list(topic)).stderr).toContain(`topic ${topic}.quarantine does not exist`);
+});
+
 it('the list of a quarantine needs no registry', async () => {
   const topic = topicOf('offline');
   await fill(stack.brokers, url, topic, 1);

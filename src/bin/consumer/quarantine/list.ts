@@ -1,6 +1,5 @@
 /** `millrace consumer -quarantine`: lists and counts quarantined records. */
 import { EXIT } from '../../../core/errors.ts';
-import type { KeyForm } from '../../../registry/consumer/line.ts';
 import {
   type ListedRecord,
   type QuarantineGroup,
@@ -21,8 +20,8 @@ export async function listQuarantine(context: ConsumerContext): Promise<number> 
   const reader = await readerOf(context, client);
   const opened = await openQuarantine(context, topics);
   const { decoder } = await recordDecoding(context, client, reader, {
-    keyForm: settings['key-format'] as KeyForm,
-    namedUnions: settings.unions === 'named',
+    keyForm: 'text',
+    namedUnions: false,
   });
   const redriven = new RecordIds();
   const outputs = new Map<string, number>();
