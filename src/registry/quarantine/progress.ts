@@ -11,8 +11,8 @@ import { registryError } from '../errors.ts';
 import type { Quarantined } from './record.ts';
 import { Scan, type ScanOptions } from './scan.ts';
 
-/** Greatest number of ids that one run keeps in memory; a JavaScript set has no more than 2^24. */
-const PROGRESS_IDS_MAX = 16_000_000;
+/** Greatest number of ids that one run keeps in memory, about 100 bytes each. */
+const PROGRESS_IDS_MAX = 10_000_000;
 
 export const progressTopicOf = (quarantineTopic: string): string => `${quarantineTopic}.redriven`;
 
@@ -53,9 +53,11 @@ export function progressRecord(output: string, { id, reason }: Quarantined, nowM
 /** Output and id of a key; undefined for another key. */
 function parseKey(key: Uint8Array | null): readonly [output: string, id: string] | undefined {
   if (key === null) return undefined;
-  const text = Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString('utf8');
-  const space = text.indexOf(' ');
-  return space <= 0 ? undefined : [text.slice(0, space), text.slice(space + 1)];
+  const bytes = Buffer.from(key.buffer, key.byteOffset, key.byteLength);
+  const space = bytes.indexOf(0x20);
+  if (space <= 0) return undefined;
+  // The id is decoded alone: a slice of a longer text would keep that text in memory.
+  return [bytes.toString('utf8', 0, space), bytes.toString('utf8', space + 1)];
 }
 
 export class RedriveProgress {

@@ -23,6 +23,9 @@ const DIGEST_DIGITS = 16;
 /** Most characters of a text header that is shown. */
 const TEXT_CHARS_MAX = 4096;
 
+/** Most characters of a schema id or guid. */
+const ID_CHARS_MAX = 36;
+
 const ADDED: ReadonlySet<string> = new Set(Object.values(QUARANTINE_HEADER));
 const PARTITION = /^\d{1,10}$/;
 const OFFSET = /^\d{1,18}$/;
@@ -88,7 +91,7 @@ export function readQuarantined(records: RecordBatch, row: number): Quarantined 
     reason: reasonOf(text(QUARANTINE_HEADER.reason)),
     source,
     error: text(QUARANTINE_HEADER.error),
-    schemaId: text(QUARANTINE_HEADER.schemaId),
+    schemaId: text(QUARANTINE_HEADER.schemaId).slice(0, ID_CHARS_MAX),
     readerVersion: text(QUARANTINE_HEADER.readerVersion),
     headers: all.filter((_, index) => !added.has(index)),
   };
