@@ -23,10 +23,6 @@ export const PROGRESS_CONFIG: Readonly<Record<string, string>> = { 'cleanup.poli
 export class RecordIds {
   private readonly ids = new Set<string>();
 
-  get size(): number {
-    return this.ids.size;
-  }
-
   has(id: string): boolean {
     return this.ids.has(id);
   }
