@@ -29,7 +29,8 @@ struct Point {
 struct Frame {
   // RECORD, ARRAY or MAP.
   Code block;
-  // RECORD of the items of an array of records: it runs in the frame of the array.
+  // RECORD of the items of an array of records: it runs in the frame of the array, which is the
+  // second of two then, because both count as levels.
   Code item;
   // Instruction that follows when the block has ended.
   Code next;
@@ -55,7 +56,7 @@ class AvroDecoder final : public Decoder {
       : code_(code.data, code.data + code.size),
         pool_(pool.data, pool.data + pool.size),
         into_(std::move(types)),
-        frames_(kAvroLimitDepth) {
+        frames_(kAvroLimitDepth + 1) {
     // Operands are loaded before the instruction is known: END has none.
     code_.insert(code_.end(), kOperandsMax, kAvroOpEnd);
   }
@@ -85,8 +86,8 @@ class AvroDecoder final : public Decoder {
 
   Cursor& ColumnAt(std::int32_t column) { return into_[static_cast<std::uint32_t>(column)]; }
 
-  // Runs instructions up to the end of their block.
-  Bytes Run(Code pc, Bytes at);
+  // Runs instructions from `start` to the end of their block.
+  Bytes Run(Code start, Bytes begun);
   // Run an instruction of another kind than Run's own, and return the point behind it.
   Point Branch(Code pc, Bytes at);
   Point Optional(Code pc, Bytes at);
@@ -194,7 +195,7 @@ class AvroDecoder final : public Decoder {
     const Bytes text = at + 1;
     if (text + size > end) [[unlikely]]
       return Malformed(at);
-    if (!Columns::AppendShort(into, text, size) && !IsUtf8Beyond(text, size, end)) [[unlikely]]
+    if (!Columns::AppendShort(into, text, size) && !IsUtf8Beyond(text, size)) [[unlikely]]
       return Malformed(at);
     return text + size;
   }
@@ -231,7 +232,7 @@ class AvroDecoder final : public Decoder {
     const Bytes text = at + 1;
     if (text + size > end) [[unlikely]]
       return Malformed(at);
-    if (!IsShortAscii(text, size) && !IsUtf8Beyond(text, size, end)) [[unlikely]]
+    if (!IsShortAscii(text, size) && !IsUtf8Beyond(text, size)) [[unlikely]]
       return Malformed(at);
     return text + size;
   }
@@ -303,13 +304,14 @@ bool AvroDecoder::AppendBadRow(std::uint8_t status, std::uint32_t at) {
   return true;
 }
 
-Bytes AvroDecoder::Run(Code pc, Bytes at) {
+Bytes AvroDecoder::Run(Code start, Bytes begun) {
   const Frame* const base = top_;
   const Bytes end = end_;
   const Bytes last_short = last_short_;
   Cursor* const columns = into_.cursors();
-  Point point;
-  for (;;) {
+  Point point = {start, begun};
+  while (point.at != nullptr) [[likely]] {
+    const auto [pc, at] = point;
     const auto column = static_cast<std::uint32_t>(pc[1]);
     switch (*pc) {
       case kAvroOpEnd:
@@ -352,20 +354,26 @@ Bytes AvroDecoder::Run(Code pc, Bytes at) {
       case kAvroOpSkipText:
         point = {pc + 1, SkipText(at, end, last_short)};
         break;
-      case kAvroOpRecord:
-      case kAvroOpArray:
-      case kAvroOpMap:
+      case kAvroOpRecord ... kAvroOpMap:
         // The end of the inner block is the end of the block around it.
         point = Enter(pc, code_.data() + code_.size() - kOperandsMax, at);
         break;
-      default:
+      case kAvroOpSkipBool ... kAvroOpSkipBytes:
+      case kAvroOpSkipIndex ... kAvroOpRefuse:
+      case kAvroOpJump ... kAvroOpUnion:
+      case kAvroOpLazy ... kAvroOpPick:
+      case kAvroOpIntToFloat ... kAvroOpFloatToDouble:
+      case kAvroOpBytes:
+      case kAvroOpFixed ... kAvroOpDecimal:
+      case kAvroOpNull ... kAvroOpClose:
         point = Branch(pc, at);
+        break;
+      default:
+        // The check of the program lets no other pass: the dispatch needs none of its own.
+        __builtin_unreachable();
     }
-    pc = point.pc;
-    at = point.at;
-    if (at == nullptr) [[unlikely]]
-      return nullptr;
   }
+  return nullptr;
 }
 
 [[gnu::always_inline]] inline Point AvroDecoder::Enter(Code block, Code next, Bytes at) {
@@ -373,18 +381,23 @@ Bytes AvroDecoder::Run(Code pc, Bytes at) {
     return {next, Incompatible(at)};
   if (top_ == frames_.data() + kAvroLimitDepth) [[unlikely]]
     return {next, Malformed(at)};
-  Frame* const frame = top_++;
+  Frame* frame = top_;
+  Code item = nullptr;
+  // Most items are one record.
+  if (*block == kAvroOpArray && block[3] == kAvroOpCall && block[5] == kAvroOpEnd) {
+    const Code called = code_.data() + block[4];
+    if (*called == kAvroOpRecord) {
+      item = called;
+      frame++;
+    }
+  }
+  top_ = frame + 1;
   frame->block = block;
-  frame->item = nullptr;
+  frame->item = item;
   frame->next = next;
   frame->begun = at;
   frame->items_end = nullptr;
   if (*block == kAvroOpRecord) return {block + 3, at};
-  // Most items are one record.
-  if (*block == kAvroOpArray && block[3] == kAvroOpCall && block[5] == kAvroOpEnd) {
-    const Code item = code_.data() + block[4];
-    if (*item == kAvroOpRecord) frame->item = item;
-  }
   return NextItems(frame, at);
 }
 
@@ -430,11 +443,10 @@ Point AvroDecoder::NextItem(Frame* frame, Bytes at) {
   frame->begun = at;
   frame->empties = empty_values_;
   if (*block == kAvroOpMap) {
-    return {block + 2,
-            block[1] >= 0 ? LongText(ColumnAt(block[1] + 2), at) : SkipLongText(at)};
+    return {block + 2, block[1] >= 0 ? LongText(ColumnAt(block[1] + 2), at) : SkipLongText(at)};
   }
   if (frame->item == nullptr) return {block + 3, at};
-  const bool is_too_deep = top_ == frames_.data() + kAvroLimitDepth;
+  const bool is_too_deep = frame == frames_.data() + kAvroLimitDepth;
   return {frame->item + 3, is_too_deep ? Malformed(at) : at};
 }
 
@@ -443,14 +455,14 @@ Bytes AvroDecoder::LongText(Cursor& into, Bytes at) {
   const Bytes text = Length(at, end_, &size);
   bool is_ascii = false;
   if (text == nullptr || !into_.AppendText(into, text, size, &is_ascii)) return nullptr;
-  return is_ascii || IsUtf8Beyond(text, size, end_) ? text + size : Malformed(at);
+  return is_ascii || IsUtf8Beyond(text, size) ? text + size : Malformed(at);
 }
 
 Bytes AvroDecoder::SkipLongText(Bytes at) {
   std::uint32_t size = 0;
   const Bytes text = Length(at, end_, &size);
   if (text == nullptr) return nullptr;
-  return IsLongAscii(text, size) || IsUtf8Beyond(text, size, end_) ? text + size : Malformed(at);
+  return IsLongAscii(text, size) || IsUtf8Beyond(text, size) ? text + size : Malformed(at);
 }
 
 Bytes AvroDecoder::Binary(Cursor& into, Bytes at) {
@@ -489,7 +501,7 @@ Point AvroDecoder::NextItems(Frame* frame, Bytes at) {
   }
   const bool is_array = *block == kAvroOpArray;
   if (frame->items == 0) {
-    top_ = frame;
+    top_ = frame->item == nullptr ? frame : frame - 1;
     const std::int32_t column = is_array ? block[2] : block[1];
     return {frame->next, column < 0 || into_.CloseList(ColumnAt(column)) ? next : nullptr};
   }
@@ -585,10 +597,9 @@ Point AvroDecoder::Constant(Code pc, Bytes at) {
       return {pc + 3, into_.AppendCell(column, pc[2]) ? at : nullptr};
     case kAvroOpConstBytes: {
       const Bytes value = pool_.data() + pc[2];
-      const bool done =
-          IsText(column.kind)
-              ? into_.AppendBinary(column, value, static_cast<std::uint32_t>(pc[3]))
-              : into_.AppendFixed(column, value);
+      const bool done = IsText(column.kind)
+                            ? into_.AppendBinary(column, value, static_cast<std::uint32_t>(pc[3]))
+                            : into_.AppendFixed(column, value);
       return {pc + 4, done ? at : nullptr};
     }
     default:

@@ -183,8 +183,8 @@ Status Columns::OpenColumn(std::uint32_t column, Span<std::uint8_t> buffer,
       return Status::kNotThisBatch;
     }
     cursor.used = used;
-    cursor.last_short = static_cast<std::int32_t>(cursor.values_room) -
-                        static_cast<std::int32_t>(kShortText);
+    cursor.last_short =
+        static_cast<std::int32_t>(cursor.values_room) - static_cast<std::int32_t>(kShortText);
   }
   return Status::kOk;
 }

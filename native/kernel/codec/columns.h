@@ -132,7 +132,8 @@ class Columns {
   // below 2^31.
   bool AppendText(Cursor& into, Bytes from, std::uint32_t size, bool* is_ascii) {
     if (into.length >= into.room) return Lack(into);
-    if (size > into.values_room - static_cast<std::uint32_t>(into.used)) return LackText(into, size);
+    if (size > into.values_room - static_cast<std::uint32_t>(into.used))
+      return LackText(into, size);
     *is_ascii = CopyLong(into.values + into.used, from, size);
     FinishText(into, size);
     return true;

@@ -14,7 +14,8 @@ namespace {
 
 using namespace layout;
 
-// Greatest number of payloads that are left to the general reader because of those before.
+// Greatest number of payloads of a call that are left to the general reader because of those
+// before.
 constexpr std::uint32_t kPauseMax = 63;
 
 // Value of a field while its message is read.
@@ -161,6 +162,8 @@ Status ProtoDecoder::Decode(const Payloads& payloads, std::uint32_t from, std::u
   if (status != Status::kOk) return status;
   if (to - from > into_.row_capacity() - into_.row_count()) return Status::kTooFewRows;
   ordered_.Open(LastShortText(payloads));
+  pause_ = 0;
+  pause_left_ = 0;
   std::uint32_t at = from;
   for (; at < to; at++) {
     const std::uint32_t start = payloads.start.data[at];
@@ -689,7 +692,8 @@ bool ProtoDecoder::FlushField(const ProtoField& field, std::uint32_t slot, std::
 }
 
 bool ProtoDecoder::FlushList(const ProtoField& field, std::uint32_t slot, std::int64_t* lacking) {
-  if (field.column >= 0 && !into_.CloseList(into_[static_cast<std::uint32_t>(field.column)])) return false;
+  if (field.column >= 0 && !into_.CloseList(into_[static_cast<std::uint32_t>(field.column)]))
+    return false;
   *lacking = static_cast<std::int64_t>(slots_[slot].value) - 1;
   for (std::size_t i = 0; *lacking < 0 && i < lacking_.size(); i++) {
     if (lacking_[i].slot == slot) *lacking = lacking_[i].at;

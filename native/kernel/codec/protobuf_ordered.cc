@@ -57,7 +57,8 @@ bool OrderedReader::MakeNode(const ProtoNode& from, Node* node) {
   std::stable_sort(lanes.begin(), lanes.end(),
                    [](const Lane& a, const Lane& b) { return a.number < b.number; });
   lanes.emplace_back().number = kNoNumber;
-  for (Lane& lane : lanes) lane.next = lane.field != nullptr && IsList(*lane.field) ? &lane : &lane + 1;
+  for (Lane& lane : lanes)
+    lane.next = lane.field != nullptr && IsList(*lane.field) ? &lane : &lane + 1;
   node->lanes = std::move(lanes);
   return true;
 }
@@ -65,9 +66,8 @@ bool OrderedReader::MakeNode(const ProtoNode& from, Node* node) {
 // True where the members of a oneof are fields of it.
 bool OrderedReader::IsClosed(const ProtoNode& from, std::int32_t oneof) const {
   const std::vector<std::uint32_t>& members = program_.oneofs[static_cast<std::size_t>(oneof)];
-  return std::all_of(members.begin(), members.end(), [&](std::uint32_t member) {
-    return from.fields[member].oneof == oneof;
-  });
+  return std::all_of(members.begin(), members.end(),
+                     [&](std::uint32_t member) { return from.fields[member].oneof == oneof; });
 }
 
 // A field has one tag; a list of numbers may have two of the same number.
@@ -195,9 +195,8 @@ Bytes OrderedReader::ReadMessage(const Node& node, Bytes at, Bytes limit, int de
 
 bool OrderedReader::IsLate(const Node& node, std::uint32_t tag) {
   const std::vector<ProtoTag>& tags = node.from->tags;
-  return std::binary_search(
-      tags.begin(), tags.end(), ProtoTag{tag},
-      [](const ProtoTag& a, const ProtoTag& b) { return a.tag < b.tag; });
+  return std::binary_search(tags.begin(), tags.end(), ProtoTag{tag},
+                            [](const ProtoTag& a, const ProtoTag& b) { return a.tag < b.tag; });
 }
 
 bool OrderedReader::EndField(const Lane& lane) {
@@ -240,7 +239,7 @@ inline Bytes OrderedReader::ReadLength(Bytes at, Bytes end, std::uint32_t* lengt
       const std::uint32_t size = *at++;
       if (at + size > end) [[unlikely]]
         return nullptr;
-      if (!Columns::AppendShort(*into, at, size) && !IsUtf8Beyond(at, size, end)) [[unlikely]]
+      if (!Columns::AppendShort(*into, at, size) && !IsUtf8Beyond(at, size)) [[unlikely]]
         return nullptr;
       return at + size;
     }
@@ -262,15 +261,29 @@ inline Bytes OrderedReader::ReadLength(Bytes at, Bytes end, std::uint32_t* lengt
       const std::uint32_t size = *at++;
       if (at + size > end) [[unlikely]]
         return nullptr;
-      if (!IsShortAscii(at, size) && !IsUtf8Beyond(at, size, end)) [[unlikely]]
+      if (!IsShortAscii(at, size) && !IsUtf8Beyond(at, size)) [[unlikely]]
         return nullptr;
       return at + size;
     }
     case kCheckVarint:
       return ReadSmallVarint(at, end, &bits);
-    default:
+    case kBinary:
+    case kSint32:
+    case kSint64:
+    case kBool:
+    case kFixed32:
+    case kFixed64:
+    case kClosedEnum:
+    case kRaw:
+    case kEntry:
+    case kCheckBinary:
+    case kCheckFixed32:
+    case kCheckFixed64:
+    case kSpecial:
+    case kOther:
       return ReadOther(step, lane, into, at, depth);
   }
+  __builtin_unreachable();
 }
 
 Bytes OrderedReader::ReadItem(Step step, const Lane& lane, Cursor* into, Bytes at, int depth) {
@@ -335,7 +348,7 @@ Bytes OrderedReader::ReadLongText(Cursor* into, Bytes at) {
   } else if (!into_.AppendText(*into, at, size, &is_ascii)) {
     return nullptr;
   }
-  return is_ascii || IsUtf8Beyond(at, size, end_) ? at + size : nullptr;
+  return is_ascii || IsUtf8Beyond(at, size) ? at + size : nullptr;
 }
 
 // Reads a number of a closed enum. The enum may lack it: then nothing is appended.

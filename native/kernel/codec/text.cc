@@ -31,45 +31,57 @@ std::uint64_t CopyTail(std::uint8_t* into, Bytes text, std::size_t size) {
 
 using SignedBlock [[gnu::vector_size(16)]] = signed char;
 
-// Bytes of `block` moved up by N, with the last bytes of the block before it.
+// Bytes of a block moved up by N, behind zeros.
 template <int N>
-Block Shifted(Block before, Block block) {
+Block Shifted(Block block) {
 #ifdef __SSE2__
-  return reinterpret_cast<Block>(
-      _mm_or_si128(_mm_slli_si128(reinterpret_cast<__m128i>(block), N),
-                   _mm_srli_si128(reinterpret_cast<__m128i>(before), 16 - N)));
+  return reinterpret_cast<Block>(_mm_slli_si128(reinterpret_cast<__m128i>(block), N));
 #else
-  std::uint8_t bytes[32];
-  StoreBlock(bytes, before);
-  StoreBlock(bytes + 16, block);
-  return LoadBlock(bytes + 16 - N);
+  std::uint8_t bytes[32] = {};
+  StoreBlock(bytes + N, block);
+  return LoadBlock(bytes);
 #endif
 }
 
-// Bytes of a block that cannot be in UTF-8 as 0xff, others as 0. Each byte is compared with the
-// three before it; source: The Unicode Standard 15, table 3-7.
-inline Block FaultsOf(Block before, Block block) {
-  const Block last = Shifted<1>(before, block);
-  const Block second_last = Shifted<2>(before, block);
-  const Block third_last = Shifted<3>(before, block);
-  // A byte continues a character if and only if one of them requires it.
-  const auto continues = reinterpret_cast<SignedBlock>(block) < -64;
-  const auto must_continue = (last >= 0xc0) | (second_last >= 0xe0) | (third_last >= 0xf0);
-  auto faults = continues ^ must_continue;
-  // Characters in a longer form than needed, surrogates, and what is beyond U+10FFFF.
-  const auto is_below_a0 = reinterpret_cast<SignedBlock>(block) < -96;
-  const auto is_below_90 = reinterpret_cast<SignedBlock>(block) < -112;
-  faults |= ((last == 0xe0) & is_below_a0) | ((last == 0xed) & ~is_below_a0);
-  faults |= ((last == 0xf0) & is_below_90) | ((last == 0xf4) & ~is_below_90);
-  faults |= ((block & 0xfe) == 0xc0) | (block >= 0xf5);
-  return reinterpret_cast<Block>(faults);
+// a - b where a is greater, else 0.
+inline Block Excess(Block a, Block b) {
+#ifdef __SSE2__
+  return reinterpret_cast<Block>(
+      _mm_subs_epu8(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+  return (a - b) & reinterpret_cast<Block>(a > b);
+#endif
 }
 
-// The same for a block of ASCII: where the block before it ends inside a character.
-inline Block FaultsBeforeAscii(Block before) {
+// A block of equal bytes.
+constexpr Block Of(std::uint8_t byte) { return Block{} + byte; }
+
+// Sets bit 7 of the bytes of a block that cannot be in UTF-8, by the three bytes before each.
+// Source: The Unicode Standard 15, table 3-7.
+inline Block FaultsOf(Block block, Block last, Block second_last, Block third_last) {
+  // A byte continues a character if and only if a byte >= c0, e0 or f0 before it requires it.
+  const auto continues = reinterpret_cast<Block>(reinterpret_cast<SignedBlock>(block) < -64);
+  const Block must_continue = Excess(last, Of(0xc0 - 0x80)) | Excess(second_last, Of(0xe0 - 0x80)) |
+                              Excess(third_last, Of(0xf0 - 0x80));
+  // Characters in a longer form than needed, surrogates, and what is beyond U+10FFFF.
+  const auto below_a0 = reinterpret_cast<Block>(reinterpret_cast<SignedBlock>(block) < -96);
+  const auto below_90 = reinterpret_cast<Block>(reinterpret_cast<SignedBlock>(block) < -112);
+  const auto is = [&](std::uint8_t byte) { return reinterpret_cast<Block>(last == byte); };
+  return (continues ^ must_continue) | (is(0xe0) & below_a0) | (is(0xed) & ~below_a0) |
+         (is(0xf0) & below_90) | (is(0xf4) & ~below_90) | Excess(block, Of(0xf5 - 0x80)) |
+         reinterpret_cast<Block>((block & 0xfe) == 0xc0);
+}
+
+// The same by the bytes in memory before the block.
+inline Block FaultsAt(Bytes at) {
+  return FaultsOf(LoadBlock(at), LoadBlock(at - 1), LoadBlock(at - 2), LoadBlock(at - 3));
+}
+
+// Sets bit 7 of a last byte that begins a character which the bytes behind it would continue.
+inline Block UnfinishedOf(Block last) {
   constexpr Block kGreatest = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
                                0xff, 0xff, 0xff, 0xff, 0xff, 0xef, 0xdf, 0xbf};
-  return reinterpret_cast<Block>(before > kGreatest);
+  return reinterpret_cast<Block>(last > kGreatest);
 }
 
 }  // namespace
@@ -98,25 +110,22 @@ bool CopyLong(std::uint8_t* into, Bytes text, std::size_t size) {
   return !HasHighBit(seen);
 }
 
-bool IsUtf8Beyond(Bytes text, std::uint32_t size, Bytes end) {
-  Block faults{};
-  Block before{};
-  for (; size >= 16; size -= 16, text += 16) {
-    const Block block = LoadBlock(text);
-    faults |= HasHighBit(block) ? FaultsOf(before, block) : FaultsBeforeAscii(before);
-    before = block;
+bool IsUtf8Beyond(Bytes text, std::uint32_t size) {
+  constexpr std::uint32_t kLeast = 32;
+  std::uint8_t padded[kLeast];
+  if (size < kLeast) {
+    // Zeros behind the text do not continue its last character.
+    std::memset(padded, 0, sizeof padded);
+    CopyLong(padded, text, size);
+    text = padded;
+    size = kLeast;
   }
-  // The zeros behind the text do not continue its last character.
-  Block last;
-  if (end - text >= 16) {
-    last = LoadShort(text, size, 0);
-  } else {
-    std::uint8_t bytes[16] = {};
-    CopyTail(bytes, text, size);
-    last = LoadBlock(bytes);
-  }
-  faults |= HasHighBit(last) ? FaultsOf(before, last) : FaultsBeforeAscii(before);
-  return !HasHighBit(faults);
+  const Block first = LoadBlock(text);
+  Block faults = FaultsOf(first, Shifted<1>(first), Shifted<2>(first), Shifted<3>(first));
+  const Bytes last = text + size - 16;
+  for (Bytes at = text + 16; at < last; at += 16) faults |= FaultsAt(at);
+  // Overlaps the block before.
+  return !HasHighBit(faults | FaultsAt(last) | UnfinishedOf(LoadBlock(last)));
 }
 
 }  // namespace millrace::kernel::codec

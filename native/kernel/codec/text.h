@@ -59,16 +59,14 @@ struct alignas(64) ShortMask {
 };
 inline constexpr ShortMask kShortMask;
 
-// Block of a short text at `at`, with zeros behind the text.
-inline Block LoadShort(Bytes text, std::uint32_t size, std::uint32_t at) {
-  return LoadBlock(text + at) & LoadBlock(kShortMask.bytes + kShortText - size + at);
-}
-
 // True for a text without bytes >= 0x80. REQUIRES: size <= kShortText; kShortText bytes may be
 // read.
 inline bool IsShortAscii(Bytes text, std::uint32_t size) {
-  return !HasHighBit(LoadShort(text, size, 0) | LoadShort(text, size, 16) |
-                     LoadShort(text, size, 32) | LoadShort(text, size, 48));
+  const Bytes mask = kShortMask.bytes + kShortText - size;
+  return !HasHighBit((LoadBlock(text) & LoadBlock(mask)) |
+                     (LoadBlock(text + 16) & LoadBlock(mask + 16)) |
+                     (LoadBlock(text + 32) & LoadBlock(mask + 32)) |
+                     (LoadBlock(text + 48) & LoadBlock(mask + 48)));
 }
 
 // Copies a text and returns whether it is ASCII. REQUIRES: size <= kShortText; kShortText bytes may
@@ -92,14 +90,15 @@ bool IsLongAscii(Bytes text, std::size_t size);
 bool CopyLong(std::uint8_t* into, Bytes text, std::size_t size);
 
 // Checks UTF-8 without the fast path: no surrogates, nothing beyond U+10FFFF, and each character in
-// its shortest form. `end` is behind the bytes that may be read, text + size or more.
-bool IsUtf8Beyond(Bytes text, std::uint32_t size, Bytes end);
+// its shortest form.
+bool IsUtf8Beyond(Bytes text, std::uint32_t size);
 
-// True for UTF-8. Most texts are ASCII as a whole.
+// True for UTF-8. `end` is behind the bytes that may be read, text + size or more. Most texts are
+// ASCII as a whole.
 inline bool IsUtf8(Bytes text, std::uint32_t size, Bytes end) {
   const bool is_ascii = size <= kShortText && end - text >= kShortText ? IsShortAscii(text, size)
                                                                        : IsLongAscii(text, size);
-  return is_ascii || IsUtf8Beyond(text, size, end);
+  return is_ascii || IsUtf8Beyond(text, size);
 }
 
 }  // namespace millrace::kernel::codec
