@@ -29,7 +29,7 @@ std::uint64_t CopyTail(std::uint8_t* into, Bytes text, std::size_t size) {
   return seen;
 }
 
-using SignedBlock [[gnu::vector_size(16)]] = signed char;
+typedef signed char SignedBlock __attribute__((vector_size(16)));
 
 // Bytes of a block moved up by N, behind zeros.
 template <int N>
@@ -54,7 +54,7 @@ inline Block Excess(Block a, Block b) {
 }
 
 // A block of equal bytes.
-constexpr Block Of(std::uint8_t byte) { return Block{} + byte; }
+inline Block Of(std::uint8_t byte) { return Block{} + byte; }
 
 // Sets bit 7 of the bytes of a block that cannot be in UTF-8, by the three bytes before each.
 // Source: The Unicode Standard 15, table 3-7.

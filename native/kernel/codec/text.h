@@ -27,7 +27,7 @@ inline std::uint64_t LoadWord(Bytes at) {
 }
 
 // 16 bytes in a vector register, of which every 64-bit processor has some.
-using Block [[gnu::vector_size(16)]] = std::uint8_t;
+typedef std::uint8_t Block __attribute__((vector_size(16)));
 
 inline Block LoadBlock(Bytes at) {
   Block block;
