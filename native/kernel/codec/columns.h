@@ -192,7 +192,8 @@ class Columns {
   };
 
   static bool Finish(Cursor& into) {
-    if (into.validity != nullptr) SetBit(into.validity, into.length, true);
+    if (into.validity != nullptr) [[unlikely]]
+      SetBit(into.validity, into.length, true);
     into.length++;
     return true;
   }

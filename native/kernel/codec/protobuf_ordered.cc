@@ -249,7 +249,7 @@ inline Bytes OrderedReader::ReadLength(Bytes at, Bytes end, std::uint32_t* lengt
         return nullptr;
       return into_.AppendCell(*into, static_cast<std::uint32_t>(bits)) ? at : nullptr;
     case kInt64:
-      at = ReadVarint<true>(at, end, &bits);
+      at = ReadSmallVarint(at, end, &bits);
       if (at == nullptr) [[unlikely]]
         return nullptr;
       return into_.AppendCell(*into, bits) ? at : nullptr;
