@@ -155,11 +155,23 @@ bool OrderedReader::Read(Bytes payload, std::int32_t length) {
   return Spend(root.from->spend) && ReadMessage(root, payload, end_, 0) != nullptr;
 }
 
-Bytes OrderedReader::ReadMessage(const Node& node, Bytes at, Bytes limit, int depth) {
+Bytes OrderedReader::ReadMessage(const Node& root, Bytes at, Bytes limit, int depth) {
+  const int base = depth;
   const Bytes end = end_;
-  const Lane* lane = node.lanes.data();
+  const Node* node = &root;
+  const Lane* lane = root.lanes.data();
   std::uint64_t oneofs = 0;
-  while (at < limit) {
+  while (at != nullptr) [[likely]] {
+    if (at >= limit) {
+      if (at != limit || !EndMessage(*node, lane)) return nullptr;
+      if (depth == base) return at;
+      const Frame& outer = frames_[--depth];
+      node = outer.node;
+      lane = outer.lane;
+      limit = outer.limit;
+      oneofs = outer.oneofs;
+      continue;
+    }
     std::uint32_t tag = *at++;
     if (tag >= 0x80) [[unlikely]] {
       at = ReadShortVarint(at - 1, end, &tag);
@@ -170,27 +182,28 @@ Bytes OrderedReader::ReadMessage(const Node& node, Bytes at, Bytes limit, int de
         if (!EndField(*lane)) return nullptr;
       }
       if (tag != lane->tag && tag != lane->other_tag) {
-        at = tag < 8 || IsLate(node, tag) ? nullptr : Skip(tag, at);
-        if (at == nullptr) return nullptr;
+        at = tag < 8 || IsLate(*node, tag) ? nullptr : Skip(tag, at);
         continue;
       }
     }
-    if (lane->step == kSpecial) [[unlikely]] {
+    if (lane->step < kMessage) [[likely]] {
+      at = ReadValue(lane->step, *lane, lane->value, at, depth);
+      lane = lane->next;
+    } else if (lane->step == kMessage) {
+      const Frame outer = {node, lane->next, limit, oneofs};
+      at = ReadHead(*lane, at, depth, &limit);
+      if (at == nullptr) return nullptr;
+      frames_[depth++] = outer;
+      node = lane->child;
+      lane = node->lanes.data();
+      oneofs = 0;
+    } else {
       const Point point = ReadSpecial(*lane, tag, at, depth, &oneofs);
       at = point.at;
       lane = point.lane;
-    } else {
-      at = ReadValue(lane->step, *lane, lane->value, at, depth);
-      lane = lane->next;
     }
-    if (at == nullptr) [[unlikely]]
-      return nullptr;
   }
-  if (at != limit) return nullptr;
-  for (; lane->number != kNoNumber; lane++) {
-    if (!EndField(*lane)) return nullptr;
-  }
-  return node.column == nullptr || into_.CloseStruct(*node.column) ? at : nullptr;
+  return nullptr;
 }
 
 bool OrderedReader::IsLate(const Node& node, std::uint32_t tag) {
@@ -214,18 +227,32 @@ bool OrderedReader::EndField(const Lane& lane) {
   }
 }
 
+inline bool OrderedReader::EndMessage(const Node& node, const Lane* lane) {
+  for (; lane->number != kNoNumber; lane++) {
+    if (!EndField(*lane)) return false;
+  }
+  return node.column == nullptr || into_.CloseStruct(*node.column);
+}
+
 inline Bytes OrderedReader::ReadLength(Bytes at, Bytes end, std::uint32_t* length) {
   at = ReadShortVarint(at, end, length);
   return at != nullptr && *length <= static_cast<std::size_t>(end - at) ? at : nullptr;
 }
 
-[[gnu::always_inline]] inline Bytes OrderedReader::ReadNested(const Lane& lane, Bytes at,
-                                                              int depth) {
+[[gnu::always_inline]] inline Bytes OrderedReader::ReadHead(const Lane& lane, Bytes at, int depth,
+                                                            Bytes* limit) {
   std::uint32_t length = 0;
   at = ReadLength(at, end_, &length);
   if (at == nullptr || depth >= kProtoLimitDepth || !Spend(lane.child->from->spend)) [[unlikely]]
     return nullptr;
-  return ReadMessage(*lane.child, at, at + length, depth + 1);
+  *limit = at + length;
+  return at;
+}
+
+Bytes OrderedReader::ReadNested(const Lane& lane, Bytes at, int depth) {
+  Bytes limit = nullptr;
+  at = ReadHead(lane, at, depth, &limit);
+  return at == nullptr ? nullptr : ReadMessage(*lane.child, at, limit, depth + 1);
 }
 
 [[gnu::always_inline]] inline Bytes OrderedReader::ReadValue(Step step, const Lane& lane,
@@ -253,8 +280,6 @@ inline Bytes OrderedReader::ReadLength(Bytes at, Bytes end, std::uint32_t* lengt
       if (at == nullptr) [[unlikely]]
         return nullptr;
       return into_.AppendCell(*into, bits) ? at : nullptr;
-    case kMessage:
-      return ReadNested(lane, at, depth);
     case kCheckText: {
       if (at > last_short_ || *at > kShortText) [[unlikely]]
         return ReadLongText(nullptr, at);
@@ -279,8 +304,9 @@ inline Bytes OrderedReader::ReadLength(Bytes at, Bytes end, std::uint32_t* lengt
     case kCheckBinary:
     case kCheckFixed32:
     case kCheckFixed64:
-    case kSpecial:
     case kOther:
+    case kMessage:
+    case kSpecial:
       return ReadOther(step, lane, into, at, depth);
   }
   __builtin_unreachable();
@@ -307,6 +333,8 @@ Bytes OrderedReader::ReadOther(Step step, const Lane& lane, Cursor* into, Bytes 
       at = ReadLength(at, end_, &length);
       if (at == nullptr) return nullptr;
       return into == nullptr || into_.AppendBinary(*into, at, length) ? at + length : nullptr;
+    case kMessage:
+      return ReadNested(lane, at, depth);
     case kRaw: {
       const Bytes next = ReadNested(lane, at, depth);
       if (next == nullptr) return nullptr;

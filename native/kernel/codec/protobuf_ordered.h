@@ -47,7 +47,6 @@ class OrderedReader {
     kFixed32,
     kFixed64,
     kClosedEnum,
-    kMessage,
     // Message as bytes.
     kRaw,
     kEntry,
@@ -56,10 +55,12 @@ class OrderedReader {
     kCheckVarint,
     kCheckFixed32,
     kCheckFixed64,
-    // Member of a oneof, list of numbers, or one value of a closed enum: its item says the rest.
-    kSpecial,
     // Left to the general reader.
     kOther,
+    // No value: a message, whose fields follow.
+    kMessage,
+    // Member of a oneof, list of numbers, or one value of a closed enum: its item says the rest.
+    kSpecial,
   };
 
   // What is appended behind the last value of a field; of a single one, where it is absent.
@@ -104,6 +105,14 @@ class OrderedReader {
     Cursor* column = nullptr;
   };
 
+  // Message around one that is read: where it continues.
+  struct Frame {
+    const Node* node;
+    const Lane* lane;
+    Bytes limit;
+    std::uint64_t oneofs;
+  };
+
   bool MakeNode(const ProtoNode& from, Node* node);
   bool IsClosed(const ProtoNode& from, std::int32_t oneof) const;
   void MakeLane(const ProtoField& field, Lane* lane);
@@ -129,6 +138,8 @@ class OrderedReader {
   Bytes ReadRun(const Lane& lane, Bytes at);
   Bytes ReadEnum(const Lane& lane, Bytes at, bool* is_known);
   Bytes ReadEntry(const Lane& lane, Bytes at, int depth);
+  // Reads the length of a message and counts its fields. `limit` is the end of the message.
+  Bytes ReadHead(const Lane& lane, Bytes at, int depth, Bytes* limit);
   Bytes ReadNested(const Lane& lane, Bytes at, int depth);
   Bytes ReadLongText(Cursor* into, Bytes at);
   template <typename T>
@@ -136,11 +147,15 @@ class OrderedReader {
   static Bytes ReadLength(Bytes at, Bytes end, std::uint32_t* length);
   Bytes Skip(std::uint32_t tag, Bytes at);
   bool EndField(const Lane& lane);
+  // Ends the fields from `lane` on, and the message.
+  bool EndMessage(const Node& node, const Lane* lane);
 
   const ProtoProgram& program_;
   Columns& into_;
   // One for each of the program's; none where a payload of the program may mean something else.
   std::vector<Node> nodes_;
+  // Messages around the current one, by their depth.
+  Frame frames_[layout::kProtoLimitDepth];
   // End of the payload.
   Bytes end_ = nullptr;
   Bytes last_short_ = nullptr;
