@@ -35,7 +35,7 @@ class OrderedReader {
   static constexpr std::uint32_t kNoTag = 0xffffffffU;
   static constexpr std::uint32_t kNoNumber = 0xffffffffU;
 
-  // What is read from the bytes behind a tag.
+  // Way to read the bytes behind a tag.
   enum Step : std::uint8_t {
     kText,
     kBinary,
@@ -63,7 +63,7 @@ class OrderedReader {
     kSpecial,
   };
 
-  // What is appended behind the last value of a field; of a single one, where it is absent.
+  // Way to end a field behind its last value; a single one, where it is absent.
   enum End : std::uint8_t { kNothing, kEmpty, kZero, kClose, kRequired };
 
   // Field of a message: what the tags and the reader of the field need.
