@@ -2,6 +2,7 @@
  *  with the addon's kernels and with the TypeScript reference implementation. */
 import { loadColumnKernels } from '../../src/addon/codec.ts';
 import { loadKernels } from '../../src/addon/load.ts';
+import type { Kernels } from '../../src/addon/surface.ts';
 import type { ColumnBatch } from '../../src/core/columns/batch.ts';
 import { EncodedFrames } from '../../src/core/columns/frames.ts';
 import { invariant } from '../../src/core/errors.ts';
@@ -41,11 +42,11 @@ class ColumnReading {
   private readonly isProtobuf: boolean;
   private readonly decoder: Decoder;
   private readonly rows: ReturnType<Decoder['rows']>;
-  private readonly mode: Mode;
+  private readonly kernels: Kernels;
   private readonly count: number;
 
   constructor(one: SerdeCase, mode: Mode, wanted: Wanted, fields?: readonly string[]) {
-    this.mode = mode;
+    this.kernels = loadKernels(mode);
     this.count = one.frames.length;
     const bytes = one.frames.reduce((sum, frame) => sum + frame.length, 0);
     this.records = RecordBatch.create(this.count, bytes);
@@ -60,7 +61,7 @@ class ColumnReading {
   /** Scans the frames and decodes their payloads. */
   decode(): ColumnBatch {
     const { records, frames, into, count } = this;
-    loadKernels(this.mode).scanFrames(records, this.isProtobuf, frames);
+    this.kernels.scanFrames(records, this.isProtobuf, frames);
     const { payloadStart: start, payloadLength: length } = frames.columns;
     into.clear();
     const read = this.decoder.decode({ bytes: records.columns.arena, start, length }, 0, count, into);
