@@ -67,12 +67,25 @@ const HEADER_INDEXES_START = 17;
 /** Offset of the schema id in a prefix, and of the guid in a header. */
 const ID_START = 1;
 
-interface Framed {
+/** Record of a batch with its schema id; `id` is undefined for a tombstone, and for a record whose
+ *  frame cannot be read, by `error`. */
+interface Frame {
   readonly bytes: Uint8Array | null;
-  readonly headers: RecordHeaders | undefined;
+  readonly id: RecordId | undefined;
+  readonly error?: unknown;
 }
 
-function framed(record: Uint8Array | null | undefined | FramedRecord): Framed {
+/** Error as a fact about one record. @throws the error itself where it is none */
+function factOf(thrown: unknown): MillraceError {
+  const error = findMillraceError(thrown);
+  if (error?.row.reason === undefined) throw thrown;
+  return error;
+}
+
+function framed(record: Uint8Array | null | undefined | FramedRecord): {
+  readonly bytes: Uint8Array | null;
+  readonly headers: RecordHeaders | undefined;
+} {
   if (record === null || record === undefined || record instanceof Uint8Array)
     return { bytes: record ?? null, headers: undefined };
   return { bytes: record.bytes ?? null, headers: record.headers };
@@ -131,11 +144,11 @@ export class Deserializer<T = unknown> {
    */
   async deserialize(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): Promise<T | null> {
     if (bytes === null || bytes === undefined) return null;
-    await this.loadReader();
+    if (this.isWaiting) await this.loadReader();
     const id = this.recordId(bytes, headers);
-    if (this.writers.has(id.id)) this.client.countHits(1);
-    else await this.loadWriter(id.id);
-    return this.decode(bytes, id);
+    const known = this.writers.get(id.id);
+    if (known !== undefined) this.client.countHits(1);
+    return this.decode(bytes, id, known ?? (await this.loadWriter(id.id)));
   }
 
   /** Deserializes a record whose schemas this object or `SchemaRegistry.prefetch` has loaded.
@@ -146,7 +159,8 @@ export class Deserializer<T = unknown> {
     if (bytes === null || bytes === undefined) return null;
     if (this.hasReader) this.reader ??= this.cachedReader();
     if (this.isWaiting) throw notCached('the reference codec');
-    return this.decode(bytes, this.recordId(bytes, headers));
+    const id = this.recordId(bytes, headers);
+    return this.decode(bytes, id, this.writerOf(id.id));
   }
 
   /** Deserializes records in order; a bad record costs its own row only.
@@ -156,33 +170,41 @@ export class Deserializer<T = unknown> {
     records: readonly (Uint8Array | null | undefined | FramedRecord)[],
   ): Promise<Deserialized<T | null>[]> {
     await this.loadReader();
-    const plain = records.map(framed);
-    const failed = await this.loadWriters(plain);
-    return plain.map(({ bytes, headers }) => {
+    const frames = records.map((record) => this.frameOf(record));
+    const failed = await this.loadWriters(frames);
+    return frames.map(({ bytes, id, error }) => {
       try {
         if (bytes === null) return { value: null };
-        const id = this.recordId(bytes, headers);
+        if (id === undefined) throw error;
         const missing = failed.get(id.id);
         if (missing !== undefined) throw missing;
-        return { value: this.decode(bytes, id) };
+        return { value: this.decode(bytes, id, this.writerOf(id.id)) };
       } catch (thrown) {
-        const error = findMillraceError(thrown);
-        if (error?.row.reason === undefined) throw thrown;
-        return { error };
+        return { error: factOf(thrown) };
       }
     });
+  }
+
+  /** Reads the frame of a record of a batch, once. */
+  private frameOf(record: Uint8Array | null | undefined | FramedRecord): Frame {
+    const { bytes, headers } = framed(record);
+    try {
+      return { bytes, id: bytes === null ? undefined : this.recordId(bytes, headers) };
+    } catch (error) {
+      return { bytes, id: undefined, error };
+    }
   }
 
   /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
    *  none, by id.
    */
   private async loadWriters(
-    records: readonly Framed[],
+    frames: readonly Frame[],
   ): Promise<ReadonlyMap<number | string, MillraceError>> {
     const missing = new Map<number, number>();
     const guids = new Set<string>();
-    for (const { bytes, headers } of records) {
-      const id = bytes === null ? undefined : this.idOf(bytes, headers);
+    for (const frame of frames) {
+      const id = frame.id?.id;
       if (id === undefined || this.writers.has(id)) continue;
       if (typeof id === 'number') missing.set(id, (missing.get(id) ?? 0) + 1);
       else guids.add(id);
@@ -197,22 +219,11 @@ export class Deserializer<T = unknown> {
       try {
         await this.loadWriter(guid);
       } catch (thrown) {
-        const error = findMillraceError(thrown);
-        if (error?.row.reason === undefined) throw thrown;
-        failed.set(guid, error);
+        failed.set(guid, factOf(thrown));
       }
     });
     await Promise.all([missing.size > 0 ? byId() : undefined, ...byGuid]);
     return failed;
-  }
-
-  /** Undefined for a record without a readable id, whose decoding then fails. */
-  private idOf(bytes: Uint8Array, headers: RecordHeaders | undefined): number | string | undefined {
-    try {
-      return this.recordId(bytes, headers).id;
-    } catch {
-      return undefined;
-    }
   }
 
   private get hasReader(): boolean {
@@ -268,11 +279,11 @@ export class Deserializer<T = unknown> {
     this.reader = this.givenReader(await this.client.resolve(references));
   }
 
-  private async loadWriter(id: number | string): Promise<void> {
+  private async loadWriter(id: number | string): Promise<Writer> {
     try {
       const schema =
         typeof id === 'number' ? await this.client.schemaById(id) : await this.client.schemaByGuid(id);
-      this.keep(id, schema);
+      return this.keep(id, schema);
     } catch (cause) {
       throw this.unreadable(cause, id);
     }
@@ -331,14 +342,15 @@ export class Deserializer<T = unknown> {
     }
   }
 
-  private decode(bytes: Uint8Array, id: RecordId): T {
+  private decode(bytes: Uint8Array, id: RecordId, writer: Writer): T {
     const startMs = this.times.nowMs();
-    const writer = this.writerOf(id.id);
     let message: RecordMessage | undefined;
     try {
       message = readMessage(id, writer.schema.format === 'PROTOBUF');
       const decode = this.codecOf(writer, message);
-      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      const buffer = Buffer.isBuffer(bytes)
+        ? bytes
+        : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       const value = decode(buffer, message.payloadStart, buffer.length) as T;
       this.times.deserialized(startMs);
       return value;
