@@ -9,7 +9,7 @@ import { MillraceError } from '../../core/errors.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
-import { Payloads } from '../../formats/payloads.ts';
+import { RecordSlab } from '../../formats/record-slab.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
@@ -47,8 +47,6 @@ export interface SerializerOptions {
   readonly codec?: CodecChoice;
 }
 
-/** Initial bytes of the buffer for one value. */
-const BUFFER_BYTES = 4096;
 const NOTHING = Buffer.alloc(0);
 
 interface Loaded {
@@ -77,7 +75,7 @@ export class Serializer<T = unknown> {
   private readonly client: RegistryClient;
   private readonly options: SerializerOptions;
   private readonly times: SerdeTimes;
-  private readonly payloads = new Payloads(1, BUFFER_BYTES);
+  private readonly slab = new RecordSlab();
   private loading: Promise<Loaded> | undefined;
   private loaded: Loaded | undefined;
 
@@ -125,7 +123,8 @@ export class Serializer<T = unknown> {
     return this.ready().headers;
   }
 
-  /** Serializes a value. The result is a buffer of its own. The schema was loaded by this object's
+  /** Serializes a value. The bytes of the result belong to the caller; short results share their
+   *  ArrayBuffer, as those of `Buffer.allocUnsafe` do. The schema was loaded by this object's
    *  prefetch, or by `SchemaRegistry.prefetch` of the topic: then `latest` is the latest version of
    *  that time, and a given schema is one without references that the subject has.
    *  @throws value_refused with the details `path` of the part that does not fit and `schemaId`;
@@ -133,18 +132,16 @@ export class Serializer<T = unknown> {
    */
   serialize(value: T): Buffer {
     const { codec, prefix, id } = this.ready();
-    const { payloads, times } = this;
+    const { slab, times } = this;
     const startMs = times.nowMs();
-    payloads.clear();
+    slab.begin(prefix);
     try {
-      codec.encode(value, payloads);
+      codec.encode(value, slab);
     } catch (thrown) {
+      slab.abandon();
       throw withSchemaId(thrown, id);
     }
-    const length = payloads.length[0] as number;
-    const record = Buffer.allocUnsafe(prefix.length + length);
-    record.set(prefix, 0);
-    payloads.bytes.copy(record, prefix.length, 0, length);
+    const record = slab.end();
     times.serialized(startMs);
     return record;
   }
