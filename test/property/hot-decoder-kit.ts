@@ -64,7 +64,8 @@ function mutant(payload: Buffer, next: (most: number) => number): Buffer {
       return Buffer.concat([before, Buffer.of(EDGES[next(EDGES.length)] as number), after]);
     default: {
       const changed = Buffer.from(payload);
-      if (at < changed.length) changed[at] = next(2) === 0 ? next(256) : (EDGES[next(EDGES.length)] as number);
+      if (at < changed.length)
+        changed[at] = next(2) === 0 ? next(256) : (EDGES[next(EDGES.length)] as number);
       return changed;
     }
   }

@@ -121,6 +121,11 @@ it('a process without code generation from strings reads the same values', () =>
       }
     },
   );
-  expect(outcome(hotDecoder(() => avroDecoder(order.tree, order.tree), [event]), event)).toBe(cold);
+  expect(
+    outcome(
+      hotDecoder(() => avroDecoder(order.tree, order.tree), [event]),
+      event,
+    ),
+  ).toBe(cold);
   expect(refused).toHaveBeenCalled();
 });

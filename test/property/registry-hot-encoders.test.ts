@@ -34,7 +34,11 @@ function outcome(encode: Encode, value: unknown): string {
 
 /** Compares an encoder that has written `first` many times with a new one. @param parse parses the
  *  schema anew, because encoders of one tree share their parts */
-function demandSame(parse: () => Schema, values: readonly unknown[], next: (below: number) => number): number {
+function demandSame(
+  parse: () => Schema,
+  values: readonly unknown[],
+  next: (below: number) => number,
+): number {
   const hot = COMPILED_CODECS.writer(parse()).encode;
   for (let i = 0; i < HOT_WRITES; i++) outcome(hot, values[0]);
   const cold = COMPILED_CODECS.writer(parse()).encode;

@@ -9,22 +9,25 @@ import { messageOf, randomDatum, randomOf, randomText, SYNTAXES } from './regist
 const SCHEMAS = 70;
 const EVENTS = 3;
 
-it.each(SYNTAXES)('%s: a decoder gives the same values and errors after many payloads as before', (syntax) => {
-  const seen = { values: 0, errors: 0 };
-  for (let seed = 1; seed <= SCHEMAS; seed++) {
-    const random = randomOf(seed);
-    // The reader lacks some fields of the writer, and has others with another type.
-    const writer = messageOf(randomText(seed * 7919, syntax, { required: seed % 2 === 0 }));
-    const reader = seed % 3 === 0 ? messageOf(randomText(seed * 7919 + 1, syntax, {})) : writer;
-    const payloads = Array.from({ length: EVENTS }, () => encodeProto(writer, randomDatum(random, writer)));
-    payloads.push(Buffer.concat(payloads));
-    const { values, errors } = demandSame(() => protoDecoder(reader), payloads, random);
-    seen.values += values;
-    seen.errors += errors;
-  }
-  expect(seen.values).toBeGreaterThan(MUTANTS * 50);
-  expect(seen.errors).toBeGreaterThan(MUTANTS * 50);
-});
+it.each(SYNTAXES)(
+  '%s: a decoder gives the same values and errors after many payloads as before',
+  (syntax) => {
+    const seen = { values: 0, errors: 0 };
+    for (let seed = 1; seed <= SCHEMAS; seed++) {
+      const random = randomOf(seed);
+      // The reader lacks some fields of the writer, and has others with another type.
+      const writer = messageOf(randomText(seed * 7919, syntax, { required: seed % 2 === 0 }));
+      const reader = seed % 3 === 0 ? messageOf(randomText(seed * 7919 + 1, syntax, {})) : writer;
+      const payloads = Array.from({ length: EVENTS }, () => encodeProto(writer, randomDatum(random, writer)));
+      payloads.push(Buffer.concat(payloads));
+      const { values, errors } = demandSame(() => protoDecoder(reader), payloads, random);
+      seen.values += values;
+      seen.errors += errors;
+    }
+    expect(seen.values).toBeGreaterThan(MUTANTS * 50);
+    expect(seen.errors).toBeGreaterThan(MUTANTS * 50);
+  },
+);
 
 const DEEP = messageOf(`syntax = "proto3";
 package p;

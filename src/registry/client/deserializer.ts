@@ -198,9 +198,7 @@ export class Deserializer<T = unknown> {
   /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
    *  none, by id.
    */
-  private async loadWriters(
-    frames: readonly Frame[],
-  ): Promise<ReadonlyMap<number | string, MillraceError>> {
+  private async loadWriters(frames: readonly Frame[]): Promise<ReadonlyMap<number | string, MillraceError>> {
     const missing = new Map<number, number>();
     const guids = new Set<string>();
     for (const frame of frames) {

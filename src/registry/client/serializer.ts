@@ -6,10 +6,10 @@
 
 import { framePrefix } from '../../addon/reference/frame.ts';
 import { MillraceError } from '../../core/errors.ts';
+import { RecordSlab } from '../../formats/binary/record-slab.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
-import { RecordSlab } from '../../formats/record-slab.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';

@@ -7,8 +7,8 @@
 import { isUtf8 } from 'node:buffer';
 import { invariant, type MillraceError } from '../../../core/errors.ts';
 import { AVRO_LIMIT } from '../../../core/layout/layouts.gen.ts';
+import { textOf } from '../../binary/text-bytes.ts';
 import { formatError } from '../../errors.ts';
-import { textOf } from '../../text-bytes.ts';
 
 /** Greatest nesting of records, arrays and maps. */
 export const AVRO_PAYLOAD_DEPTH_MAX = AVRO_LIMIT.DEPTH;

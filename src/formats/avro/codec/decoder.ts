@@ -320,9 +320,7 @@ function primitive(reader: AvroPrimitive, writer: AvroPrimitive): Slot | undefin
         : slotOf('from.longAsFloat()', (from) => from.longAsFloat());
     case 'double':
       if (writer === 'int') return SAME.int;
-      return writer === 'long'
-        ? slotOf('from.longAsDouble()', (from) => from.longAsDouble())
-        : SAME.float;
+      return writer === 'long' ? slotOf('from.longAsDouble()', (from) => from.longAsDouble()) : SAME.float;
     case 'bytes':
       return slotOf('from.textBlob()', (from) => from.textBlob());
     case 'string':

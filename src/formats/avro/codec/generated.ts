@@ -6,7 +6,7 @@
  *  faster. It reads with the same cursor, so it accepts the same bytes, but it keeps no path for an
  *  error: the caller reads a refused payload again with the other form. Names enter the code as
  *  JSON strings only, so no schema can add code. */
-import { Constructors } from '../../constructors.ts';
+import { Constructors } from '../../binary/constructors.ts';
 import type { Form, Read, RecordParts, Slot } from './form.ts';
 
 /** Greatest number of fields, written and returned together, of a record in generated code. */
@@ -36,7 +36,6 @@ export function generatedReader(root: Slot): Read | undefined {
 function defineProperty(into: object, key: string, value: unknown): void {
   Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
 }
-
 
 /** Source text under construction. Slots are queued in a list, because a chain of types may be
  *  longer than the stack is deep. */
@@ -120,7 +119,11 @@ return symbol;`;
 
   private array({ items, isEmpty, keeps }: Form & { readonly kind: 'array' }): string {
     const item = this.callOf(items);
-    return blocks(keeps ? 'const into = [];' : 'const into = undefined;', isEmpty, keeps ? `into.push(${item});` : `${item};`);
+    return blocks(
+      keeps ? 'const into = [];' : 'const into = undefined;',
+      isEmpty,
+      keeps ? `into.push(${item});` : `${item};`,
+    );
   }
 
   private map({ values, keeps }: Form & { readonly kind: 'map' }): string {

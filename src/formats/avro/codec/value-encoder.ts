@@ -9,8 +9,8 @@
  *  A value that does not fit is refused: a number out of range or a fraction for an integer, a lone
  *  surrogate, a missing field, an object of another kind. A number for a float is rounded. */
 
+import { type ObjectWriter, objectPut, type PropertyPut, type Put } from '../../binary/object-writer.ts';
 import type { Encode } from '../../decode.ts';
-import { type ObjectWriter, objectPut, type PropertyPut, type Put } from '../../object-writer.ts';
 import { isPlainObject } from '../../plain-object.ts';
 import type { Sink } from '../../sink.ts';
 import { ValueRefusal } from '../../value-refusal.ts';

@@ -7,7 +7,7 @@
  *  for an error, and it reads no groups and no message in parts: for those it throws UNUSUAL, and
  *  the caller reads the payload again. Names enter the code as JSON strings only, so no schema can
  *  add code. */
-import { Constructors } from '../../constructors.ts';
+import { Constructors } from '../../binary/constructors.ts';
 import { FIELD_NUMBER_MAX } from '../syntax/ast.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import { type ProtoInput, WIRE } from './input.ts';
@@ -147,7 +147,13 @@ return ${value};
     const simple = this.simple(field);
     if (!repeated) {
       const clear = members === undefined ? '' : `if (${into} === null) { ${clearing(members, at)} }\n`;
-      return [when(simple.wire, 'if', simple.read((value) => `${clear}${into} = ${value};`))];
+      return [
+        when(
+          simple.wire,
+          'if',
+          simple.read((value) => `${clear}${into} = ${value};`),
+        ),
+      ];
     }
     const append = simple.read((value) => `${into}.push(${value});`);
     const own = when(simple.wire, 'while', append);

@@ -4,7 +4,7 @@
  *  Invariants: (1) `at` never exceeds `limit`; (2) nothing is allocated for a length or a count
  *  before that many bytes are known to exist; (3) the nesting of messages and the number of fields
  *  are bounded. */
-import { textOf } from '../../text-bytes.ts';
+import { textOf } from '../../binary/text-bytes.ts';
 
 export const WIRE = { VARINT: 0, FIXED64: 1, LENGTH: 2, GROUP: 3, END: 4, FIXED32: 5 } as const;
 

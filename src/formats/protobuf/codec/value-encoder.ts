@@ -6,8 +6,8 @@
  *  required field, two members of one oneof, a number that a closed enum lacks. A length is written
  *  when its message is complete: one byte is reserved, and a longer message is moved. */
 
+import { type ObjectWriter, objectPut, type PropertyPut, type Put } from '../../binary/object-writer.ts';
 import type { Encode } from '../../decode.ts';
-import { type ObjectWriter, objectPut, type PropertyPut, type Put } from '../../object-writer.ts';
 import { isPlainObject, ownProperty } from '../../plain-object.ts';
 import { ValueRefusal } from '../../value-refusal.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';

@@ -1,6 +1,6 @@
 /** Records in slabs: their bytes stay, however many follow. */
 import { expect, it } from 'vitest';
-import { RecordSlab } from '../../../src/formats/record-slab.ts';
+import { RecordSlab } from '../../../../src/formats/binary/record-slab.ts';
 
 const PREFIX = Buffer.of(0, 0, 0, 0, 7);
 
@@ -13,11 +13,15 @@ function write(slab: RecordSlab, length: number, fill: number): Buffer {
   return slab.end();
 }
 
-const expected = (length: number, fill: number): Buffer => Buffer.concat([PREFIX, Buffer.alloc(length, fill)]);
+const expected = (length: number, fill: number): Buffer =>
+  Buffer.concat([PREFIX, Buffer.alloc(length, fill)]);
 
 it('records of any length keep their bytes, and each begins with the prefix', () => {
   const slab = new RecordSlab();
-  const lengths = Array.from({ length: 400 }, (_, i) => [0, 1, 500, 2043, 4091, 4092, 9000, 40_000, 3][i % 9] as number);
+  const lengths = Array.from(
+    { length: 400 },
+    (_, i) => [0, 1, 500, 2043, 4091, 4092, 9000, 40_000, 3][i % 9] as number,
+  );
   const records = lengths.map((length, i) => write(slab, length, i & 255));
   records.forEach((record, i) => {
     expect(record.equals(expected(lengths[i] as number, i & 255)), `record ${i}`).toBe(true);

@@ -1,9 +1,9 @@
 /** Writer of an object with code of its own: each property is read at a place of its own, which the
  *  engine can predict, where a loop over the names shares one place with every object of the
  *  process. Names enter the code as JSON strings only, so no schema can add code. */
-import { isInheritedName, isPlainObject, ownProperty } from './plain-object.ts';
-import type { Sink } from './sink.ts';
-import { ValueRefusal } from './value-refusal.ts';
+import { isInheritedName, isPlainObject, ownProperty } from '../plain-object.ts';
+import type { Sink } from '../sink.ts';
+import { ValueRefusal } from '../value-refusal.ts';
 
 type PlainObject = Readonly<Record<string, unknown>>;
 

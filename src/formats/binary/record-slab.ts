@@ -3,8 +3,8 @@
  *
  *  Invariant: bytes of a returned record are never written again. As with `Buffer.allocUnsafe`, a
  *  record keeps its slab in memory. */
-import { formatError } from './errors.ts';
-import { Payloads } from './payloads.ts';
+import { formatError } from '../errors.ts';
+import { Payloads } from '../payloads.ts';
 
 const SLAB_BYTES = 32 << 10;
 /** Greatest length of a record in a slab; a longer one is copied into memory of its own. */
@@ -24,9 +24,13 @@ export class RecordSlab extends Payloads {
    *  property of its value */
   begin(prefix: Uint8Array): void {
     if (this.isOpen)
-      throw formatError('value_refused', 'a property of the value writes another value with this serializer', {
-        next: 'use a serializer of its own for it',
-      });
+      throw formatError(
+        'value_refused',
+        'a property of the value writes another value with this serializer',
+        {
+          next: 'use a serializer of its own for it',
+        },
+      );
     this.isOpen = true;
     if (this.bytes.length - this.used < ROOM_BYTES) {
       this.bytes = Buffer.allocUnsafeSlow(SLAB_BYTES);

@@ -1,6 +1,6 @@
 /** Texts from bytes, compared with the strict decoder of the platform. */
 import { expect, it } from 'vitest';
-import { textOf } from '../../../src/formats/text-bytes.ts';
+import { textOf } from '../../../../src/formats/binary/text-bytes.ts';
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
