@@ -1,5 +1,5 @@
-/** Encoders that have written many values have code of their own. They must write the bytes and give
- *  the errors of new encoders. */
+/** Encoders that have written many values have code of their own. They must write the bytes and
+ *  give the errors of new encoders. */
 import { inspect } from 'node:util';
 import { afterEach, expect, it, vi } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';

@@ -1,5 +1,5 @@
-/** A Protobuf decoder that has read many payloads reads with generated code. It must give the values
- *  and the errors of a new decoder. */
+/** A Protobuf decoder that has read many payloads reads with generated code. It must give the
+ *  values and the errors of a new decoder. */
 import { expect, it } from 'vitest';
 import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
 import { encodeProto } from '../../src/formats/protobuf/codec/encoder.ts';
@@ -50,7 +50,7 @@ it('nesting, parts of messages and members of oneofs are read by generated code 
     nested(99),
     nested(100),
     nested(101),
-    // Two parts of one message, a member of the oneof after the other, and a map value in two parts.
+    // A message and a map value in two parts, and a member of the oneof after the other.
     bytesOf('12030a0161 12030a0162'),
     bytesOf('2a030a0161 3007 2a030a0162 3008 2a00'),
     bytesOf('2a030a0161 3007'),

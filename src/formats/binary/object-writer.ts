@@ -32,7 +32,7 @@ const GENERATED_NAMES_MAX = 1000;
 const GENERATED_AFTER_WRITES = 200;
 
 /** Compiles the writer of an object.
- *  @param replace called with a faster writer of the same values when enough objects were written */
+ *  @param replace called with a faster writer of the same values after enough objects */
 export function objectPut(writer: ObjectWriter, replace: (put: Put) => void): Put {
   const put = looping(writer);
   if (writer.names.length > GENERATED_NAMES_MAX) return put;

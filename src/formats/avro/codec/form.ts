@@ -26,7 +26,7 @@ export interface RecordParts {
 }
 
 /** Description of a reader. */
-export type Form =
+export type ReaderForm =
   /** A value is one expression over the cursor `from`. The text is part of this program, never of a
    *  schema. */
   | { readonly kind: 'expression'; readonly code: string }
@@ -46,9 +46,9 @@ export type Form =
  */
 export interface Slot {
   read: Read;
-  form: Form;
+  form: ReaderForm;
 }
 
-export const FUNCTION: Form = { kind: 'function' };
+export const FUNCTION: ReaderForm = { kind: 'function' };
 
-export const expression = (code: string): Form => ({ kind: 'expression', code });
+export const expression = (code: string): ReaderForm => ({ kind: 'expression', code });

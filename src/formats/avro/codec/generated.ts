@@ -7,7 +7,7 @@
  *  error: the caller reads a refused payload again with the other form. Names enter the code as
  *  JSON strings only, so no schema can add code. */
 import { Constructors } from '../../binary/constructors.ts';
-import type { Form, Read, RecordParts, Slot } from './form.ts';
+import type { Read, ReaderForm, RecordParts, Slot } from './form.ts';
 
 /** Greatest number of fields, written and returned together, of a record in generated code. */
 const RECORD_FIELDS_MAX = 1000;
@@ -117,7 +117,7 @@ return symbol;`;
     return `switch (from.index(${branches.length}, 'branch')) {\n${cases.join('\n')}\n}`;
   }
 
-  private array({ items, isEmpty, keeps }: Form & { readonly kind: 'array' }): string {
+  private array({ items, isEmpty, keeps }: ReaderForm & { readonly kind: 'array' }): string {
     const item = this.callOf(items);
     return blocks(
       keeps ? 'const into = [];' : 'const into = undefined;',
@@ -126,7 +126,7 @@ return symbol;`;
     );
   }
 
-  private map({ values, keeps }: Form & { readonly kind: 'map' }): string {
+  private map({ values, keeps }: ReaderForm & { readonly kind: 'map' }): string {
     const value = this.callOf(values);
     if (!keeps) return blocks('const into = undefined;', false, `from.skipText(); ${value};`);
     // An assignment to `__proto__` would change the object's prototype.

@@ -32,8 +32,8 @@ interface FieldReader {
   readonly place: (into: Plain) => string;
 }
 
-/** Number of payloads after which a decoder has code of its own: making it takes about as long as so
- *  many reads, and most types that are compared read only a few payloads. */
+/** Number of payloads after which a decoder has code of its own: making it takes about as long as
+ *  so many reads, and most types that are compared read only a few payloads. */
 const GENERATED_AFTER_READS = 200;
 
 /** Makes the decoder of one message type; it is reusable. */

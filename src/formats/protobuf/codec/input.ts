@@ -37,8 +37,8 @@ export class WireFault extends Error {
   }
 }
 
-/** Two words of a 64-bit integer, and views of the same bytes as one integer: many times faster than
- *  the constructor of bigint. */
+/** Two words of a 64-bit integer, and views of the same bytes as one integer: many times faster
+ *  than the constructor of bigint. */
 const words = new Int32Array(2);
 const signed = new BigInt64Array(words.buffer);
 const unsigned = new BigUint64Array(words.buffer);

@@ -159,8 +159,8 @@ export function scalarOf(type: string): ProtoScalar {
   return scalar;
 }
 
-/** Names of an enum's numbers in a program: the number itself where an open enum has no name for it;
- *  undefined where a closed one has none. */
+/** Names of an enum's numbers in a program: the number itself where an open enum has no name for
+ *  it; undefined where a closed one has none. */
 export function enumNames({ values, closed }: ProtoEnum): (number: number) => string | number | undefined {
   return (number) => values.get(number) ?? (closed ? undefined : number);
 }
