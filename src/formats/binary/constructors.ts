@@ -1,8 +1,19 @@
 /** Source text of constructors for objects of one shape in generated code.
  *
- *  A constructor, because the engine allocates object literals in the old generation once a program
+ *  A constructor, because the engine allocates literals in the old generation once a program
  *  has kept many of them, and then every later value costs several times as much. The objects have
  *  the prototype of object literals. */
+
+/** Empty list whose copies, made by `slice`, are in the young generation too. Its elements may be of
+ *  any type. */
+export const NO_ITEMS: readonly unknown[] = emptyList();
+
+function emptyList(): unknown[] {
+  // The engine remembers that the elements were not all small integers.
+  const list: unknown[] = [''];
+  list.pop();
+  return list;
+}
 
 /** Constructors by the names of the properties. */
 export class Constructors {

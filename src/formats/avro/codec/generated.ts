@@ -6,7 +6,7 @@
  *  faster. It reads with the same cursor, so it accepts the same bytes, but it keeps no path for an
  *  error: the caller reads a refused payload again with the other form. Names enter the code as
  *  JSON strings only, so no schema can add code. */
-import { Constructors } from '../../binary/constructors.ts';
+import { Constructors, NO_ITEMS } from '../../binary/constructors.ts';
 import type { Read, ReaderForm, RecordParts, Slot } from './form.ts';
 
 /** Greatest number of fields, written and returned together, of a record in generated code. */
@@ -47,6 +47,7 @@ class Source {
   private readonly constructors = new Constructors();
   private readonly constants: string[] = [];
   private readonly functions: string[] = [];
+  private emptyList: string | undefined;
   private parts = 0;
 
   /** Expression that reads a value of the slot. */
@@ -72,6 +73,11 @@ class Source {
       this.functions.push(`function ${name}(from) {\n${statements}\n}`);
     }
     return ["'use strict';", ...this.constants, this.constructors.text(), ...this.functions].join('\n');
+  }
+
+  private noItems(): string {
+    this.emptyList ??= this.input(NO_ITEMS);
+    return this.emptyList;
   }
 
   /** Name of a constant that holds `value`. */
@@ -120,7 +126,7 @@ return symbol;`;
   private array({ items, isEmpty, keeps }: ReaderForm & { readonly kind: 'array' }): string {
     const item = this.callOf(items);
     return blocks(
-      keeps ? 'const into = [];' : 'const into = undefined;',
+      keeps ? `const into = ${this.noItems()}.slice();` : 'const into = undefined;',
       isEmpty,
       keeps ? `into.push(${item});` : `${item};`,
     );

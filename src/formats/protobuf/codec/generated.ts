@@ -7,7 +7,7 @@
  *  for an error, and it reads no groups and no message in parts: for those it throws UNUSUAL, and
  *  the caller reads the payload again. Names enter the code as JSON strings only, so no schema can
  *  add code. */
-import { Constructors } from '../../binary/constructors.ts';
+import { Constructors, NO_ITEMS } from '../../binary/constructors.ts';
 import { FIELD_NUMBER_MAX } from '../syntax/ast.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import { type ProtoInput, WIRE } from './input.ts';
@@ -52,6 +52,7 @@ class Source {
   private readonly constructors = new Constructors();
   private readonly constants: string[] = [];
   private readonly functions: string[] = [];
+  private emptyList: string | undefined;
   private parts = 0;
 
   /** Name of the function that reads a message up to the input's limit. */
@@ -75,6 +76,11 @@ class Source {
       this.functions.push(this.message(name, message));
     }
     return ["'use strict';", ...this.constants, this.constructors.text(), ...this.functions].join('\n');
+  }
+
+  private noItems(): string {
+    this.emptyList ??= this.input(NO_ITEMS);
+    return this.emptyList;
   }
 
   /** Name of a constant that holds `value`. */
@@ -122,7 +128,7 @@ return ${value};
   /** Declares the variable of a field with its value when the field is absent. */
   private variable(field: ProtoField, at: number): string {
     if (field.mapKey !== undefined) return `const value${at} = Object.create(null);`;
-    if (field.repeated) return `const value${at} = [];`;
+    if (field.repeated) return `const value${at} = ${this.noItems()}.slice();`;
     if (field.presence || field.required) return `let value${at} = null;`;
     return `let value${at} = ${this.input(zeroOf(field))};`;
   }
