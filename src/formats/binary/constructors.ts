@@ -4,8 +4,8 @@
  *  has kept many of them, and then every later value costs several times as much. The objects have
  *  the prototype of object literals. */
 
-/** Empty list whose copies, made by `slice`, are in the young generation too. Its elements may be of
- *  any type. */
+/** Empty list whose copies, made by `slice`, are in the young generation too. Its elements may be
+ *  of any type. */
 export const NO_ITEMS: readonly unknown[] = emptyList();
 
 function emptyList(): unknown[] {
