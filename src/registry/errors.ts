@@ -12,6 +12,8 @@ export const REGISTRY_ERRORS = {
   store_not_empty: errorRow('conflict'),
   /** Records that could not be published or quarantined; the run stops before it loses a record. */
   not_delivered: errorRow('unavailable'),
+  /** Records that the broker deleted before a replay had read them. */
+  records_deleted: errorRow('conflict'),
 } as const satisfies ErrorTable;
 
 export const registryError = errorsOf(REGISTRY_ERRORS);

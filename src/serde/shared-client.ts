@@ -103,6 +103,7 @@ export class SharedRequests implements RegistryRequests {
   private readonly inFlight = new Map<string, Promise<TransportAnswer>>();
   private readonly lasting = new AnswerCache(ANSWERS_BYTES_MAX);
   private readonly absent = new AnswerCache(UNKNOWN_BYTES_MAX);
+  private readonly answeredIds = new Set<string>();
 
   constructor(options: SharedRequestsOptions) {
     this.options = options;
@@ -126,6 +127,10 @@ export class SharedRequests implements RegistryRequests {
     return pending;
   }
 
+  distinctIds(): number {
+    return this.answeredIds.size;
+  }
+
   /** Answers the requests of the thread that has the other end, until that end closes. The port
    *  does not keep the process alive. */
   serve(port: MessagePort): void {
@@ -147,8 +152,10 @@ export class SharedRequests implements RegistryRequests {
   }
 
   private keep(key: string, operation: string, answer: TransportAnswer): TransportAnswer {
-    if (isSuccess(answer)) this.lasting.set(key, answer, Number.POSITIVE_INFINITY);
-    else if (ABSENT.has(operation) && isNotFound(answer)) {
+    if (isSuccess(answer)) {
+      this.lasting.set(key, answer, Number.POSITIVE_INFINITY);
+      if (operation === 'schema_by_id') this.answeredIds.add(key);
+    } else if (ABSENT.has(operation) && isNotFound(answer)) {
       const { clock, unknownForMs } = this.options;
       this.absent.set(key, answer, clock.monotonicMs() + unknownForMs);
     }

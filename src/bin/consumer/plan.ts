@@ -58,6 +58,11 @@ export function consumerPlan(settings: ConsumerSettings & { readonly json: boole
   };
 }
 
+/** Plan of `-replay`: all partitions without a group, no lines, and a quarantine only where the
+ *  settings name one. @throws usage, bad_value */
+export const replayPlan = (settings: ConsumerSettings & { readonly json: boolean }): ConsumerPlan =>
+  consumerPlan({ ...settings, group: '', out: 'none' });
+
 function outputOf(out: string): ConsumerOutput | undefined {
   if (out === 'none') return undefined;
   if (out === '-') return { kind: 'stdout' };

@@ -8,8 +8,14 @@ import { START_HELP } from '../registry-clients/start.ts';
 
 const { format, subject, ...shared } = CLIENT_SETTINGS;
 
+/** Settings that give a run a reader schema. */
+const READER = ['subject', 'replay'] as const;
+/** A replay has no group and no lines. */
+const WITH_REPLAY = ['replay'] as const;
+
 export const CONSUMER_SETTINGS = {
   ...shared,
+  instances: { ...shared.instances, excludes: WITH_REPLAY },
   subject: {
     type: 'string',
     help: 'subject of the reader schema; without it each record is read with the schema of its writer',
@@ -17,18 +23,19 @@ export const CONSUMER_SETTINGS = {
   format: {
     type: 'string',
     choices: format.choices,
-    needs: ['subject'],
+    needs: READER,
     help: 'format of the subject; another format is an error (default: that of the subject)',
   },
   topic: { type: 'string', help: 'topic to read (default: the subject without -value)' },
   'reader-version': {
     type: 'string',
     default: 'latest',
-    needs: ['subject'],
+    needs: READER,
     help: 'reader schema: version of the subject; a number or latest',
   },
   group: {
     type: 'string',
+    excludes: WITH_REPLAY,
     help: 'consumer group, which commits what it has read (default: millrace-TOPIC with -subject; without -subject, or when empty, all partitions are read without a group)',
   },
   start: {
@@ -36,46 +43,64 @@ export const CONSUMER_SETTINGS = {
     default: 'earliest',
     help: `${START_HELP}; in a group it applies to partitions without a committed offset`,
   },
-  count: { type: 'int', default: '0', min: 0, help: 'number of selected records; 0: no limit' },
+  count: {
+    type: 'int',
+    default: '0',
+    min: 0,
+    help: 'number of selected records; 0: no limit',
+    excludes: WITH_REPLAY,
+  },
   filter: {
     type: 'string',
+    excludes: WITH_REPLAY,
     help: 'condition on fields of the value, such as status = "PAID" and amount > 100; @key, @partition, @offset, @timestamp, @schemaId are of the record',
+  },
+  replay: {
+    type: 'bool',
+    default: 'false',
+    help: 'decode the whole topic with the reader schema (default subject: TOPIC-value) over all cores, up to its end at the start, and report what was decoded and what was not; exit code 1 if a record could not be decoded',
   },
   'quarantine-topic': {
     type: 'string',
-    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged)',
+    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged, with -replay listed)',
   },
   out: {
     type: 'string',
+    excludes: WITH_REPLAY,
     help: 'where records go as JSON lines: - for stdout, a file (PATH or file:PATH), kafka:TOPIC or none (default: none in a group, else -)',
   },
   lines: {
     type: 'string',
     choices: LINE_FORMS,
     default: 'record',
+    excludes: WITH_REPLAY,
     help: 'record: a line has topic, partition, offset, timestamp, key, schemaId and value; value: the value alone',
   },
   unions: {
     type: 'string',
     choices: ['plain', 'named'],
     default: 'plain',
+    excludes: WITH_REPLAY,
     help: 'Avro unions. plain: the value alone where it identifies its branch; named: always {"branch":value}, as Avro\'s JSON encoding',
   },
   'key-format': {
     type: 'string',
     choices: KEY_FORMS,
     default: 'auto',
+    excludes: WITH_REPLAY,
     help: 'keys. auto: framed keys by their schema, other keys as text; text; base64',
   },
   'exit-at-end': {
     type: 'bool',
     default: 'false',
+    excludes: WITH_REPLAY,
     help: 'stop at the end offsets of the partitions at start',
   },
   'session-timeout': {
     type: 'duration',
     default: '10s',
     min: 6000,
+    excludes: WITH_REPLAY,
     help: 'how long the group waits for a member that died before others get its partitions',
   },
   'batch-bytes': {
