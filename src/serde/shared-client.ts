@@ -111,6 +111,7 @@ export class SharedRequests implements RegistryRequests {
 
   async ask(operation: string, method: Method, path: string, body?: unknown): Promise<TransportAnswer> {
     const { requests, clock } = this.options;
+    if (operation === 'version') return this.noted(await requests.ask(operation, method, path, body));
     if (!LASTING.has(operation)) return requests.ask(operation, method, path, body);
     const key = `${method} ${path}${body === undefined ? '' : ` ${JSON.stringify(body)}`}`;
     const nowMs = clock.monotonicMs();
@@ -151,6 +152,13 @@ export class SharedRequests implements RegistryRequests {
     }
   }
 
+  /** Keeps the schema of a version as the answer for its id. */
+  private noted(answer: TransportAnswer): TransportAnswer {
+    const id = isSuccess(answer) ? idOf(answer) : undefined;
+    if (id !== undefined) this.lasting.set(schemaKey(id), answer, Number.POSITIVE_INFINITY);
+    return answer;
+  }
+
   private keep(key: string, operation: string, answer: TransportAnswer): TransportAnswer {
     if (isSuccess(answer)) {
       this.lasting.set(key, answer, Number.POSITIVE_INFINITY);
@@ -160,6 +168,19 @@ export class SharedRequests implements RegistryRequests {
       this.absent.set(key, answer, clock.monotonicMs() + unknownForMs);
     }
     return answer;
+  }
+}
+
+/** Key of the request for the schema of an id. */
+const schemaKey = (id: number): string => `GET /schemas/ids/${id}`;
+
+/** Id in the answer for a version; undefined for an answer of another form. */
+function idOf({ body }: TransportAnswer): number | undefined {
+  try {
+    const { id, schema } = JSON.parse(body) as { id?: unknown; schema?: unknown };
+    return typeof id === 'number' && typeof schema === 'string' ? id : undefined;
+  } catch {
+    return undefined;
   }
 }
 

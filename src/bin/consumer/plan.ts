@@ -69,7 +69,7 @@ function outputOf(out: string): ConsumerOutput | undefined {
   if (out.startsWith('kafka:'))
     return { kind: 'kafka', topic: topicName('-out', out.slice('kafka:'.length)) };
   const path = out.replace(/^file:/, '');
-  if (path !== '' && !/^[a-z]+:/.test(path)) return { kind: 'file', path };
+  if (path !== '' && !/^[a-z][a-z0-9+.-]*:/i.test(path)) return { kind: 'file', path };
   throw coreError('bad_value', `-out=${out} is not an output`, {
     next: 'give -, file:PATH, kafka:TOPIC or none',
   });
