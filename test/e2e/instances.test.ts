@@ -223,14 +223,10 @@ describe('a consumer on threads that is killed', () => {
     expect(second.code, second.stderr).toBe(0);
     const after = await linesOfFile('second.jsonl');
     expect(new Set([...before, ...after].map(placeOf)).size).toBe(count);
-    const repeated = new Set(before.map(placeOf));
     const places = after.map(placeOf);
     expect(new Set(places).size).toBe(places.length);
-    for (const line of after) {
-      expect(BigInt(line.offset)).toBeGreaterThanOrEqual(committed[line.partition] as bigint);
-      if (repeated.has(placeOf(line)))
-        expect(BigInt(line.offset)).toBeGreaterThanOrEqual(committed[line.partition] as bigint);
-    }
+    for (const { partition, offset } of after)
+      expect(BigInt(offset)).toBeGreaterThanOrEqual(committed[partition] as bigint);
     // Everything that was not committed is read again.
     const notCommitted = count - Number(committed.reduce((sum, offset) => sum + offset, 0n));
     expect(JSON.parse(second.stdout)).toMatchObject({ records: notCommitted });
@@ -270,6 +266,48 @@ describe('failures of a thread', () => {
     expect(ran.stderr.match(/^error: .*$/gm)).toEqual([
       expect.stringMatching(/-key-field=items is not a string or number field of an order/),
     ]);
+  });
+
+  it('an uncaught error in a thread ends the consumer with exit code 70, and a successor has every record', async () => {
+    const topic = topicOf('killed');
+    const partitions = 4;
+    const group = `${topic}-bug`;
+    const planted = join(own.dir, 'planted');
+    const bug = join(own.dir, 'bug.cjs');
+    writeFileSync(
+      bug,
+      `const { isMainThread, workerData } = require('node:worker_threads');
+       const { existsSync } = require('node:fs');
+       if (!isMainThread && workerData?.number === 1)
+         setInterval(() => { if (existsSync(${JSON.stringify(planted)})) throw new Error('a planted bug'); }, 5);`,
+    );
+    const flags = (file: string): readonly string[] =>
+      consuming(
+        topic,
+        `-group=${group}`,
+        `-out=file:${join(own.dir, file)}`,
+        '-instances=4',
+        '-threads=2',
+        '-session-timeout=6s',
+        '-batch-rows=50',
+        '-log-level=warn',
+      );
+    const env = { ...process.env, NODE_OPTIONS: `--require=${bug}` };
+    const first = startConsumer(own, flags('bug.jsonl'), 'bug', { env });
+    await until('the first lines', async () => (await linesOfFile('bug.jsonl')).length > 500 || undefined);
+    writeFileSync(planted, '');
+    expect(await first.ended).toMatchObject({ code: 70 });
+    expect(first.log().match(/^error: .*$/gm)).toEqual([
+      expect.stringMatching(/^error: thread 1 \(instances 2 to 3\): a planted bug; this is a bug of millrace/),
+    ]);
+    const before = await linesOfFile('bug.jsonl');
+    const committed = await committedOf(group, topic, partitions);
+    const second = await runConsumer(own, [...flags('after-bug.jsonl'), '-exit-at-end']);
+    expect(second.code, second.stderr).toBe(0);
+    const after = await linesOfFile('after-bug.jsonl');
+    expect(new Set([...before, ...after].map(placeOf)).size).toBe(30_000);
+    for (const { partition, offset } of after)
+      expect(BigInt(offset)).toBeGreaterThanOrEqual(committed[partition] as bigint);
   });
 
   it('several threads without the addon are refused with one error', async () => {
