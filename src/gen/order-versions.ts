@@ -185,7 +185,9 @@ export function orderShapesOf(text: string): readonly OrderShape[] {
       throw coreError('bad_value', `the range of schema versions ${entry} is empty`, {
         next: `give it as ${last}-${first}`,
       });
-    return Array.from({ length: Number(last) - Number(first) + 1 }, (_, i) => orderVersionOf(Number(first) + i));
+    return Array.from({ length: Number(last) - Number(first) + 1 }, (_, i) =>
+      orderVersionOf(Number(first) + i),
+    );
   });
   if (shapes.length > LISTED_MAX)
     throw coreError('bad_value', `${shapes.length} schema versions are more than ${LISTED_MAX}`, {

@@ -7,7 +7,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { append, TopicReader } from '../../src/demo/contracts/topic.ts';
 import { runConsumer, startConsumer } from '../fixtures/consumer.ts';
 import { runGen } from '../fixtures/gen.ts';
-import { sumOf, pageOf } from '../fixtures/metrics.ts';
+import { pageOf, sumOf } from '../fixtures/metrics.ts';
 import { launcher, type Outcome } from '../fixtures/process.ts';
 import { runProducer } from '../fixtures/producer.ts';
 import { startRegistry } from '../fixtures/registry.ts';
@@ -46,11 +46,19 @@ interface Report {
   readonly threads: number;
   readonly readerVersion: number;
   readonly cpuMicrosPerRecord: number;
-  readonly schemas: ReadonlyArray<{ readonly schemaId: number; readonly version: number | null; readonly records: number }>;
+  readonly schemas: ReadonlyArray<{
+    readonly schemaId: number;
+    readonly version: number | null;
+    readonly records: number;
+  }>;
   readonly reasons: ReadonlyArray<{
     readonly reason: string;
     readonly records: number;
-    readonly first: ReadonlyArray<{ readonly partition: number; readonly offset: string; readonly error: string }>;
+    readonly first: ReadonlyArray<{
+      readonly partition: number;
+      readonly offset: string;
+      readonly error: string;
+    }>;
   }>;
 }
 const reportOf = ({ stdout }: Outcome): Report => JSON.parse(stdout) as Report;
@@ -59,7 +67,9 @@ const replay = (topic: string, ...more: readonly string[]): Promise<Outcome> =>
 
 /** Number of records by the schema id of their frames, and the number of changes of the id from a
  *  record to the next one of its partition. */
-async function countByReading(topic: string): Promise<{ counts: ReadonlyMap<number, number>; changes: number }> {
+async function countByReading(
+  topic: string,
+): Promise<{ counts: ReadonlyMap<number, number>; changes: number }> {
   const counts = new Map<number, number>();
   let last = 0;
   let changes = 0;
@@ -155,12 +165,21 @@ describe('records that cannot be read', () => {
     const ran = await replay(topic, `-quarantine-topic=${quarantine}`, '-threads=2');
     expect(ran.code, ran.stderr).toBe(1);
     const report = reportOf(ran);
-    expect(report).toMatchObject({ complete: true, records: 20_005, decoded: 20_001, tombstones: 1, failed: 4 });
+    expect(report).toMatchObject({
+      complete: true,
+      records: 20_005,
+      decoded: 20_001,
+      tombstones: 1,
+      failed: 4,
+    });
     expect(
-      report.reasons.map(({ reason, records, first: [one] }) => [reason, records, one?.partition, one?.offset]),
-    ).toEqual(
-      planted.map(({ reason }, index) => [reason, 1, 0, String(places[index]?.offset)]),
-    );
+      report.reasons.map(({ reason, records, first: [one] }) => [
+        reason,
+        records,
+        one?.partition,
+        one?.offset,
+      ]),
+    ).toEqual(planted.map(({ reason }, index) => [reason, 1, 0, String(places[index]?.offset)]));
     const kept = new Map<string, Buffer>();
     const reader = await TopicReader.open(stack.brokers);
     await reader.read([quarantine], (_topic, { value, headers }) =>
@@ -173,7 +192,12 @@ describe('records that cannot be read', () => {
     expect(table.code).toBe(1);
     expect(table.stdout).toBe('');
     expect(table.stderr).toMatch(/^schema id +version +decoded$/m);
-    expect(table.stderr).toMatch(new RegExp(`^malformed_payload: 1 records\\n  partition 0 offset ${places[3]?.offset} schema ${first}: `, 'm'));
+    expect(table.stderr).toMatch(
+      new RegExp(
+        `^malformed_payload: 1 records\\n  partition 0 offset ${places[3]?.offset} schema ${first}: `,
+        'm',
+      ),
+    );
     expect(table.stderr).toMatch(/20001 decoded \(1 of them tombstones\), 4 not decoded/);
     expect(table.stderr).toMatch(/^CPU: \d+(\.\d+)? µs an event/m);
   });
@@ -187,14 +211,23 @@ describe('schemas of users', () => {
     fields: [
       { name: 'id', type: { type: 'string', logicalType: 'uuid' } },
       { name: 'fare', type: { type: 'bytes', logicalType: 'decimal', precision: 12, scale: 2 } },
-      { name: 'stops', type: { type: 'array', items: { type: 'record', name: 'Stop', fields: [{ name: 'at', type: 'long' }] } } },
+      {
+        name: 'stops',
+        type: {
+          type: 'array',
+          items: { type: 'record', name: 'Stop', fields: [{ name: 'at', type: 'long' }] },
+        },
+      },
       { name: 'tags', type: { type: 'map', values: ['null', 'string', 'int'] } },
     ],
   };
 
   it('a replay reads the records of any subject, with every version that wrote them', async () => {
     const topic = topicOf('rides');
-    const newer = { ...RIDE, fields: [...RIDE.fields, { name: 'tip', type: ['null', 'double'], default: null }] };
+    const newer = {
+      ...RIDE,
+      fields: [...RIDE.fields, { name: 'tip', type: ['null', 'double'], default: null }],
+    };
     for (const [version, schema] of [RIDE, newer].entries()) {
       const path = join(own.dir, `ride-${version}.avsc`);
       writeFileSync(path, JSON.stringify(schema));

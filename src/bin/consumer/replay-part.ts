@@ -1,5 +1,5 @@
-/** Part of `millrace consumer -replay` that one thread runs: pieces of the topic, one after another,
- *  until all are claimed. */
+/** Part of `millrace consumer -replay` that one thread runs: pieces of the topic, one after
+ *  another, until all are claimed. */
 import { loadColumnKernels } from '../../addon/codec.ts';
 import { consumerMetrics } from '../../registry/consumer/member.ts';
 import { Quarantine } from '../../registry/consumer/quarantine.ts';

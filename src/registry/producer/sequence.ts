@@ -16,7 +16,8 @@ export class Sequence {
   private readonly count: number;
   private readonly cells: SequenceCells;
 
-  /** @param count values in all; 0: no end; @param cells those of another sequence of the process */
+  /** @param count values in all; 0: no end
+   *  @param cells those of another sequence of the process */
   constructor(count: number, cells: SequenceCells = sequenceCells()) {
     this.count = count;
     this.cells = cells;

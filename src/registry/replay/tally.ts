@@ -40,7 +40,8 @@ export class ReplayTally {
   private readonly bySchema = new Map<number | string, number>();
   private readonly byReason = new Map<QuarantineReason, { count: number; first: ListedFailure[] }>();
 
-  /** Counts decoded records of a writer schema. Schemas beyond SCHEMAS_MAX share the key `other`. */
+  /** Counts decoded records of a writer schema. Schemas beyond SCHEMAS_MAX share the key `other`.
+   */
   decoded(schemaId: number | string, count: number): void {
     const key = this.bySchema.has(schemaId) || this.bySchema.size < SCHEMAS_MAX ? schemaId : 'other';
     this.bySchema.set(key, (this.bySchema.get(key) ?? 0) + count);

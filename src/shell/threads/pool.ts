@@ -32,8 +32,8 @@ export interface PoolOptions {
   readonly context: PoolContext;
   /** Compiled module that calls `runThread`. */
   readonly entry: URL;
-  /** Job of each thread, with the words that name its part in messages, such as `instances 0 to 11`.
-   *  A job is sent as a structured clone. */
+  /** Job of each thread, with the words that name its part in messages, such as `instances 0 to
+   *  11`. A job is sent as a structured clone. */
   readonly jobs: readonly { readonly job: unknown; readonly part: string }[];
   /** Makes the port of a thread to the registry client of the process. */
   readonly registryPort?: () => MessagePort;

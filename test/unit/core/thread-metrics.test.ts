@@ -4,7 +4,7 @@ import { Metrics } from '../../../src/core/metrics.ts';
 import { ThreadMetrics } from '../../../src/core/thread-metrics.ts';
 
 /** Value of one series of a snapshot. */
-function valueOf(metrics: Metrics, name: string, labels: Readonly<Record<string, string>> = {}): unknown {
+function sampleOf(metrics: Metrics, name: string, labels: Readonly<Record<string, string>> = {}): unknown {
   const metric = metrics.snapshot().find((one) => one.name === name);
   return metric?.samples.find((sample) => JSON.stringify(sample.labels) === JSON.stringify(labels))?.value;
 }
@@ -21,7 +21,7 @@ describe('counters', () => {
     merged.apply(1, b.snapshot());
     a.counter('c_total', 'c').add(5);
     merged.apply(0, a.snapshot());
-    expect(valueOf(main, 'c_total')).toBe(112);
+    expect(sampleOf(main, 'c_total')).toBe(112);
   });
 
   it('a snapshot that is applied twice adds nothing', () => {
@@ -33,7 +33,7 @@ describe('counters', () => {
     thread.histogram('h_seconds', 'h').observe(0.2);
     merged.apply(0, thread.snapshot());
     merged.apply(0, thread.snapshot());
-    expect(valueOf(main, 'e_total', { subject: 's', reason: 'bad_magic' })).toBe(2);
+    expect(sampleOf(main, 'e_total', { subject: 's', reason: 'bad_magic' })).toBe(2);
     expect(main.snapshot().find(({ name }) => name === 'h_seconds')?.samples[0]).toMatchObject({ count: 1 });
   });
 
@@ -54,7 +54,7 @@ describe('counters', () => {
       thread.gauge('hit_ratio', 'r', [], 'own').set(0.5);
       merged.apply(number, thread.snapshot());
     }
-    expect(valueOf(main, 'hit_ratio')).toBe(0.99);
+    expect(sampleOf(main, 'hit_ratio')).toBe(0.99);
   });
 });
 
@@ -89,8 +89,8 @@ describe('gauges', () => {
       thread.gauge('held', 'h', [], 'sum').set(value);
       merged.apply(number, thread.snapshot());
     }
-    expect(valueOf(main, 'version')).toBe(8);
-    expect(valueOf(main, 'held')).toBe(16);
+    expect(sampleOf(main, 'version')).toBe(8);
+    expect(sampleOf(main, 'held')).toBe(16);
   });
 
   it('a series that moved to another thread has the value of its new thread', () => {
@@ -100,12 +100,12 @@ describe('gauges', () => {
     const lagOf = (metrics: Metrics) => metrics.gauge('lag', 'l', ['partition']);
     lagOf(a).set(70, lagOf(a).series('0'));
     merged.apply(0, a.snapshot());
-    expect(valueOf(main, 'lag', { partition: '0' })).toBe(70);
+    expect(sampleOf(main, 'lag', { partition: '0' })).toBe(70);
     lagOf(a).drop('0');
     lagOf(b).set(2, lagOf(b).series('0'));
     merged.apply(1, b.snapshot());
     merged.apply(0, a.snapshot());
-    expect(valueOf(main, 'lag', { partition: '0' })).toBe(2);
+    expect(sampleOf(main, 'lag', { partition: '0' })).toBe(2);
   });
 
   it('a series disappears when no thread has it, and when its thread has ended', () => {
@@ -118,9 +118,9 @@ describe('gauges', () => {
     merged.apply(0, thread.snapshot());
     lag.drop('0');
     merged.apply(0, thread.snapshot());
-    expect(valueOf(main, 'lag', { partition: '0' })).toBeUndefined();
-    expect(valueOf(main, 'lag', { partition: '1' })).toBe(2);
+    expect(sampleOf(main, 'lag', { partition: '0' })).toBeUndefined();
+    expect(sampleOf(main, 'lag', { partition: '1' })).toBe(2);
     merged.end(0);
-    expect(valueOf(main, 'lag', { partition: '1' })).toBeUndefined();
+    expect(sampleOf(main, 'lag', { partition: '1' })).toBeUndefined();
   });
 });

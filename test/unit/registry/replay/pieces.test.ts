@@ -38,7 +38,12 @@ describe('pieces', () => {
 
   it('one large partition is split over the threads, and small partitions share a piece', () => {
     expect(piecesOf([range(0, 0, 8_000_000)], 2)).toHaveLength(8);
-    expect(piecesOf(Array.from({ length: 50 }, (_, partition) => range(partition, 0, 100)), 2)).toHaveLength(1);
+    expect(
+      piecesOf(
+        Array.from({ length: 50 }, (_, partition) => range(partition, 0, 100)),
+        2,
+      ),
+    ).toHaveLength(1);
     expect(piecesOf([range(0, 5, 5)], 2)).toEqual([]);
   });
 });

@@ -25,11 +25,13 @@ const THREAD = `
   send({ kind: 'ready' });
   jobs[job.do]();
 `;
-const ENTRY = new URL(`data:text/javascript,${encodeURIComponent(`
+const ENTRY = new URL(
+  `data:text/javascript,${encodeURIComponent(`
   import { createRequire } from 'node:module';
   const require = createRequire('/');
   ${THREAD}
-`)}`);
+`)}`,
+);
 
 interface Opened {
   readonly pool: ThreadPool;
@@ -121,7 +123,9 @@ describe('threads', () => {
   });
 
   it('a question is answered, and an error of its answer is sent with its code', async () => {
-    const { pool } = open([{ do: 'ask', value: 'a line' }], { answer: async (_thread, text) => `wrote ${text}` });
+    const { pool } = open([{ do: 'ask', value: 'a line' }], {
+      answer: async (_thread, text) => `wrote ${text}`,
+    });
     expect(await pool.run()).toEqual([{ kind: 'answer', number: 1, answer: 'wrote a line' }]);
     const refused = open([{ do: 'ask', value: 'a line' }], {
       answer: async () => {
