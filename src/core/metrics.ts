@@ -27,7 +27,7 @@ export const LATENCY_BUCKETS_S: readonly number[] = [
  *  from other metrics, so theirs are not combined. */
 export type GaugeCombination = 'sum' | 'max' | 'own';
 
-export interface Sample {
+interface Sample {
   readonly labels: Readonly<Record<string, string>>;
   /** counter, gauge: the value. histogram: undefined. */
   readonly value?: number;

@@ -84,14 +84,20 @@ async function versionsOf(
   }
 }
 
-function startProgress(context: ConsumerContext, topic: string, total: number): Opened['onProgress'] {
+interface ReplayLine {
+  readonly onProgress: Opened['onProgress'];
+  readonly done: () => void;
+}
+
+function startProgress(context: ConsumerContext, topic: string, total: number): ReplayLine {
   const progress = context.progress({ what: `replay of ${topic}`, unit: 'records', total });
   let failures = 0;
-  return (now) => {
+  const onProgress = (now: ReplayProgress): void => {
     progress.set(now.records);
     progress.error(now.failures - failures);
     failures = now.failures;
   };
+  return { onProgress, done: () => progress.done() };
 }
 
 /** @returns exit code 1 if a record could not be decoded, or the drain came before the end
@@ -107,12 +113,13 @@ export async function replayTopic(context: ConsumerContext): Promise<number> {
   const total = offsets.reduce((sum, { from, to }) => sum + Number(to - from), 0);
   const pieces = piecesOf(offsets, threadCount(context, Number.POSITIVE_INFINITY));
   const threads = threadCount(context, pieces.length);
-  const onProgress = startProgress(context, plan.topic, total);
+  const { onProgress, done } = startProgress(context, plan.topic, total);
   const opened: Opened = { plan, requests, client, reader, pieces, threads, onProgress };
   const startMs = clock.monotonicMs();
   const startCpu = process.cpuUsage();
   const parts = await (threads === 1 ? replayHere : replayThreads)(context, opened);
   const { user, system } = process.cpuUsage(startCpu);
+  done();
   const tally = new ReplayTally();
   for (const part of parts) tally.add(part.tally);
   const report: ReplayReport = {

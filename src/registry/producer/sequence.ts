@@ -6,7 +6,7 @@ export type SequenceCells = BigInt64Array<SharedArrayBuffer>;
 
 export const sequenceCells = (): SequenceCells => new BigInt64Array(new SharedArrayBuffer(16));
 
-export interface Claim {
+interface Claim {
   /** Number of the first value. */
   readonly from: number;
   readonly count: number;
