@@ -298,9 +298,9 @@ describe('failures of a thread', () => {
     writeFileSync(
       bug,
       `const { isMainThread, workerData } = require('node:worker_threads');
-       const { existsSync } = require('node:fs');
+       const { existsSync, watch } = require('node:fs');
        if (!isMainThread && workerData?.number === 1)
-         setInterval(() => { if (existsSync(${JSON.stringify(planted)})) throw new Error('a planted bug'); }, 5);`,
+         watch(${JSON.stringify(own.dir)}, () => { if (existsSync(${JSON.stringify(planted)})) throw new Error('a planted bug'); });`,
     );
     const flags = (file: string): readonly string[] =>
       consuming(

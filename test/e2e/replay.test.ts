@@ -255,8 +255,18 @@ describe('schemas of users', () => {
     expect(report.schemas.map(({ version }) => version).sort()).toEqual([1, 2]);
   });
 
-  it('a replay of a subject or a topic that does not exist ends with one error', async () => {
+  it('a replay without a subject, a topic or a codec ends with one error', async () => {
     const topic = topicOf('absent');
+    const registry = servers[1]?.replace('-registry=', '');
+    const made = await fetch(`${registry}/subjects/${topic}-json/versions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ schemaType: 'JSON', schema: '{"type":"object"}' }),
+    });
+    expect(made.status).toBe(200);
+    const json = await replay(topic, `-subject=${topic}-json`);
+    expect(json.code).toBe(2);
+    expect(json.stderr).toMatch(/^error: version 1 of .* is JSON Schema/m);
     const absent = await replay(topic);
     expect(absent.code).toBe(2);
     expect(absent.stderr).toMatch(new RegExp(`^error: .*Subject '${topic}-value' not found`, 'm'));

@@ -1,6 +1,7 @@
 /** `millrace consumer -replay`: decodes a whole topic with one reader schema, over all cores, and
  *  reports what could be decoded. */
 import { EXIT } from '../../core/errors.ts';
+import { registryError } from '../../registry/errors.ts';
 import { piecesOf } from '../../registry/replay/pieces.ts';
 import { ReplayTally } from '../../registry/replay/tally.ts';
 import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
@@ -108,6 +109,10 @@ export async function replayTopic(context: ConsumerContext): Promise<number> {
   const requests = registryRequests(context);
   const client = registryClient(context, requests);
   const reader = await readerOf(context, client, plan.subject);
+  if (reader.schema.format === 'JSON')
+    throw registryError('invalid_schema', `version ${reader.version} of ${plan.subject} is JSON Schema`, {
+      next: 'replay a topic of Avro or Protobuf records',
+    });
   const ranges = await openRanges(context, plan);
   const offsets = ranges.map(({ topic, partition, from, high }) => ({ topic, partition, from, to: high }));
   const total = offsets.reduce((sum, { from, to }) => sum + Number(to - from), 0);

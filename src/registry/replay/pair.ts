@@ -54,34 +54,47 @@ export function pairReader(
   options: PairOptions,
 ): PairReader {
   const decode = readerCodec(reader, writer, path, options.codecs);
-  const columns = options.codecs === COMPILED_CODECS ? columnsOf(reader, writer, path, options) : undefined;
-  return columns === undefined
+  const opened = options.codecs === COMPILED_CODECS ? openColumns(reader, writer, path, options) : undefined;
+  return opened === undefined
     ? { read: (payloads, onFailed) => readSingly(decode, payloads, onFailed), close: () => {} }
-    : inColumns(columns, decode, options.rowCapacity);
+    : inColumns(opened, decode);
 }
 
-/** Undefined: the pair has no columns. */
+interface OpenColumns {
+  readonly columns: Columns;
+  readonly batch: ColumnBatch;
+}
+
+/** Undefined: the pair has no columns, or a batch of them would be too large. */
+function openColumns(
+  reader: Schema,
+  writer: Schema,
+  path: readonly number[],
+  options: PairOptions,
+): OpenColumns | undefined {
+  let columns: Columns | undefined;
+  try {
+    columns = columnsOf(reader, writer, path, options);
+    return columns === undefined ? undefined : { columns, batch: columns.createBatch(options.rowCapacity) };
+  } catch (thrown) {
+    // The pair combines its types in too many ways; single values can still be read.
+    if (findMillraceError(thrown) === undefined) throw thrown;
+    columns?.close();
+    return undefined;
+  }
+}
+
+/** Undefined: the pair has no columns. @throws incompatible_schema, invalid_schema */
 function columnsOf(
   reader: Schema,
   writer: Schema,
   path: readonly number[],
   { kernels }: PairOptions,
 ): Columns | undefined {
-  try {
-    if (reader.format === 'AVRO' && writer.format === 'AVRO')
-      return avroColumnDecoder(kernels, reader, writer);
-    if (
-      reader.format === 'PROTOBUF' &&
-      writer.format === 'PROTOBUF' &&
-      isCompatible(checkPair(reader, writer))
-    )
-      return protoColumnDecoder(kernels, readMessage(reader, writer, path));
-    return undefined;
-  } catch (thrown) {
-    // The pair combines its types in too many ways for columns; single values can still be read.
-    if (findMillraceError(thrown) === undefined) throw thrown;
-    return undefined;
-  }
+  if (reader.format === 'AVRO' && writer.format === 'AVRO') return avroColumnDecoder(kernels, reader, writer);
+  if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF' && isCompatible(checkPair(reader, writer)))
+    return protoColumnDecoder(kernels, readMessage(reader, writer, path));
+  return undefined;
 }
 
 function errorOf(decode: Decode, { bytes, start, length }: PairPayloads, index: number): unknown {
@@ -105,8 +118,7 @@ function readSingly(
   }
 }
 
-function inColumns(columns: Columns, decode: Decode, rowCapacity: number): PairReader {
-  const batch = columns.createBatch(rowCapacity);
+function inColumns({ columns, batch }: OpenColumns, decode: Decode): PairReader {
   return {
     read: (payloads, onFailed) => {
       for (let from = 0; from < payloads.count; ) {

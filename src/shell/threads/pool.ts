@@ -7,7 +7,6 @@ import { type MessagePort, Worker } from 'node:worker_threads';
 import { type Timers, within } from '../../core/clock.ts';
 import { coreError, findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { Gauge } from '../../core/metrics.ts';
-import { ThreadMetrics } from '../../core/thread-metrics.ts';
 import type { CommandContext } from '../command.ts';
 import {
   errorOfThread,
@@ -17,6 +16,7 @@ import {
   type ThreadFailure,
   type ToThread,
 } from './messages.ts';
+import { ThreadMetrics } from './metrics.ts';
 
 /** Time without a report after which a thread counts as blocked, ms. */
 const SILENT_MS = 10_000;

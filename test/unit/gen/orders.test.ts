@@ -130,7 +130,7 @@ describe('logical order', () => {
   });
 });
 
-describe('lists of versions', () => {
+describe('orderShapesOf', () => {
   test('a list has versions, ranges and candidates, and an entry may repeat', () => {
     expect(orderShapesOf('3')).toEqual([3]);
     expect(orderShapesOf('1,3,6')).toEqual([1, 3, 6]);

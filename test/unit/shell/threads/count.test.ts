@@ -24,7 +24,7 @@ describe('number of threads', () => {
   });
 });
 
-describe('shares', () => {
+describe('instances of a thread', () => {
   it('every instance is in one share, and shares differ by one instance at most', () => {
     for (const [parts, threads] of [
       [24, 2],

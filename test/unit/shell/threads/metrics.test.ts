@@ -1,7 +1,7 @@
 /** Metrics of threads, merged into the metrics of the process. */
 import { describe, expect, it } from 'vitest';
-import { Metrics } from '../../../src/core/metrics.ts';
-import { ThreadMetrics } from '../../../src/core/thread-metrics.ts';
+import { Metrics } from '../../../../src/core/metrics.ts';
+import { ThreadMetrics } from '../../../../src/shell/threads/metrics.ts';
 
 /** Value of one series of a snapshot. */
 function sampleOf(metrics: Metrics, name: string, labels: Readonly<Record<string, string>> = {}): unknown {

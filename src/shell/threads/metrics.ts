@@ -4,7 +4,7 @@
  *  process grow by what each thread's grew since its previous snapshot. Gauges are combined over
  *  the latest snapshots of the threads, as each gauge's `combine` says, before each exposition.
  *  Invariant: a snapshot that is applied twice adds nothing. */
-import type { Gauge, GaugeCombination, MetricSnapshot, Metrics } from './metrics.ts';
+import type { Gauge, GaugeCombination, MetricSnapshot, Metrics } from '../../core/metrics.ts';
 
 type Sample = MetricSnapshot['samples'][number];
 
