@@ -89,13 +89,17 @@ const planted = fc.record<Planted>({
   cut: fc.option(fc.nat(600), { nil: undefined, freq: 4 }),
   flips: fc.oneof(
     { weight: 3, arbitrary: fc.constant([]) },
-    { weight: 2, arbitrary: fc.array(fc.tuple(fc.nat(600), fc.integer({ min: 1, max: 255 })), { maxLength: 3 }) },
+    {
+      weight: 2,
+      arbitrary: fc.array(fc.tuple(fc.nat(600), fc.integer({ min: 1, max: 255 })), { maxLength: 3 }),
+    },
   ),
 });
 
 function bytesOf(format: Format, one: Planted): Buffer {
   const bytes = Buffer.concat([prefix(one.id ?? one.version), payloadOf(format, one.version, one.index)]);
-  for (const [place, bits] of one.flips) bytes[place % bytes.length] = (bytes[place % bytes.length] as number) ^ bits;
+  for (const [place, bits] of one.flips)
+    bytes[place % bytes.length] = (bytes[place % bytes.length] as number) ^ bits;
   return one.cut === undefined ? bytes : bytes.subarray(0, one.cut);
 }
 
