@@ -9,8 +9,11 @@ import type { SharedRequests } from '../serde/shared-client.ts';
 import { defineCommand } from '../shell/command.ts';
 import { partsName, shares, threadCount } from '../shell/threads/count.ts';
 import { ThreadPool } from '../shell/threads/pool.ts';
+import { readerOf } from './consumer/decoding.ts';
 import { type ConsumerPlan, consumerPlan } from './consumer/plan.ts';
-import { pinned, readerOf } from './consumer/reader-schema.ts';
+import { listQuarantine } from './consumer/quarantine/list.ts';
+import { redriveQuarantine } from './consumer/quarantine/redrive.ts';
+import { pinned } from './consumer/reader-schema.ts';
 import { inAll, Readers, type SharedRun } from './consumer/readers.ts';
 import { replayTopic } from './consumer/replay.ts';
 import { CONSUMER_SETTINGS, type ConsumerContext } from './consumer/settings.ts';
@@ -136,12 +139,13 @@ function summarize(
 
 async function runConsumer(context: ConsumerContext): Promise<number> {
   const { settings } = context;
+  if (settings.redrive) return redriveQuarantine(context);
+  if (settings.quarantine) return listQuarantine(context);
   if (settings.replay) return replayTopic(context);
   const plan = consumerPlan(settings);
   const requests = registryRequests(context);
   const client = registryClient(context, requests);
-  const reader =
-    settings.subject === undefined ? undefined : await readerOf(context, client, settings.subject);
+  const reader = await readerOf(context, client);
   const writeText = await textTarget(context, plan);
   const ranges = await openRanges(context, plan);
   const tally: Tally = { read: 0, failed: 0, selected: 0 };
@@ -187,6 +191,9 @@ export const command = defineCommand({
     'Examples: millrace consumer -brokers=localhost:9092 -topic=orders -out=- | jq .value',
     '          millrace consumer -brokers=localhost:9092 -topic=orders -filter=\'status = "PAID"\' -start=2026-01-31T12:00:00Z -count=10',
     '          millrace consumer -brokers=localhost:9092 -subject=orders-value -reader-version=1 -group=billing -out=file:orders.jsonl',
+    '          millrace consumer -brokers=localhost:9092 -topic=orders -replay',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -quarantine',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -redrive -reason=unknown_schema_id -dry-run',
   ].join('\n'),
   settings: CONSUMER_SETTINGS,
   run: runConsumer,

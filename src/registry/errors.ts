@@ -14,6 +14,12 @@ export const REGISTRY_ERRORS = {
   not_delivered: errorRow('unavailable'),
   /** Records that the broker deleted before a replay had read them. */
   records_deleted: errorRow('conflict'),
+  /** Another redrive of the same quarantine started; this one writes nothing any more. */
+  redrive_fenced: errorRow('fenced'),
+  /** More records were redriven than one run can know. */
+  too_many_redriven: errorRow('invalid'),
+  /** The topic of the progress can lose records, or has several partitions. */
+  progress_unfit: errorRow('invalid'),
 } as const satisfies ErrorTable;
 
 export const registryError = errorsOf(REGISTRY_ERRORS);

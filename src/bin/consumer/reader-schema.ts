@@ -23,9 +23,9 @@ export function exportReader({ metrics }: Pick<ConsumerContext, 'metrics'>, read
   gauge.set(reader.version, gauge.series(reader.subject));
 }
 
-/** Loads the reader schema that the flags name and exports its version as a metric. @throws
- *  invalid_schema if it has another format */
-export async function readerOf(
+/** Loads the reader schema of a subject and exports its version as a metric. @throws
+ *  invalid_schema if it has another format than the flags name */
+export async function readerOfSubject(
   context: ConsumerContext,
   client: RegistryClient,
   subject: string,

@@ -2,10 +2,9 @@
  *  group. Readers of several threads share the budget of -count and the ends of -exit-at-end. */
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchProducer, BrokerDriver, BrokerOptions, ConsumerOptions } from '../../io/kafka/port.ts';
-import { AnyDecoder } from '../../registry/consumer/any.ts';
-import { BatchDecoder, type FailedRow, type RecordDecoder } from '../../registry/consumer/decoder.ts';
+import type { FailedRow } from '../../registry/consumer/decoder.ts';
 import { type EndCells, EndTracker } from '../../registry/consumer/ends.ts';
-import { type LineOptions, RecordKeys } from '../../registry/consumer/line.ts';
+import type { LineOptions } from '../../registry/consumer/line.ts';
 import { type ConsumerMetrics, consumerMetrics, GroupMember } from '../../registry/consumer/member.ts';
 import { PartitionReader } from '../../registry/consumer/partitions.ts';
 import { Quarantine } from '../../registry/consumer/quarantine.ts';
@@ -16,11 +15,10 @@ import {
   SelectingDecoder,
 } from '../../registry/consumer/selection.ts';
 import { type DecodedSink, TextSink, TopicSink } from '../../registry/consumer/sink.ts';
-import { WriterSchemas } from '../../registry/consumer/writers.ts';
 import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
-import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
-import { brokerDriver, kernels as chooseKernels } from '../../shell/drivers.ts';
+import { brokerDriver } from '../../shell/drivers.ts';
 import { brokerBase, outputProducer } from './broker.ts';
+import { recordDecoding } from './decoding.ts';
 import type { ConsumerPlan } from './plan.ts';
 import type { ConsumerContext } from './settings.ts';
 import type { PartitionRange } from './topics.ts';
@@ -197,22 +195,8 @@ export class Readers {
     readonly sink: DecodedSink | undefined;
   }> {
     const { context, plan, client, reader } = this.part;
-    const { settings } = context;
-    const print = { namedUnions: plan.namedUnions };
-    const codecs = await recordCodecs(settings.codec as CodecChoice);
-    const keys = new RecordKeys(plan.keyForm, new WriterSchemas(client, codecs, print));
+    const { decoder: inner, keys } = await recordDecoding(context, client, reader, plan);
     const line: LineOptions = { form: plan.lineForm, keys, topic: plan.topic };
-    const inner: RecordDecoder =
-      reader === undefined
-        ? new AnyDecoder(new WriterSchemas(client, codecs, print))
-        : new BatchDecoder(
-            client,
-            chooseKernels(context),
-            reader.schema,
-            settings['batch-rows'],
-            codecs,
-            print,
-          );
     const decoder = new SelectingDecoder(inner, { filter: plan.filter, budget: this.budget, line });
     this.decoders.push(decoder);
     return { decoder, sink: this.sinkOf(line) };

@@ -10,7 +10,7 @@ import { threadCount } from '../../shell/threads/count.ts';
 import { ThreadPool } from '../../shell/threads/pool.ts';
 import { registryClient, registryRequests, threadPort } from '../registry-clients/shared.ts';
 import { type ConsumerPlan, replayPlan } from './plan.ts';
-import { pinned, readerOf } from './reader-schema.ts';
+import { pinned, readerOfSubject } from './reader-schema.ts';
 import { openReplay, type PieceCells, type ReplayedPart, type ReplayProgress } from './replay-part.ts';
 import { type ReplayReport, replayDocument, replayTable } from './replay-report.ts';
 import type { ReplayJob } from './replay-thread.ts';
@@ -108,7 +108,7 @@ export async function replayTopic(context: ConsumerContext): Promise<number> {
   const plan = replayPlan(settings);
   const requests = registryRequests(context);
   const client = registryClient(context, requests);
-  const reader = await readerOf(context, client, plan.subject);
+  const reader = await readerOfSubject(context, client, plan.subject);
   if (reader.schema.format === 'JSON')
     throw registryError('invalid_schema', `version ${reader.version} of ${plan.subject} is JSON Schema`, {
       next: 'replay a topic of Avro or Protobuf records',

@@ -6,6 +6,9 @@ import { brokerDriver, kernels as chooseKernels } from '../../shell/drivers.ts';
 import { connectOptions } from '../registry-clients/shared.ts';
 import type { ProducerContext } from './settings.ts';
 
+/** Header that names the producer of a record. */
+const PRODUCER_HEADER = 'producer';
+
 /** Context of a command, or of one of its threads. */
 export type SenderContext = Pick<
   ProducerContext,
@@ -38,6 +41,8 @@ export async function openInstances(
   const { settings, clock } = context;
   const driver = await brokerDriver(context);
   const kernels = chooseKernels(context);
+  const name = settings['producer-name'];
+  const headers = name === undefined ? undefined : [[PRODUCER_HEADER, Buffer.from(name, 'utf8')] as const];
   const instances: FramedProducer[] = [];
   for (const number of numbers) {
     const producer = await driver.producer({
@@ -49,7 +54,14 @@ export async function openInstances(
     });
     context.onClose(() => producer.close());
     instances.push(
-      new FramedProducer({ ...senders, producer, kernels, clock, batchRows: settings['batch-rows'] }),
+      new FramedProducer({
+        ...senders,
+        producer,
+        kernels,
+        clock,
+        batchRows: settings['batch-rows'],
+        headers,
+      }),
     );
   }
   return instances;
