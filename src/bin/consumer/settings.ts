@@ -9,7 +9,7 @@ import { QUARANTINE_SETTINGS } from './quarantine/settings.ts';
 
 const { format, subject, ...shared } = CLIENT_SETTINGS;
 
-/** A redrive and a list read the whole quarantine, and a replay the whole topic, without a group. */
+/** A redrive and a list read the whole quarantine and a replay the whole topic, without a group. */
 const WITHOUT_GROUP = ['redrive', 'quarantine', 'replay'] as const;
 /** A list and a replay write no lines. */
 const WITHOUT_LINES = ['quarantine', 'replay'] as const;
