@@ -90,6 +90,7 @@ export const SECOND_PASS: readonly string[] = [
   'test/e2e/rollout.test.ts',
   'test/e2e/topic.test.ts',
   'test/property/gen.test.ts',
+  'test/property/registry-replay.test.ts',
   'test/unit/gen/command.test.ts',
   'test/unit/gen/events.test.ts',
   'test/unit/shell/broker-settings.test.ts',

@@ -14,7 +14,7 @@ import { DEFAULT_EVENTS, type EventOptions } from '../gen/event-options.ts';
 import { EventGenerator } from '../gen/events.ts';
 import { DEFAULT_ORDERS, OrderGenerator, type OrderShape } from '../gen/order.ts';
 import { OrderSource, orderLine } from '../gen/order-source.ts';
-import { orderSchema, orderShapeOf, orderVersionOf } from '../gen/order-versions.ts';
+import { orderSchema, orderShapeOf, orderShapesOf, orderVersionOf } from '../gen/order-versions.ts';
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
 import { BatchTopicSink, ByteSink } from '../gen/sinks.ts';
 import type { BrokerAdmin } from '../io/kafka/port.ts';
@@ -96,7 +96,7 @@ const SETTINGS = {
   },
   'schema-version': {
     type: 'string',
-    help: 'orders: schema version to write, 1 to 6, or a candidate such as add-required (default 1; docs/reference/generator.md); schema: version of -subject, a number or latest (default latest)',
+    help: 'orders: schema version to write, 1 to 6, or a candidate such as add-required (default 1; docs/reference/generator.md); several are mixed in each partition: 1,3,6 or 1-6; schema: version of -subject, a number or latest (default latest)',
   },
   format: {
     type: 'string',
@@ -208,7 +208,7 @@ function versionsOf(context: Context): readonly OrderShape[] {
   const asked = context.settings.versions ?? [];
   return asked.length > 0
     ? asked.map(orderVersionOf)
-    : [orderShapeOf(context.settings['schema-version'] ?? '1')];
+    : orderShapesOf(context.settings['schema-version'] ?? '1');
 }
 
 type Kind = 'events' | 'orders' | 'schema';

@@ -2,22 +2,29 @@
  *  generator of orders. */
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
-import type { BrokerDriver, BrokerOptions } from '../io/kafka/port.ts';
-import { FramedProducer, type ProducerMetrics, producerMetrics } from '../registry/producer/instance.ts';
+import type { Reference } from '../formats/content.ts';
+import { type FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
 import { type EncodedRow, rowCodec } from '../registry/producer/row.ts';
+import { Sequence, sequenceCells } from '../registry/producer/sequence.ts';
 import type { RegistryClient } from '../serde/client.ts';
-import type { WriterCodec } from '../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
+import type { SharedRequests } from '../serde/shared-client.ts';
 import { defineCommand } from '../shell/command.ts';
-import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
+import { brokerDriver } from '../shell/drivers.ts';
+import { partsName, shares, threadCount } from '../shell/threads/count.ts';
+import { ThreadPool } from '../shell/threads/pool.ts';
 import { orderKey, sendOrders } from './producer/generate.ts';
-import { type FramedKey, openInput, type ProducerInput } from './producer/input.ts';
-import { PRODUCER_SETTINGS, type ProducerContext, producerTopic } from './producer/settings.ts';
-import { type GivenSchema, registerSource, schemaFromFile } from './registry-clients/schema-file.ts';
-import { connectOptions, createTopics, registryClient } from './registry-clients/shared.ts';
-
-/** Header that names the producer of a record. */
-const PRODUCER_HEADER = 'producer';
+import { type FramedKey, type InputGroup, openInput, type ProducerInput } from './producer/input.ts';
+import { openInstances, producerBase, type Senders } from './producer/senders.ts';
+import { keyPath, PRODUCER_SETTINGS, type ProducerContext, producerTopic } from './producer/settings.ts';
+import type { ProducerJob, ProducerState } from './producer/thread.ts';
+import {
+  type GivenSchema,
+  registerReferences,
+  registerSource,
+  schemaFromFile,
+} from './registry-clients/schema-file.ts';
+import { createTopics, registryClient, registryRequests, threadPort } from './registry-clients/shared.ts';
 
 /** Schema of the records: from -schema, else that of a container file. @throws usage, bad_file,
  *  invalid_schema */
@@ -30,8 +37,10 @@ function sourceOf({ settings }: ProducerContext, input: ProducerInput | undefine
 }
 
 interface Registered {
+  readonly requests: SharedRequests;
   readonly client: RegistryClient;
   readonly schemaId: number;
+  readonly references: readonly Reference[];
   readonly key: FramedKey | undefined;
 }
 
@@ -45,55 +54,17 @@ async function register(
   const keyFile = settings['key-schema'];
   const keySource =
     keyFile === undefined ? undefined : schemaFromFile(keyFile, 'key-schema', undefined, undefined);
-  const client = registryClient(context);
+  const requests = registryRequests(context);
+  const client = registryClient(context, requests);
   if (settings.compat !== undefined) await client.setLevel(subject, settings.compat);
-  const schemaId = await registerSource(client, subject, source);
+  const references = await registerReferences(client, source);
+  const schemaId = await client.register(subject, source.format, source.schema.source, references);
   context.log.info({ subject, schemaId }, 'schema registered');
-  if (keySource === undefined) return { client, schemaId, key: undefined };
+  if (keySource === undefined) return { requests, client, schemaId, references, key: undefined };
   const keySubject = settings['key-subject'] ?? `${topic}-key`;
   const id = await registerSource(client, keySubject, keySource);
   context.log.info({ subject: keySubject, schemaId: id }, 'key schema registered');
-  return { client, schemaId, key: { schema: keySource.schema, id } };
-}
-
-interface Senders {
-  readonly driver: BrokerDriver;
-  readonly base: BrokerOptions;
-  readonly topic: string;
-  readonly metrics: ProducerMetrics;
-  readonly codec: WriterCodec;
-  readonly schemaId: () => Promise<number>;
-  readonly keyOf: (value: unknown) => string | Uint8Array | null;
-  readonly preparedMs?: (value: unknown) => number;
-}
-
-async function openInstances(context: ProducerContext, senders: Senders): Promise<FramedProducer[]> {
-  const { settings } = context;
-  const { driver, base, ...framed } = senders;
-  const kernels = await chooseKernels(context);
-  const name = settings['producer-name'];
-  const instances: FramedProducer[] = [];
-  for (let i = 0; i < settings.instances; i++) {
-    const producer = await driver.producer({
-      ...base,
-      clientId: `millrace-producer-${i}`,
-      acks: -1,
-      idempotence: true,
-      compression: settings.compression as 'none',
-    });
-    context.onClose(() => producer.close());
-    instances.push(
-      new FramedProducer({
-        ...framed,
-        producer,
-        kernels,
-        clock: context.clock,
-        batchRows: settings['batch-rows'],
-        headers: name === undefined ? undefined : [[PRODUCER_HEADER, Buffer.from(name, 'utf8')]],
-      }),
-    );
-  }
-  return instances;
+  return { requests, client, schemaId, references, key: { schema: keySource.schema, id } };
 }
 
 interface Sent {
@@ -105,7 +76,7 @@ interface Sent {
  *  sent; not_delivered */
 async function sendInput(
   context: ProducerContext,
-  groups: ReturnType<ProducerInput['groups']>,
+  groups: AsyncGenerator<InputGroup, void>,
   producer: FramedProducer,
   onSent: (rows: number) => void,
 ): Promise<Sent> {
@@ -138,51 +109,140 @@ async function sendInput(
   return { sent, skipped };
 }
 
-async function run(context: ProducerContext): Promise<number> {
+/** Parts of a run before its instances. */
+interface Opened extends Registered {
+  readonly topic: string;
+  readonly subject: string;
+  readonly source: GivenSchema;
+  readonly senders: Senders;
+  /** Call it when the instances are connected. */
+  readonly onConnected: () => void;
+  readonly onSent: (rows: number) => void;
+}
+
+/** Sends generated orders from the main thread. */
+async function generateHere(context: ProducerContext, opened: Opened): Promise<number> {
+  const { settings } = context;
+  const numbers = Array.from({ length: settings.instances }, (_, number) => number);
+  const instances = await openInstances(context, numbers, opened.senders);
+  opened.onConnected();
+  const sequence = new Sequence(settings.count);
+  return sendOrders(context, instances, opened.source.schema, sequence, opened.onSent);
+}
+
+/** Sends generated orders from worker threads. */
+async function generateThreads(context: ProducerContext, opened: Opened, threads: number): Promise<number> {
+  const { settings } = context;
+  const { topic, subject, source, references, requests, onSent } = opened;
+  const sent = new Map<number, number>();
+  const job: Omit<ProducerJob, 'instances'> = {
+    topic,
+    subject,
+    format: source.format,
+    source: source.schema.source,
+    resolved: source.schema.references,
+    references,
+    keyPath: keyPath(context, 'order_id'),
+    sequence: sequenceCells(),
+  };
+  const pool = new ThreadPool({
+    context,
+    entry: new URL('./producer/thread.js', import.meta.url),
+    jobs: shares(settings.instances, threads).map((instances) => ({
+      part: partsName('instance', instances),
+      job: { ...job, instances } satisfies ProducerJob,
+    })),
+    registryPort: () => threadPort(requests),
+    onState: (thread, state) => {
+      const now = (state as ProducerState | undefined)?.sent ?? 0;
+      onSent(now - (sent.get(thread) ?? 0));
+      sent.set(thread, now);
+    },
+  });
+  await pool.ready;
+  opened.onConnected();
+  return (await pool.run<number>()).reduce((sum, count) => sum + count, 0);
+}
+
+/** Sends the rows of an input from one instance, in their order. */
+async function sendFromInput(
+  context: ProducerContext,
+  opened: Opened,
+  groups: AsyncGenerator<InputGroup, void>,
+): Promise<Sent> {
+  const instances = await openInstances(context, [0], opened.senders);
+  opened.onConnected();
+  return sendInput(context, groups, instances[0] as FramedProducer, opened.onSent);
+}
+
+async function sendAll(
+  context: ProducerContext,
+  opened: Opened,
+  input: ProducerInput | undefined,
+): Promise<Sent> {
+  if (input !== undefined)
+    return sendFromInput(context, opened, input.groups(opened.source.schema, opened.key));
+  const threads = threadCount(context, context.settings.instances);
+  const sent =
+    threads === 1 ? await generateHere(context, opened) : await generateThreads(context, opened, threads);
+  return { sent, skipped: 0 };
+}
+
+async function openRun(
+  context: ProducerContext,
+  input: ProducerInput | undefined,
+): Promise<Omit<Opened, 'onSent' | 'onConnected'>> {
   const { settings } = context;
   const { topic, subject } = producerTopic(context);
-  const input = settings.in === undefined ? undefined : await openInput(context, settings.in);
   const source = sourceOf(context, input);
   // A broken schema file is reported before any connection is made.
   const codecs = await recordCodecs(settings.codec as CodecChoice);
   const codec = codecs.writer(source.schema, settings.message);
-  const keyOf = input === undefined ? orderKey(context) : (row: unknown) => (row as EncodedRow).key;
-  const { client, schemaId, key } = await register(context, subject, topic, source);
-
+  const keyOf =
+    input === undefined ? orderKey(keyPath(context, 'order_id')) : (row: unknown) => (row as EncodedRow).key;
+  const registered = await register(context, subject, topic, source);
+  const { client, schemaId, references } = registered;
   const driver = await brokerDriver(context);
-  const base = { brokers: settings.brokers, clientId: 'millrace-producer', ...connectOptions(context) };
-  const admin = await driver.admin(base);
+  const admin = await driver.admin(producerBase(context));
   context.onClose(() => admin.close());
   await createTopics(context, admin, [{ topic }]);
-  const metrics = producerMetrics(context.metrics);
-  const instances = await openInstances(context, {
-    driver,
-    base,
+  const senders: Senders = {
     topic,
-    metrics,
+    metrics: producerMetrics(context.metrics),
     keyOf,
     codec: input === undefined ? codec : rowCodec(codec.messageIndexes),
     // Served from the write cache: the registry gets only one request.
     schemaId: () =>
-      input === undefined ? registerSource(client, subject, source) : Promise.resolve(schemaId),
+      input === undefined
+        ? client.register(subject, source.format, source.schema.source, references)
+        : Promise.resolve(schemaId),
     ...(input === undefined ? {} : { preparedMs: (row: unknown) => (row as EncodedRow).tookMs }),
-  });
-  context.setReady();
+  };
+  return { ...registered, topic, subject, source, senders };
+}
+
+async function run(context: ProducerContext): Promise<number> {
+  const { settings } = context;
+  const input = settings.in === undefined ? undefined : await openInput(context, settings.in);
+  const opened = await openRun(context, input);
+  const { topic, subject, schemaId, senders } = opened;
   const progress = context.progress({
     what: `records to ${topic}`,
     unit: 'records',
     ...(settings.count === 0 ? {} : { total: settings.count }),
   });
-  const startMs = context.clock.monotonicMs();
+  let startMs = context.clock.monotonicMs();
+  const onConnected = (): void => {
+    startMs = context.clock.monotonicMs();
+    context.setReady();
+  };
   const onSent = (rows: number): void => progress.add(rows);
-  const { sent, skipped } =
-    input === undefined
-      ? { sent: await sendOrders(context, instances, source.schema, onSent), skipped: 0 }
-      : await sendInput(context, input.groups(source.schema, key), instances[0] as FramedProducer, onSent);
+  const { sent, skipped } = await sendAll(context, { ...opened, onConnected, onSent }, input);
   progress.done();
   const seconds = (context.clock.monotonicMs() - startMs) / 1000;
   const rate = Math.round(sent / Math.max(seconds, 0.001));
   const left = skipped === 0 ? '' : `, ${skipped} rows skipped`;
+  const { encodeSeconds } = senders.metrics;
   context.print(
     `produced ${sent} records to ${topic} with schema id ${schemaId} in ${seconds.toFixed(1)} s (${rate} a second)${left}`,
     {
@@ -193,8 +253,8 @@ async function run(context: ProducerContext): Promise<number> {
       skipped,
       seconds,
       perSecond: rate,
-      encodeSecondsP50: metrics.encodeSeconds.quantile(0.5),
-      encodeSecondsP99: metrics.encodeSeconds.quantile(0.99),
+      encodeSecondsP50: encodeSeconds.quantile(0.5),
+      encodeSecondsP99: encodeSeconds.quantile(0.99),
     },
   );
   return EXIT.done;

@@ -23,6 +23,10 @@ export const LATENCY_BUCKETS_S: readonly number[] = [
   0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
 
+/** Value of a gauge over several threads: the sum or the maximum of theirs; own: each computes it
+ *  from other metrics, so theirs are not combined. */
+export type GaugeCombination = 'sum' | 'max' | 'own';
+
 interface Sample {
   readonly labels: Readonly<Record<string, string>>;
   /** counter, gauge: the value. histogram: undefined. */
@@ -39,6 +43,8 @@ export interface MetricSnapshot {
   readonly kind: MetricKind;
   readonly bounds: readonly number[];
   readonly samples: readonly Sample[];
+  /** gauge: its value over several threads. */
+  readonly combine?: GaugeCombination;
 }
 
 /** One metric with its series; `width` f64 cells a series in one growing Float64Array. */
@@ -140,8 +146,10 @@ export class Counter extends Metric {
 
 export class Gauge extends Metric {
   readonly kind = 'gauge';
-  constructor(name: string, help: string, labelNames: readonly string[]) {
+  private readonly combine: GaugeCombination;
+  constructor(name: string, help: string, labelNames: readonly string[], combine: GaugeCombination) {
     super(name, help, labelNames, 1);
+    this.combine = combine;
   }
   set(value: number, series = 0): void {
     this.cells[series] = value;
@@ -151,7 +159,8 @@ export class Gauge extends Metric {
   }
   snapshot(): MetricSnapshot {
     const samples = this.eachSeries((labels, base) => ({ labels, value: this.cells[base] as number }));
-    return { name: this.name, help: this.help, kind: this.kind, bounds: [], samples };
+    const { name, help, kind, combine } = this;
+    return { name, help, kind, bounds: [], samples, combine };
   }
 }
 
@@ -179,6 +188,14 @@ export class Histogram extends Metric {
     this.cells[base + low] = (this.cells[base + low] as number) + times;
     const sumAt = base + this.bounds.length + 1;
     this.cells[sumAt] = (this.cells[sumAt] as number) + value * times;
+  }
+  /** Adds observations that were counted elsewhere: their number in each bucket, and their sum. */
+  addCounts(counts: readonly number[], sum: number, series = 0): void {
+    const base = series * this.width;
+    for (let i = 0; i <= this.bounds.length; i++)
+      this.cells[base + i] = (this.cells[base + i] as number) + (counts[i] ?? 0);
+    const sumAt = base + this.bounds.length + 1;
+    this.cells[sumAt] = (this.cells[sumAt] as number) + sum;
   }
   /** Returns the upper bound of the bucket that holds quantile q; NaN without observations. */
   quantile(q: number, series = 0): number {
@@ -215,8 +232,14 @@ export class Metrics {
   counter(name: string, help: string, labelNames: readonly string[] = []): Counter {
     return this.register(name, labelNames, () => new Counter(name, help, labelNames), Counter);
   }
-  gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {
-    return this.register(name, labelNames, () => new Gauge(name, help, labelNames), Gauge);
+  /** @param combine value over several threads of a process */
+  gauge(
+    name: string,
+    help: string,
+    labelNames: readonly string[] = [],
+    combine: GaugeCombination = 'max',
+  ): Gauge {
+    return this.register(name, labelNames, () => new Gauge(name, help, labelNames, combine), Gauge);
   }
   histogram(
     name: string,

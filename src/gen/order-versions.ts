@@ -172,6 +172,30 @@ export function orderShapeOf(text: string): OrderShape {
   return known;
 }
 
+/** Most versions and candidates of one list. */
+const LISTED_MAX = 100;
+
+/** Parses a list of versions, ranges of versions and candidates, such as `1,3,6` or `1-6`. An entry
+ *  that occurs twice is written twice as often. @throws bad_value */
+export function orderShapesOf(text: string): readonly OrderShape[] {
+  const shapes = text.split(',').flatMap((entry): readonly OrderShape[] => {
+    const [, first, last] = /^(\d{1,3})-(\d{1,3})$/.exec(entry) ?? [];
+    if (first === undefined || last === undefined) return [orderShapeOf(entry)];
+    if (Number(first) > Number(last))
+      throw coreError('bad_value', `the range of schema versions ${entry} is empty`, {
+        next: `give it as ${last}-${first}`,
+      });
+    return Array.from({ length: Number(last) - Number(first) + 1 }, (_, i) =>
+      orderVersionOf(Number(first) + i),
+    );
+  });
+  if (shapes.length > LISTED_MAX)
+    throw coreError('bad_value', `${shapes.length} schema versions are more than ${LISTED_MAX}`, {
+      next: 'list fewer of them',
+    });
+  return shapes;
+}
+
 const withQuantity = (items: LogicalOrder['items'], quantity: Quantity): unknown =>
   quantity === 'number'
     ? items

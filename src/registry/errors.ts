@@ -12,6 +12,8 @@ export const REGISTRY_ERRORS = {
   store_not_empty: errorRow('conflict'),
   /** Records that could not be published or quarantined; the run stops before it loses a record. */
   not_delivered: errorRow('unavailable'),
+  /** Records that the broker deleted before a replay had read them. */
+  records_deleted: errorRow('conflict'),
   /** Another redrive of the same quarantine started; this one writes nothing any more. */
   redrive_fenced: errorRow('fenced'),
   /** More records were redriven than one run can know. */

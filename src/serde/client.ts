@@ -141,18 +141,23 @@ export class RegistryClient {
       miss: this.lookups.series(cache, 'miss'),
     });
     this.series = { read: both('id_to_schema'), write: both('schema_to_id') };
-    const ratio = metrics.gauge('schema_cache_hit_ratio', 'Share of lookups answered without the registry.', [
-      'cache',
-    ]);
+    const ratio = metrics.gauge(
+      'schema_cache_hit_ratio',
+      'Share of lookups answered without the registry.',
+      ['cache'],
+      'own',
+    );
     const entries = metrics.gauge('schema_cache_entries', 'Distinct schemas in the schema caches.', [
       'cache',
     ]);
     const distinct = metrics.gauge(
       'registry_client_distinct_ids',
       'Distinct ids the registry gave a schema for.',
+      [],
+      'own',
     );
     metrics.onCollect(() => {
-      distinct.set(this.asked.size);
+      distinct.set(Math.max(this.asked.size, this.sent.distinctIds?.() ?? 0));
       entries.set(this.schemas.size, entries.series('id_to_schema'));
       entries.set(this.ids.size, entries.series('schema_to_id'));
       for (const [cache, { hit, miss }] of [

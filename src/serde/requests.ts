@@ -15,6 +15,9 @@ export interface RegistryRequests {
     path: string,
     body?: unknown,
   ): Promise<TransportAnswer>;
+  /** Number of ids whose schema was answered, over all clients that share these requests. Absent:
+   *  unknown. */
+  distinctIds?(): number;
 }
 
 interface RetryOptions {

@@ -103,6 +103,7 @@ export class SharedRequests implements RegistryRequests {
   private readonly inFlight = new Map<string, Promise<TransportAnswer>>();
   private readonly lasting = new AnswerCache(ANSWERS_BYTES_MAX);
   private readonly absent = new AnswerCache(UNKNOWN_BYTES_MAX);
+  private readonly answeredIds = new Set<string>();
 
   constructor(options: SharedRequestsOptions) {
     this.options = options;
@@ -110,6 +111,7 @@ export class SharedRequests implements RegistryRequests {
 
   async ask(operation: string, method: Method, path: string, body?: unknown): Promise<TransportAnswer> {
     const { requests, clock } = this.options;
+    if (operation === 'version') return this.noted(await requests.ask(operation, method, path, body));
     if (!LASTING.has(operation)) return requests.ask(operation, method, path, body);
     const key = `${method} ${path}${body === undefined ? '' : ` ${JSON.stringify(body)}`}`;
     const nowMs = clock.monotonicMs();
@@ -124,6 +126,10 @@ export class SharedRequests implements RegistryRequests {
       this.inFlight.set(key, pending);
     }
     return pending;
+  }
+
+  distinctIds(): number {
+    return this.answeredIds.size;
   }
 
   /** Answers the requests of the thread that has the other end, until that end closes. The port
@@ -146,13 +152,35 @@ export class SharedRequests implements RegistryRequests {
     }
   }
 
+  /** Keeps the schema of a version as the answer for its id. */
+  private noted(answer: TransportAnswer): TransportAnswer {
+    const id = isSuccess(answer) ? idOf(answer) : undefined;
+    if (id !== undefined) this.lasting.set(schemaKey(id), answer, Number.POSITIVE_INFINITY);
+    return answer;
+  }
+
   private keep(key: string, operation: string, answer: TransportAnswer): TransportAnswer {
-    if (isSuccess(answer)) this.lasting.set(key, answer, Number.POSITIVE_INFINITY);
-    else if (ABSENT.has(operation) && isNotFound(answer)) {
+    if (isSuccess(answer)) {
+      this.lasting.set(key, answer, Number.POSITIVE_INFINITY);
+      if (operation === 'schema_by_id') this.answeredIds.add(key);
+    } else if (ABSENT.has(operation) && isNotFound(answer)) {
       const { clock, unknownForMs } = this.options;
       this.absent.set(key, answer, clock.monotonicMs() + unknownForMs);
     }
     return answer;
+  }
+}
+
+/** Key of the request for the schema of an id. */
+const schemaKey = (id: number): string => `GET /schemas/ids/${id}`;
+
+/** Id in the answer for a version; undefined for an answer of another form. */
+function idOf({ body }: TransportAnswer): number | undefined {
+  try {
+    const { id, schema } = JSON.parse(body) as { id?: unknown; schema?: unknown };
+    return typeof id === 'number' && typeof schema === 'string' ? id : undefined;
+  } catch {
+    return undefined;
   }
 }
 

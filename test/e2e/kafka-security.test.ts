@@ -118,13 +118,31 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
 
     it('registry, producer and consumer exchange every record', async () => {
       const count = 500;
-      done(await own.run(['producer', ...flags, `-schema=${avro()}`, `-count=${count}`, '-json']));
+      done(
+        await own.run([
+          'producer',
+          ...flags,
+          `-schema=${avro()}`,
+          `-count=${count}`,
+          '-instances=2',
+          '-json',
+        ]),
+      );
       const out = join(own.dir, 'orders.jsonl');
       const group = `-group=${ALLOWED}readers`;
       done(
-        await runConsumer(own, [...flags, '-reader-version=1', `-out=file:${out}`, group, '-exit-at-end']),
+        await runConsumer(own, [
+          ...flags,
+          '-reader-version=1',
+          `-out=file:${out}`,
+          group,
+          '-instances=2',
+          '-exit-at-end',
+        ]),
       );
       expect(readFileSync(out, 'utf8').trim().split('\n')).toHaveLength(count);
+      const replayed = done(await runConsumer(own, [...flags, '-replay', '-json']));
+      expect(JSON.parse(replayed)).toMatchObject({ complete: true, decoded: count, failed: 0 });
       expect(registry.log()).not.toContain(passwordOf('client'));
     });
 

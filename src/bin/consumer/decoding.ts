@@ -3,10 +3,10 @@ import { AnyDecoder } from '../../registry/consumer/any.ts';
 import { BatchDecoder, type RecordDecoder } from '../../registry/consumer/decoder.ts';
 import { type KeyForm, RecordKeys } from '../../registry/consumer/line.ts';
 import { WriterSchemas } from '../../registry/consumer/writers.ts';
-import { registryError } from '../../registry/errors.ts';
 import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { kernels as chooseKernels } from '../../shell/drivers.ts';
+import { readerOfSubject } from './reader-schema.ts';
 import type { ConsumerContext } from './settings.ts';
 
 /** Loads the reader schema that the flags name and exports its version as a metric. @throws
@@ -15,28 +15,14 @@ export async function readerOf(
   context: ConsumerContext,
   client: RegistryClient,
 ): Promise<SubjectVersion | undefined> {
-  const { subject, format, 'reader-version': version } = context.settings;
-  if (subject === undefined) return undefined;
-  const reader = await client.version(subject, version);
-  if (format !== undefined && reader.schema.format !== format.toUpperCase())
-    throw registryError(
-      'invalid_schema',
-      `version ${reader.version} of ${subject} is ${reader.schema.format}, not ${format.toUpperCase()}`,
-      { next: 'give the -format of the subject' },
-    );
-  const gauge = context.metrics.gauge(
-    'consumer_reader_schema_version',
-    'Version of the subject that records are read with.',
-    ['subject'],
-  );
-  gauge.set(reader.version, gauge.series(subject));
-  return reader;
+  const { subject } = context.settings;
+  return subject === undefined ? undefined : readerOfSubject(context, client, subject);
 }
 
 /** Decoder and keys of one reader of records.
  *  @param reader undefined: each record is read with the schema of its writer */
 export async function recordDecoding(
-  context: ConsumerContext,
+  context: Pick<ConsumerContext, 'settings' | 'log' | 'metrics'>,
   client: RegistryClient,
   reader: SubjectVersion | undefined,
   { keyForm, namedUnions }: { readonly keyForm: KeyForm; readonly namedUnions: boolean },
@@ -50,7 +36,7 @@ export async function recordDecoding(
       ? new AnyDecoder(new WriterSchemas(client, codecs, print))
       : new BatchDecoder(
           client,
-          await chooseKernels(context),
+          chooseKernels(context),
           reader.schema,
           settings['batch-rows'],
           codecs,

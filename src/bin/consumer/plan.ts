@@ -63,6 +63,11 @@ export function consumerPlan(settings: ConsumerSettings & { readonly json: boole
   };
 }
 
+/** Plan of `-replay`: all partitions without a group, no lines, and a quarantine only where the
+ *  settings name one. @throws usage, bad_value */
+export const replayPlan = (settings: ConsumerSettings & { readonly json: boolean }): ConsumerPlan =>
+  consumerPlan({ ...settings, group: '', out: 'none' });
+
 /** @throws bad_value */
 export function outputOf(out: string): ConsumerOutput | undefined {
   if (out === 'none') return undefined;

@@ -9,14 +9,19 @@ import { QUARANTINE_SETTINGS } from './quarantine/settings.ts';
 
 const { format, subject, ...shared } = CLIENT_SETTINGS;
 
-/** A redrive and a list read the whole quarantine, without a group. */
-const WITHOUT_GROUP = ['redrive', 'quarantine'] as const;
-/** A list writes no lines. */
-const WITHOUT_LINES = ['quarantine'] as const;
+/** A redrive and a list read the whole quarantine and a replay the whole topic, without a group. */
+const WITHOUT_GROUP = ['redrive', 'quarantine', 'replay'] as const;
+/** A list and a replay write no lines. */
+const WITHOUT_LINES = ['quarantine', 'replay'] as const;
+/** Settings that give a run a reader schema. */
+const READER = ['subject', 'replay'] as const;
+/** A redrive and a list run on one thread. */
+const ONE_THREAD = ['redrive', 'quarantine'] as const;
 
 export const CONSUMER_SETTINGS = {
   ...shared,
   instances: { ...shared.instances, excludes: WITHOUT_GROUP },
+  threads: { ...shared.threads, excludes: ONE_THREAD },
   subject: {
     type: 'string',
     help: 'subject of the reader schema; without it each record is read with the schema of its writer',
@@ -24,14 +29,14 @@ export const CONSUMER_SETTINGS = {
   format: {
     type: 'string',
     choices: format.choices,
-    needs: ['subject'],
+    needs: READER,
     help: 'format of the subject; another format is an error (default: that of the subject)',
   },
   topic: { type: 'string', help: 'topic to read (default: the subject without -value)' },
   'reader-version': {
     type: 'string',
     default: 'latest',
-    needs: ['subject'],
+    needs: READER,
     help: 'reader schema: version of the subject; a number or latest',
   },
   group: {
@@ -57,9 +62,15 @@ export const CONSUMER_SETTINGS = {
     excludes: WITHOUT_LINES,
     help: 'condition on fields of the value, such as status = "PAID" and amount > 100; @key, @partition, @offset, @timestamp, @schemaId are of the record',
   },
+  replay: {
+    type: 'bool',
+    default: 'false',
+    excludes: ONE_THREAD,
+    help: 'decode the whole topic with the reader schema (default subject: TOPIC-value) over all cores, up to its end at the start, and report what was decoded and what was not; exit code 1 if a record could not be decoded',
+  },
   'quarantine-topic': {
     type: 'string',
-    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged), and what -redrive and -quarantine read (default: TOPIC.quarantine)',
+    help: 'where unreadable records go (default: TOPIC.quarantine in a group; without a group they are logged, with -replay listed), and what -redrive and -quarantine read (default: TOPIC.quarantine)',
   },
   out: {
     type: 'string',

@@ -12,8 +12,10 @@ import {
   type TopicPartitionOffset,
 } from '../../io/kafka/port.ts';
 import { QUARANTINE_HEADER_BYTES_MAX } from '../../registry/consumer/quarantine.ts';
+import { brokerDriver } from '../../shell/drivers.ts';
 import { createTopics, type WantedTopic } from '../registry-clients/shared.ts';
 import type { StartPosition } from '../registry-clients/start.ts';
+import { brokerBase } from './broker.ts';
 import type { ConsumerPlan } from './plan.ts';
 import type { ConsumerContext } from './settings.ts';
 
@@ -44,7 +46,7 @@ export function outputSpec(topic: string, recordBytesMax: number): WantedTopic {
 /** Creates missing topics and returns the partitions of the input topic. Without a group the input
  *  topic is not created: it is read, not prepared for a producer.
  *  @throws unreachable */
-export async function openTopics(
+async function openTopics(
   context: ConsumerContext,
   admin: BrokerAdmin,
   { topic, group, output, quarantineTopic }: ConsumerPlan,
@@ -75,7 +77,7 @@ export interface PartitionRange extends TopicPartition {
 }
 
 /** Resolves `-start` in each partition. @throws timeout, broker_unavailable */
-export async function rangesOf(
+async function rangesOf(
   admin: BrokerAdmin,
   probe: BatchConsumer,
   partitions: readonly TopicPartition[],
@@ -107,9 +109,31 @@ function fromOf(start: StartPosition, low: bigint, high: bigint, time: bigint): 
   }
 }
 
+/** Offsets at which each partition starts, for `-start`, `-exit-at-end` and reading without a
+ *  group; topics are created if they are missing. @throws unreachable, usage */
+export async function openRanges(
+  context: ConsumerContext,
+  plan: ConsumerPlan,
+): Promise<readonly PartitionRange[]> {
+  const driver = await brokerDriver(context);
+  const base = brokerBase(context);
+  const admin = await driver.admin(base);
+  context.onClose(() => admin.close());
+  const partitions = await openTopics(context, admin, plan);
+  const probe = await driver.consumer({ ...base, clientId: 'millrace-consumer-ends' });
+  try {
+    const ranges = await rangesOf(admin, probe, partitions, plan.start, context.settings['connect-timeout']);
+    if (plan.group !== undefined && plan.start.kind !== 'earliest')
+      await seedGroup(driver, { ...base, group: plan.group }, ranges);
+    return ranges;
+  } finally {
+    await probe.close();
+  }
+}
+
 /** Commits the start of each partition for which the group has no offset. The group must have no
  *  members. @throws usage where the group has members */
-export async function seedGroup(
+async function seedGroup(
   driver: BrokerDriver,
   options: BrokerOptions & { readonly group: string },
   ranges: readonly PartitionRange[],

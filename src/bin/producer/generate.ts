@@ -5,11 +5,13 @@ import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
 import { fitOf } from '../../registry/producer/fit.ts';
 import type { FramedProducer } from '../../registry/producer/instance.ts';
 import { runProducers } from '../../registry/producer/run.ts';
-import { keyPath, type ProducerContext } from './settings.ts';
+import type { Sequence } from '../../registry/producer/sequence.ts';
+import type { SenderContext } from './senders.ts';
 
-/** Key of an order: a string as it is, a number in decimal. @throws bad_value */
-export function orderKey(context: ProducerContext): (value: unknown) => string | null {
-  const [name, ...rest] = keyPath(context, 'order_id') ?? [];
+/** Key of an order: a string as it is, a number in decimal.
+ *  @param path path of the key's field; undefined for no key @throws bad_value */
+export function orderKey(path: readonly string[] | undefined): (value: unknown) => string | null {
+  const [name, ...rest] = path ?? [];
   if (name === undefined) return () => null;
   return (value) => {
     const key = rest.length > 0 ? undefined : (value as Readonly<Record<string, unknown>>)[name];
@@ -31,22 +33,27 @@ function valuesOf(schema: Schema, seed: number): (index: number) => unknown {
   return (index) => convert?.(generator.order(index)) ?? generator.order(index);
 }
 
-/** Sends generated orders. @returns the number of orders that were acknowledged */
+/** Sends generated orders.
+ *  @returns the number of orders of these instances that were acknowledged */
 export function sendOrders(
-  context: ProducerContext,
+  context: SenderContext,
   instances: readonly FramedProducer[],
   schema: Schema,
+  sequence: Sequence,
   onSent: (rows: number) => void,
 ): Promise<number> {
-  const { settings } = context;
+  const { settings, clock } = context;
   const valueAt = valuesOf(schema, settings.seed);
+  const wallMs = clock.wallNowMs();
   return runProducers({
     instances,
     source: (from, count) => Array.from({ length: count }, (_, i) => valueAt(from + i)),
-    count: settings.count,
+    sequence,
+    // Threads have different monotonic clocks, but one wall clock.
+    startMs: clock.monotonicMs() - (wallMs - sequence.startedAt(wallMs)),
     rate: settings.rate,
     batchRows: settings['batch-rows'],
-    clock: context.clock,
+    clock,
     drain: context.drain,
     onSent,
   });

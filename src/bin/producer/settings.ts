@@ -103,6 +103,7 @@ export const PRODUCER_SETTINGS = {
   },
   codec: { ...CLIENT_SETTINGS.codec, excludes: FROM_INPUT },
   instances: { ...CLIENT_SETTINGS.instances, excludes: FROM_INPUT },
+  threads: { ...CLIENT_SETTINGS.threads, excludes: FROM_INPUT },
   compression: {
     type: 'string',
     choices: ['none', 'gzip', 'snappy', 'lz4', 'zstd'],

@@ -63,13 +63,13 @@ export function schemaFromFile(
   });
 }
 
-/** Registers a schema, after the files that it refers to, each under the subject of its name.
+/** Registers the files that a schema refers to, each under the subject of its name. Returns the
+ *  references of the schema.
  *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
-export async function registerSource(
+export async function registerReferences(
   client: RegistryClient,
-  subject: string,
   { schema, format, references }: GivenSchema,
-): Promise<number> {
+): Promise<readonly Reference[]> {
   const registered: Reference[] = [];
   for (const { name } of references) {
     const text = schema.references.find((reference) => reference.name === name)?.text ?? '';
@@ -77,5 +77,16 @@ export async function registerSource(
     const version = (await client.findVersion(name, format, text, registered))?.version ?? 1;
     registered.push({ name, subject: name, version });
   }
-  return client.register(subject, format, schema.source, registered);
+  return registered;
+}
+
+/** Registers a schema, after the files that it refers to. Returns its id.
+ *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
+export async function registerSource(
+  client: RegistryClient,
+  subject: string,
+  source: GivenSchema,
+): Promise<number> {
+  const references = await registerReferences(client, source);
+  return client.register(subject, source.format, source.schema.source, references);
 }

@@ -1,14 +1,18 @@
 /** Settings, registry client and topic creation that the producer and consumer commands share. */
 
+import { MessageChannel, type MessagePort } from 'node:worker_threads';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
 import { RegistryClient } from '../../serde/client.ts';
 import { CODEC_CHOICES } from '../../serde/codec-choice.ts';
+import { RetriedRequests } from '../../serde/requests.ts';
+import { SharedRequests } from '../../serde/shared-client.ts';
 import { fetchTransport } from '../../serde/transport.ts';
 import { REQUIRED_BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import { systemRandom } from '../../shell/clock.ts';
 import type { CommandContext } from '../../shell/command.ts';
+import { THREAD_SETTINGS } from '../../shell/threads/count.ts';
 import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
 import { makeTopics } from '../../shell/topics.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
@@ -38,6 +42,7 @@ export const CLIENT_SETTINGS = {
     max: 256,
     help: 'producers or group members in this process',
   },
+  ...THREAD_SETTINGS,
   'create-topics': { type: 'bool', default: 'true', help: 'create missing topics' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,
@@ -52,7 +57,8 @@ export const CLIENT_SETTINGS = {
 
 type Context = CommandContext<typeof CLIENT_SETTINGS>;
 
-const UNKNOWN_ID_MS = 10_000;
+/** Time for which an unknown id is not requested again. */
+export const UNKNOWN_ID_MS = 10_000;
 const RETRIES = 2;
 const RETRY_DELAY_MS = 100;
 
@@ -64,8 +70,9 @@ type ClientContext = Pick<Context, 'clock' | 'metrics'> & {
   >;
 };
 
-/** @throws bad_value if -registry is not an http address */
-export function registryClient(context: ClientContext): RegistryClient {
+/** Requests of all registry clients of this process.
+ *  @throws bad_value if -registry is not an http address */
+export function registryRequests(context: ClientContext): SharedRequests {
   const { registry } = context.settings;
   if (!URL.canParse(registry) || !/^https?:$/.test(new URL(registry).protocol)) {
     throw coreError('bad_value', `-registry=${registry} is not an address`, {
@@ -73,20 +80,37 @@ export function registryClient(context: ClientContext): RegistryClient {
     });
   }
   const { url, authorization } = credentialsOf(context.settings);
-  return new RegistryClient({
+  const { clock, metrics } = context;
+  const requests = new RetriedRequests({
     transport: fetchTransport({
       url,
       timeoutMs: context.settings['connect-timeout'],
-      clock: context.clock,
+      clock,
       authorization,
     }),
-    clock: context.clock,
+    clock,
     random: systemRandom,
-    metrics: context.metrics,
-    unknownForMs: UNKNOWN_ID_MS,
+    metrics,
     retries: RETRIES,
     retryDelayMs: RETRY_DELAY_MS,
   });
+  return new SharedRequests({ requests, clock, unknownForMs: UNKNOWN_ID_MS });
+}
+
+/** @throws bad_value if -registry is not an http address */
+export function registryClient(
+  context: ClientContext,
+  requests: SharedRequests = registryRequests(context),
+): RegistryClient {
+  const { clock, metrics } = context;
+  return new RegistryClient({ requests, clock, metrics, unknownForMs: UNKNOWN_ID_MS });
+}
+
+/** Makes the port of a thread whose registry client sends its requests through these. */
+export function threadPort(requests: SharedRequests): MessagePort {
+  const { port1, port2 } = new MessageChannel();
+  requests.serve(port1);
+  return port2;
 }
 
 const TOPIC = /^[a-zA-Z0-9._-]{1,249}$/;

@@ -232,7 +232,8 @@ function compile(
   }
 }
 
-function frameError(status: number, length: number): MillraceError {
+/** Error of a value whose frame cannot be read. @param status FRAME_STATUS.* */
+export function frameError(status: number, length: number): MillraceError {
   switch (status) {
     case FRAME_STATUS.BAD_MAGIC:
       return registryError('bad_magic', 'the value does not begin with the magic byte 0x00');

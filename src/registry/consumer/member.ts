@@ -55,6 +55,8 @@ export function consumerMetrics(metrics: Metrics): ConsumerMetrics {
     heldPartitions: metrics.gauge(
       'consumer_held_partitions',
       'Partitions that wait until a topic accepts a record that it refused as too large.',
+      [],
+      'sum',
     ),
     lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', [
       'topic',

@@ -107,13 +107,21 @@ export class WriterSchemas {
     this.writers.set(id, { schema, byPath: new Map() });
   }
 
+  /** Returns a schema that was loaded for the batch. @throws its error, which has a reason */
+  schemaOf(id: number | string): Schema {
+    return this.writerOf(id).schema;
+  }
+
+  private writerOf(id: number | string): Writer {
+    const writer = this.writers.get(id);
+    if (writer !== undefined) return writer;
+    throw this.failed.get(id) ?? registryError('unknown_schema_id', `no schema has id ${id}`);
+  }
+
   /** Decodes a framed value whose schema was loaded for the batch.
    *  @throws the error of the schema or of the value, which has a reason */
   decode(bytes: Uint8Array, recordId: RecordId): DecodedValue {
-    const { id } = recordId;
-    const writer = this.writers.get(id);
-    if (writer === undefined)
-      throw this.failed.get(id) ?? registryError('unknown_schema_id', `no schema has id ${id}`);
+    const writer = this.writerOf(recordId.id);
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const { format } = writer.schema;
     const { path, payloadStart } = readMessage(recordId, format === 'PROTOBUF');

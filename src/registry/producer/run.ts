@@ -1,13 +1,16 @@
 /** Runs several producer instances on one schedule: a free instance sends the next values. */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { FramedProducer } from './instance.ts';
+import type { Sequence } from './sequence.ts';
 
 export interface ProducerRun {
   readonly instances: readonly FramedProducer[];
   /** Values number `from` to `from + count - 1`. */
   readonly source: (from: number, count: number) => readonly unknown[];
-  /** Number of values; 0: until the drain. */
-  readonly count: number;
+  /** Numbers of the values; without an end it runs until the drain. */
+  readonly sequence: Sequence;
+  /** Monotonic time at which value 0 is due. */
+  readonly startMs: number;
   /** Values a second over all instances; 0: as fast as the broker accepts them. */
   readonly rate: number;
   readonly batchRows: number;
@@ -22,25 +25,26 @@ function rowsAt(rate: number, batchRows: number): number {
   return rate === 0 ? batchRows : Math.max(1, Math.min(batchRows, Math.ceil(rate / 10)));
 }
 
-/** @returns the number of values sent and acknowledged @throws not_delivered, value_refused */
+/** @returns the number of values that these instances sent, all acknowledged @throws not_delivered,
+ *  value_refused */
 export async function runProducers(run: ProducerRun): Promise<number> {
-  const { count, rate, clock, drain } = run;
+  const { sequence, rate, startMs, clock, drain } = run;
   const rows = rowsAt(rate, run.batchRows);
-  const startMs = clock.monotonicMs();
-  let next = 0;
+  let sent = 0;
   let failed = false;
   const loop = async (instance: FramedProducer): Promise<void> => {
     try {
-      while (!drain.aborted && !failed && (count === 0 || next < count)) {
-        const from = next;
-        const size = count === 0 ? rows : Math.min(rows, count - from);
-        next += size;
+      while (!drain.aborted && !failed) {
+        const claim = sequence.claim(rows);
+        if (claim === undefined) break;
+        const { from, count } = claim;
         if (rate > 0) {
           const waitMs = startMs + (from / rate) * 1000 - clock.monotonicMs();
           if (waitMs > 0) await sleep(clock, waitMs);
         }
-        await instance.send(run.source(from, size));
-        run.onSent(size);
+        await instance.send(run.source(from, count));
+        sent += count;
+        run.onSent(count);
       }
       await instance.finish();
     } catch (thrown) {
@@ -50,5 +54,5 @@ export async function runProducers(run: ProducerRun): Promise<number> {
   };
   const outcomes = await Promise.allSettled(run.instances.map(loop));
   for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
-  return next;
+  return sent;
 }

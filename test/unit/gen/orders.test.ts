@@ -17,6 +17,7 @@ import {
   orderAsWritten,
   orderSchema,
   orderShapeOf,
+  orderShapesOf,
   orderVersionOf,
 } from '../../../src/gen/order-versions.ts';
 
@@ -126,6 +127,25 @@ describe('logical order', () => {
       counts.set(version, (counts.get(version) ?? 0) + 1);
     }
     for (const version of [1, 2, 3]) expect(Math.abs((counts.get(version) ?? 0) - 2000)).toBeLessThan(200);
+  });
+});
+
+describe('orderShapesOf', () => {
+  test('a list has versions, ranges and candidates, and an entry may repeat', () => {
+    expect(orderShapesOf('3')).toEqual([3]);
+    expect(orderShapesOf('1,3,6')).toEqual([1, 3, 6]);
+    expect(orderShapesOf('1-6')).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(orderShapesOf('2-3,add-required,2')).toEqual([2, 3, 'add-required', 2]);
+  });
+
+  test.each([
+    ['6-1', /the range of schema versions 6-1 is empty/],
+    ['1-9', /no schema version 7/],
+    ['1,,2', /no schema version /],
+    ['0', /no schema version 0/],
+    [Array.from({ length: 101 }, () => '1').join(), /101 schema versions are more than 100/],
+  ])('the list %s is refused', (text, why) => {
+    expect(() => orderShapesOf(text)).toThrow(why);
   });
 });
 

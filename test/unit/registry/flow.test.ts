@@ -26,6 +26,7 @@ import { type DecodedSink, LineFile, TextSink } from '../../../src/registry/cons
 import { registryError } from '../../../src/registry/errors.ts';
 import { FramedProducer, producerMetrics } from '../../../src/registry/producer/instance.ts';
 import { runProducers } from '../../../src/registry/producer/run.ts';
+import { Sequence } from '../../../src/registry/producer/sequence.ts';
 import { RegistryClient } from '../../../src/serde/client.ts';
 import { writerCodec } from '../../../src/serde/codec.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
@@ -483,7 +484,8 @@ describe('producer', () => {
     const sent = await runProducers({
       instances: [make(producer), make(producer), make(producer)],
       source: (from, count) => Array.from({ length: count }, (_, i) => ({ n: from + i, text: '' })),
-      count: 1001,
+      sequence: new Sequence(1001),
+      startMs: clock.monotonicMs(),
       rate: 0,
       batchRows: 8,
       clock,
