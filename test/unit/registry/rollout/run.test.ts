@@ -198,7 +198,7 @@ describe('a rollout that cannot continue', () => {
       { backward: true, forward: true, dies: 'consumer-2' },
       'consumers-first',
     );
-    expect(outcome).toMatchObject({ verdict: 'failed', reason: 'consumer-2 ended by itself: killed' });
+    expect(outcome).toMatchObject({ verdict: 'failed', reason: 'consumer-2: killed' });
     expect(fleet.running.size).toBe(0);
   });
 
