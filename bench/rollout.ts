@@ -1,11 +1,12 @@
 /** `millrace bench rollout`: a rolling upgrade of a real fleet in every cell of step, mode, order
  *  and format. The records that the consumers cannot read are compared with live decode.
  *
- *  With -out each finished cell is stored immediately, and a further run of the same build continues
- *  behind the stored ones. */
+ *  With -out each finished cell is stored immediately, and a further run of the same build runs the
+ *  other cells. */
+
+import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { randomBytes } from 'node:crypto';
 import { Processes } from '../src/demo/processes.ts';
 import { ready } from '../src/demo/ready.ts';
 import { buildDigest, packageRoot } from '../src/shell/package.ts';
@@ -19,6 +20,8 @@ import { agrees, breaks, type CellResult, type CellWorld, isFinished, runCell } 
 import { type RolloutReport, rolloutPage } from './rollout/page.ts';
 
 const STOP_GRACE_MS = 20_000;
+/** Cells at the same time. A cell ends by states, so its result does not depend on others. */
+const CONCURRENT = 4;
 /** Cells of a smoke run: both orders of a step that only one order survives, and a change that NONE
  *  refuses too. */
 const SMOKE: readonly string[] = [
@@ -38,7 +41,12 @@ const pathOf = (folder: string): string => join(folder, 'rollout.json');
 function keptOf(context: BenchContext): Kept {
   const none = { cells: [], damages: [] };
   if (context.out === undefined || !existsSync(pathOf(context.out))) return none;
-  const { build, machine: ran, cells, damages } = JSON.parse(readFileSync(pathOf(context.out), 'utf8')) as RolloutReport;
+  const {
+    build,
+    machine: ran,
+    cells,
+    damages,
+  } = JSON.parse(readFileSync(pathOf(context.out), 'utf8')) as RolloutReport;
   const isOwn = build === buildDigest() && JSON.stringify(ran) === JSON.stringify(machine());
   if (!isOwn) return none;
   const finished = cells.filter(isFinished);
@@ -50,11 +58,15 @@ function keptOf(context: BenchContext): Kept {
 function store(context: BenchContext, kept: Kept): void {
   if (context.out === undefined) return;
   mkdirSync(context.out, { recursive: true });
+  const flags = [
+    ...(context.smoke ? ['-smoke'] : []),
+    ...(context.only === undefined ? [] : [`-only=${context.only.join()}`]),
+  ];
   const report: RolloutReport = {
     bench: 'rollout',
     build: buildDigest(),
     machine: machine(),
-    ...(context.only === undefined ? {} : { flags: [`-only=${context.only.join()}`] }),
+    ...(flags.length === 0 ? {} : { flags }),
     results: resultsOf(kept),
     ...kept,
   };
@@ -87,12 +99,16 @@ async function openWorld(context: BenchContext): Promise<CellWorld> {
   return { processes, brokers, registry };
 }
 
-/** Runs a cell; a drain ends its rollout. */
-async function runOne(context: BenchContext, world: CellWorld, cell: Cell): Promise<CellResult> {
+/** Runs a cell. Undefined: a drain ended its rollout. */
+async function runOne(context: BenchContext, world: CellWorld, cell: Cell): Promise<CellResult | undefined> {
   const end = (): void => void world.processes.end(STOP_GRACE_MS);
   context.drain.addEventListener('abort', end, { once: true });
   try {
-    return await runCell(world, cell);
+    const ran = await runCell(world, cell);
+    return context.drain.aborted ? undefined : ran;
+  } catch (thrown) {
+    if (context.drain.aborted) return undefined;
+    throw thrown;
   } finally {
     context.drain.removeEventListener('abort', end);
   }
@@ -103,7 +119,11 @@ function wantedCells(context: BenchContext): readonly Cell[] {
   return context.smoke ? all.filter((cell) => SMOKE.includes(cellName(cell))) : all;
 }
 
-async function findDamages(context: BenchContext, world: CellWorld, cells: readonly Cell[]): Promise<Damage[]> {
+async function findDamages(
+  context: BenchContext,
+  world: CellWorld,
+  cells: readonly Cell[],
+): Promise<Damage[]> {
   const damages: Damage[] = [];
   for (const change of changesOf('protobuf')) {
     if (!cells.some((cell) => cell.format === 'protobuf' && cell.to === change.to)) continue;
@@ -138,9 +158,24 @@ function resultsOf({ cells, damages }: Kept): readonly BenchResult[] {
     ),
     counted('unreadable by live decode, and counted', 'cells', finished.filter(breaks).length),
     counted('changes that NONE refuses too', 'changes', damages.length),
-    counted('records written', 'records', total(({ produced }) => produced)),
-    counted('records unreadable', 'records', total(({ errors }) => errors)),
+    counted(
+      'records written',
+      'records',
+      total(({ produced }) => produced),
+    ),
+    counted(
+      'records unreadable',
+      'records',
+      total(({ errors }) => errors),
+    ),
   ];
+}
+
+function sayCell(context: BenchContext, cell: CellResult, count: number, wanted: number): void {
+  const judged = agrees(cell) ? 'as live decode says' : 'NOT as live decode says';
+  context.say(
+    `${count} of ${wanted}: ${cellName(cell)}: ${cell.verdict}, ${cell.errors} unreadable, ${judged}`,
+  );
 }
 
 export const bench: Bench = {
@@ -152,17 +187,17 @@ export const bench: Bench = {
     const wanted = wantedCells(context);
     const kept = keptOf(context);
     const world = await openWorld(context);
-    for (const [index, cell] of wanted.entries()) {
-      const name = cellName(cell);
-      if (context.drain.aborted) break;
-      if (kept.cells.some((one) => cellName(one) === name)) continue;
-      const ran = await runOne(context, world, cell);
-      if (context.drain.aborted) break;
-      kept.cells.push(ran);
-      const judged = agrees(ran) ? 'as live decode says' : 'NOT as live decode says';
-      context.say(`${index + 1} of ${wanted.length}: ${name}: ${ran.verdict}, ${ran.errors} unreadable, ${judged}`);
-      store(context, kept);
-    }
+    const open = wanted.filter((cell) => !kept.cells.some((one) => cellName(one) === cellName(cell)));
+    const work = async (): Promise<void> => {
+      for (let cell = open.shift(); cell !== undefined; cell = open.shift()) {
+        const ran = await runOne(context, world, cell);
+        if (ran === undefined) return;
+        kept.cells.push(ran);
+        sayCell(context, ran, kept.cells.length, wanted.length);
+        store(context, kept);
+      }
+    };
+    await Promise.all(Array.from({ length: CONCURRENT }, work));
     if (kept.damages.length === 0 && !context.drain.aborted)
       kept.damages.push(...(await findDamages(context, world, wanted)));
     store(context, kept);

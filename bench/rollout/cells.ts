@@ -1,6 +1,11 @@
 /** Cells of the rollout bench: each step and candidate of Order, in each mode, order and format. */
 import { ORDER_CANDIDATES, type OrderShape } from '../../src/gen/order.ts';
-import { candidatesOf, ORDER_VERSIONS, type OrderFormat, orderCandidate } from '../../src/gen/order-versions.ts';
+import {
+  candidatesOf,
+  ORDER_VERSIONS,
+  type OrderFormat,
+  orderCandidate,
+} from '../../src/gen/order-versions.ts';
 import { UPGRADE_ORDERS, type UpgradeOrder } from '../../src/registry/rollout/model.ts';
 
 export const CELL_FORMATS = ['avro', 'protobuf'] as const satisfies readonly OrderFormat[];
@@ -33,7 +38,9 @@ export const wordsOf = ({ to }: Pick<Change, 'to'>): string =>
 
 /** The steps from version to version, then the candidates. */
 export function changesOf(format: OrderFormat): readonly Change[] {
-  const steps = ORDER_VERSIONS.slice(1).map((to): Change => ({ format, from: ORDER_VERSIONS[to - 2] as 1, to }));
+  const steps = ORDER_VERSIONS.slice(1).map(
+    (to): Change => ({ format, from: ORDER_VERSIONS[to - 2] as 1, to }),
+  );
   const candidates = ORDER_CANDIDATES.filter((name) => candidatesOf(format).includes(name)).map(
     (to): Change => ({ format, from: orderCandidate(to).base, to }),
   );

@@ -33,7 +33,11 @@ const body = (schema: string): string =>
 
 /** Registers all versions up to `from` and then the new schema on one subject set to NONE.
  *  @returns undefined if NONE accepts the new schema */
-export async function damageOf(registry: string, subject: string, change: Change): Promise<Damage | undefined> {
+export async function damageOf(
+  registry: string,
+  subject: string,
+  change: Change,
+): Promise<Damage | undefined> {
   const { format, from, to } = change;
   if (format !== 'protobuf') return undefined;
   const target = { url: registry };

@@ -36,7 +36,10 @@ function difference(wanted: unknown, got: unknown): string | undefined {
   const path = differenceOf(wanted, got);
   if (path === undefined) return undefined;
   const at = (value: unknown): unknown =>
-    (path.match(/[\w]+/g) ?? []).reduce<unknown>((one, key) => (one as Readonly<Record<string, unknown>>)?.[key], value);
+    (path.match(/[\w]+/g) ?? []).reduce<unknown>(
+      (one, key) => (one as Readonly<Record<string, unknown>>)?.[key],
+      value,
+    );
   return `${path.slice(1)} is ${textOf(at(got))} instead of ${textOf(at(wanted))}`;
 }
 

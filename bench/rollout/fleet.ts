@@ -60,15 +60,16 @@ export const isFinished = ({ verdict }: Pick<CellResult, 'verdict'>): boolean =>
 /** True if the counter rose exactly when live decode fails. */
 export const agrees = (cell: CellResult): boolean => isFinished(cell) && cell.errors > 0 === breaks(cell);
 
-interface RolloutDocument extends Pick<
-  CellResult,
-  'accepted' | 'registered' | 'verdict' | 'reason' | 'produced' | 'consumed' | 'errors'
-> {
+interface RolloutDocument
+  extends Pick<
+    CellResult,
+    'accepted' | 'registered' | 'verdict' | 'reason' | 'produced' | 'consumed' | 'errors'
+  > {
   readonly plan: { readonly safe: readonly string[] };
 }
 
 /** Flags that repeat a cell. */
-export const cellFlags = ({ format, from, to, mode, order }: Cell): readonly string[] => [
+const cellFlags = ({ format, from, to, mode, order }: Cell): readonly string[] => [
   `-format=${format}`,
   `-from-version=${from}`,
   `-to-version=${to}`,

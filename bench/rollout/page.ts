@@ -49,7 +49,8 @@ function rowsOf(change: Change, cells: readonly CellResult[]): readonly string[]
   return CELL_MODES.map((mode, index) => {
     const [consumersFirst, producersFirst] = UPGRADE_ORDERS.map((order) => at(mode, order));
     const any = consumersFirst ?? producersFirst;
-    const step = index === 0 ? `${shapeName(change.from)} to ${shapeName(change.to)}: ${wordsOf(change)}` : '';
+    const step =
+      index === 0 ? `${shapeName(change.from)} to ${shapeName(change.to)}: ${wordsOf(change)}` : '';
     const live = index === 0 ? [liveOf(consumersFirst), liveOf(producersFirst)] : ['', ''];
     const safe = (cell: CellResult | undefined): string => (cell?.safe === true ? 'safe' : 'unsafe');
     return `| ${step} | ${live.join(' | ')} | ${mode} | ${any === undefined ? '' : PLACES[any.registered]} | ${safe(consumersFirst)}: ${outcomeOf(consumersFirst)} | ${safe(producersFirst)}: ${outcomeOf(producersFirst)} |`;

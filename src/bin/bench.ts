@@ -42,7 +42,10 @@ const SETTINGS = {
     secret: true,
     help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
   },
-  only: { type: 'list', help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all)' },
+  only: {
+    type: 'list',
+    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all)',
+  },
   peers: {
     type: 'list',
     help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; serde: protobufjs, bufbuild, kafkajs, confluent, arrow-avro; an empty value for no peer (default: all, with -smoke none)',

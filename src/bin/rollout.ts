@@ -234,7 +234,8 @@ async function runFleet(context: Context, known: Upgrade, brokers: string): Prom
   const { processes, dir } = startProcesses(context);
   const registry = await openRegistry(context, processes, known.isRegistered);
   const given = commands === undefined ? undefined : settings.topic;
-  const topic = given === undefined ? `millrace-rollout-${randomBytes(4).toString('hex')}` : topicName('-topic', given);
+  const topic =
+    given === undefined ? `millrace-rollout-${randomBytes(4).toString('hex')}` : topicName('-topic', given);
   const schemas = await known.pair(registry, topic);
   const slots = slotsOf(context, topic);
   const names = new Set(slots.flatMap(({ group }) => (group === undefined ? [] : [group])));

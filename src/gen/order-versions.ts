@@ -220,10 +220,7 @@ export function orderAsRead(
     return renamed !== undefined && written.includes(renamed) && !read.includes(renamed);
   };
   return Object.fromEntries(
-    read.map((field) => [
-      field,
-      isWritten(field) ? fieldOf(order, field, reader) : READER_DEFAULTS[field],
-    ]),
+    read.map((field) => [field, isWritten(field) ? fieldOf(order, field, reader) : READER_DEFAULTS[field]]),
   );
 }
 

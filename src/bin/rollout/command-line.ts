@@ -1,5 +1,5 @@
-/** Command lines of a user's fleet: split into words without a shell, then filled with the values of
- *  an instance.
+/** Command lines of a user's fleet: split into words without a shell, then filled with the values
+ *  of an instance.
  *
  *  Rules: blanks separate words. Single quotes keep everything, double quotes everything but `\"`
  *  and `\\`; outside quotes a backslash keeps the next character. Variables, globs, pipes and
@@ -53,7 +53,8 @@ function wordsOf(flag: string, line: string): readonly string[] {
     const follows = line[at + 1];
     if (quote !== undefined) {
       if (char === quote) quote = undefined;
-      else if (char === '\\' && quote === '"' && (follows === '"' || follows === '\\')) add(line[++at] as string);
+      else if (char === '\\' && quote === '"' && (follows === '"' || follows === '\\'))
+        add(line[++at] as string);
       else add(char);
     } else if (/\s/.test(char)) {
       if (word !== undefined) words.push(word);

@@ -44,7 +44,8 @@ export function writeSchemas(dir: string, schemas: RegisteredPair): Readonly<Rec
 
 export function processFleet(options: FleetOptions): StartInstance {
   const files = writeSchemas(options.dir, options.schemas);
-  return (slot, side, signal) => startInstance(options, argsOf(options, files, slot, side), slot, side, signal);
+  return (slot, side, signal) =>
+    startInstance(options, argsOf(options, files, slot, side), slot, side, signal);
 }
 
 function argsOf(

@@ -82,7 +82,9 @@ export function startOf(context: Context, parts: FleetParts): StartInstance {
   const stopMs = settings['stop-timeout'];
   const folder = join(dir, 'schemas');
   if (commands === undefined) {
-    const named = Object.entries(OWN_METRICS).map(([count, name]) => [count, metricSelector('-', name)] as const);
+    const named = Object.entries(OWN_METRICS).map(
+      ([count, name]) => [count, metricSelector('-', name)] as const,
+    );
     return processFleet({
       ...parts,
       dir: folder,

@@ -2,8 +2,8 @@
  *  `npm start` ends with what it started.
  *
  *  Invariants: (1) an ended instance leaves no process of its group; (2) when this process ends,
- *  however it ends, a guard kills the groups that are left; (3) only processes started here are ever
- *  signalled. */
+ *  however it ends, a guard kills the groups that are left; (3) only processes started here are
+ *  ever signalled. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ while read -r verb group; do
     drop) groups="\${groups%% $group *} \${groups#* $group }" ;;
   esac
 done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 `;
 
 /** A started process and its group. */

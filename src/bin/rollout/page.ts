@@ -1,4 +1,5 @@
-/** Metrics page of an instance: the counters of a rollout, or the reason why they cannot be read. */
+/** Metrics page of an instance: the counters of a rollout, or the reason why they cannot be read.
+ */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { FleetRole, InstanceCounts } from '../../registry/rollout/model.ts';

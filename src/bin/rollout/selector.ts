@@ -54,7 +54,9 @@ export function missingReason({ flag, name, labels }: MetricSelector, page: Scra
     return `it has no metric ${name} (${flag}); ${rest}`;
   }
   const samples = page.samples.get(name) ?? [];
-  const unknown = labels.find(({ label }) => samples.length > 0 && !samples.some((one) => label in one.labels));
+  const unknown = labels.find(
+    ({ label }) => samples.length > 0 && !samples.some((one) => label in one.labels),
+  );
   return unknown === undefined ? undefined : `its metric ${name} has no label ${unknown.label} (${flag})`;
 }
 

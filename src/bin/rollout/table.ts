@@ -60,7 +60,9 @@ function fitting(fleet: readonly FleetSlotState[], width: number): readonly stri
     return table.map((row) =>
       row
         .map((text, at) =>
-          columns[at]?.isNumber === true ? text.padStart(widths[at] as number) : text.padEnd(widths[at] as number),
+          columns[at]?.isNumber === true
+            ? text.padStart(widths[at] as number)
+            : text.padEnd(widths[at] as number),
         )
         .join(GAP),
     );

@@ -1,5 +1,5 @@
-/** Fleet of a user's own processes: a command line for each role and version, readiness and counters
- *  over HTTP.
+/** Fleet of a user's own processes: a command line for each role and version, readiness and
+ *  counters over HTTP.
  *  Invariant: an instance that did not become ready is ended before `start` rejects. */
 import { sleep, type Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
@@ -11,6 +11,9 @@ import type { GroupProcess, ProcessGroups } from './groups.ts';
 import { type FleetMetrics, MetricsPage } from './page.ts';
 
 const POLL_MS = 50;
+/** A ready instance gets this long until its page has the named metrics: some libraries register a
+ *  metric with its first value. */
+const METRICS_MS_MAX = 5000;
 const READY_ANSWER_MS_MAX = 2000;
 
 export type FleetCommands = Readonly<Record<FleetRole, Readonly<Record<Side, readonly string[]>>>>;
@@ -64,7 +67,7 @@ async function untilReady(
   signal: AbortSignal,
 ): Promise<void> {
   const endMs = clock.monotonicMs() + readyMs;
-  let why = '';
+  let answeredMs: number | undefined;
   for (;;) {
     if (signal.aborted) throw coreError('unreachable', `${name} was ended before it was ready`);
     const ending = process.ending();
@@ -72,9 +75,15 @@ async function untilReady(
       throw coreError('unreachable', `${name} ${ending} before it was ready${quoted(process)}`, {
         next: `see ${process.logPath}`,
       });
-    why = readyPath === '' ? '' : await refusal(`${origin}${readyPath}`);
+    const why = readyPath === '' ? '' : await refusal(`${origin}${readyPath}`);
     if (why === '' && (await page.read()) !== undefined) return;
-    if (clock.monotonicMs() >= endMs)
+    const nowMs = clock.monotonicMs();
+    if (why === '' && readyPath !== '') answeredMs ??= nowMs;
+    if (answeredMs !== undefined && page.failure !== undefined && nowMs >= answeredMs + METRICS_MS_MAX)
+      throw coreError('wrong_server', `${name} is ready, but ${page.failure}`, {
+        next: 'name what it serves with -metrics-path, -errors-metric, -consumed-metric, -lag-metric and -produced-metric',
+      });
+    if (nowMs >= endMs)
       throw coreError('timeout', `${name} was not ready within ${readyMs} ms: ${why || page.reason}`, {
         next: `see ${process.logPath}`,
       });
@@ -115,7 +124,9 @@ function instanceOf(
     failure: () => {
       if (isStopping) return undefined;
       const ending = process.ending();
-      return ending === undefined ? page.failure : `${name} ${ending}${quoted(process)}; see ${process.logPath}`;
+      return ending === undefined
+        ? page.failure
+        : `${name} ${ending}${quoted(process)}; see ${process.logPath}`;
     },
     stop: async () => {
       isStopping = true;

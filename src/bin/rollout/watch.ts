@@ -33,7 +33,9 @@ export function watchRollout(context: CommandContext<typeof ROLLOUT_SETTINGS>, t
       rate.set(sample.consumedPerSecond, rate.series('consumed'));
       for (const role of ['consumer', 'producer'] as const)
         for (const side of ['old', 'new'] as const) {
-          const running = slots.filter((one) => one.slot.role === role && one.side === side && one.state !== 'stopped');
+          const running = slots.filter(
+            (one) => one.slot.role === role && one.side === side && one.state !== 'stopped',
+          );
           instances.set(running.length, instances.series(role, side));
         }
       const isNew = slots.filter(({ side }) => side === 'new').length;

@@ -8,9 +8,11 @@ const PANEL = 120;
 const LEFT = 90;
 const RIGHT = 20;
 const GAP = 40;
-const TOP = 66;
-/** Least distance of two numbers on the plot; the line of a number left out stays. */
+const TOP = 78;
+/** Least distance of two numbers in a row; where both rows are full, a line has no number. */
 const NUMBER_WIDTH = 18;
+const NUMBER_ROWS = 2;
+const NUMBER_ROW = 13;
 const LEGEND_ROW = 17;
 const LEGEND_COLUMNS = 2;
 /** Entries in the legend at most; further ones are only marked. */
@@ -62,7 +64,8 @@ const GRID: Shade = ['#e2e8f0', '#2d3748'];
 
 const escaped = (text: string): string => text.replace(/[&<>"]/g, (char) => `&#${char.charCodeAt(0)};`);
 const fixed = (value: number): string => String(Math.round(value * 10) / 10);
-const figure = (value: number): string => (value < 10 ? fixed(value) : Math.round(value).toLocaleString('en-US'));
+const figure = (value: number): string =>
+  value < 10 ? fixed(value) : Math.round(value).toLocaleString('en-US');
 const seconds = (atMs: number): string => `${(atMs / 1000).toFixed(1)} s`;
 
 /** Style sheet: each class has its light color, and the dark one where the reader prefers it. */
@@ -97,7 +100,7 @@ export function rolloutPlot(
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="sans-serif" font-size="12" role="img" aria-label="${heading}">`,
     styles(),
     `<rect class="ground" width="${WIDTH}" height="${height}" fill="${GROUND[0]}"/>`,
-    `<text x="${LEFT}" y="24" font-size="15">${heading}</text>`,
+    `<text x="${LEFT}" y="22" font-size="15">${heading}</text>`,
     ...marksOf(timeline, x, bottom),
     ...PANELS.map((panel, index) => panelOf(panel, TOP + index * (PANEL + GAP), samples, x)),
     ...timeAxis(endMs, x, bottom),
@@ -113,14 +116,15 @@ function marksOf(
   x: (atMs: number) => number,
   bottom: number,
 ): readonly string[] {
-  let free = 0;
+  const free = Array.from({ length: NUMBER_ROWS }, () => 0);
   return timeline.map(({ atMs, kind, text }, index) => {
     const at = x(atMs);
     const [light] = KINDS[kind];
     const line = `<line class="${kind}" x1="${fixed(at)}" x2="${fixed(at)}" y1="${TOP - 18}" y2="${bottom}" stroke="${light}" stroke-dasharray="3 3"><title>${escaped(`${index + 1}. ${seconds(atMs)}: ${text}`)}</title></line>`;
-    if (at < free) return line;
-    free = at + NUMBER_WIDTH;
-    return `${line}<text class="${kind}" x="${fixed(at)}" y="${TOP - 22}" text-anchor="middle" font-size="11" fill="${light}">${index + 1}</text>`;
+    const row = free.findIndex((from) => at >= from);
+    if (row < 0) return line;
+    free[row] = at + NUMBER_WIDTH;
+    return `${line}<text class="${kind}" x="${fixed(at)}" y="${TOP - 22 - row * NUMBER_ROW}" text-anchor="middle" font-size="11" fill="${light}">${index + 1}</text>`;
   });
 }
 
@@ -166,7 +170,9 @@ function timeAxis(endMs: number, x: (atMs: number) => number, bottom: number): r
       `<text x="${at}" y="${bottom + 18}" text-anchor="middle" font-size="11">${atMs / 1000}</text>`,
     );
   }
-  labels.push(`<text x="${WIDTH - RIGHT}" y="${bottom + 34}" text-anchor="end">seconds since the start</text>`);
+  labels.push(
+    `<text x="${WIDTH - RIGHT}" y="${bottom + 34}" text-anchor="end">seconds since the start</text>`,
+  );
   return labels;
 }
 
@@ -180,6 +186,8 @@ function legendOf(shown: readonly TimelineEntry[], total: number, top: number): 
     return `<text class="${kind}" x="${fixed(left)}" y="${y}" font-size="11" fill="${KINDS[kind][0]}">${index + 1}. ${seconds(atMs)}: ${escaped(cut)}</text>`;
   });
   if (total > shown.length)
-    lines.push(`<text x="20" y="${top + rows * LEGEND_ROW}" font-size="11">and ${total - shown.length} more</text>`);
+    lines.push(
+      `<text x="20" y="${top + rows * LEGEND_ROW}" font-size="11">and ${total - shown.length} more</text>`,
+    );
   return lines;
 }

@@ -185,8 +185,8 @@ export class Rollout {
     this.raise(known.next === undefined ? known.message : `${known.message}; ${known.next}`);
   }
 
-  /** Consumers start before producers, so that no record waits for its group. The first failure ends
-   *  the other starts, and all have settled when it is thrown. */
+  /** Consumers start before producers, so that no record waits for its group. The first failure
+   *  ends the other starts, and all have settled when it is thrown. */
   private async startFleet(): Promise<void> {
     for (const role of ['consumer', 'producer'] as const) {
       let failure: unknown;
@@ -216,10 +216,11 @@ export class Rollout {
     this.assign(place, instance, side);
   }
 
-  /** Makes an instance the current one of its slot. The counts of the one before are kept. */
+  /** Makes an instance the current one of its slot. The counts of the one before are kept; an empty
+   *  slot still shows them. */
   private assign(place: Place, instance: FleetInstance | undefined, side: Side): void {
-    this.retired = add(this.retired, place.counts);
-    place.counts = NO_COUNTS;
+    if (place.instance !== undefined) this.retired = add(this.retired, place.counts);
+    if (instance !== undefined) place.counts = NO_COUNTS;
     place.perSecond = 0;
     place.instance = instance;
     place.side = side;
@@ -266,7 +267,10 @@ export class Rollout {
   }
 
   private async rollBack(): Promise<void> {
-    this.note('rollback', `rollback of ${this.upgraded.length} instances`);
+    this.note(
+      'rollback',
+      this.upgraded.length === 1 ? 'rollback of 1 instance' : `rollback of ${this.upgraded.length} instances`,
+    );
     let role: FleetRole | undefined;
     for (const name of [...this.upgraded].reverse()) {
       if (this.stopsNow) return;
@@ -377,7 +381,7 @@ export class Rollout {
 
   private keep(before: FleetSample | undefined): void {
     const { errors, produced, consumed } = this.totals();
-    const lag = this.places.reduce((sum, { counts }) => sum + counts.lag, 0);
+    const lag = this.running().reduce((sum, { counts }) => sum + counts.lag, 0);
     const atMs = this.nowMs();
     const seconds = before === undefined ? 0 : (atMs - before.atMs) / 1000;
     const rate = (now: number, then: number | undefined): number =>
@@ -397,7 +401,11 @@ export class Rollout {
   }
 
   private totals(): InstanceCounts {
-    return this.places.reduce((sum, { counts }) => add(sum, counts), this.retired);
+    return this.running().reduce((sum, { counts }) => add(sum, counts), this.retired);
+  }
+
+  private running(): readonly Place[] {
+    return this.places.filter(({ instance }) => instance !== undefined);
   }
 
   /** Stops the producers, lets the groups read the rest, and stops the consumers. */

@@ -1,5 +1,5 @@
-/** Progress of long work: a line that is rewritten on a TTY, with a table above it where the work has
- *  one; else a plain line every 10 s. */
+/** Progress of long work: a line that is rewritten on a TTY, with a table above it where the work
+ *  has one; else a plain line every 10 s. */
 import type { Clock } from '../../core/clock.ts';
 import type { Progress, ProgressOptions } from '../command.ts';
 import type { Screen } from './screen.ts';

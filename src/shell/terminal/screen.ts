@@ -1,7 +1,7 @@
 /** Multiplexes stderr: plain lines, log lines, and at most one block of lines that is rewritten in
  *  place on a TTY: a progress line, or a table above it.
- *  Invariants: (1) While a block is displayed, other lines are printed above it. (2) A broken stderr
- *  never ends the process. (3) Every text passes through `hide`. (4) A block is replaced in one
+ *  Invariants: (1) While a block is displayed, other lines are printed above it. (2) A broken
+ *  stderr never ends the process. (3) Every text passes through `hide`. (4) A block is replaced in one
  *  write that overwrites its lines, so it does not flicker. (5) No mode of the terminal is changed:
  *  after `clear` the cursor is at the start of a line and nothing is left to restore. */
 
@@ -58,12 +58,15 @@ export class Screen {
    *  where the terminal has too few rows. */
   showBlock(lines: readonly string[]): void {
     const { columns, rows } = this.size;
-    const before = this.home();
-    this.block = lines.slice(-Math.max(1, rows - 1)).map((text) => {
+    const next = lines.slice(-Math.max(1, rows - 1)).map((text) => {
       const shown = this.hide(text);
       return shown.length >= columns ? shown.slice(0, Math.max(1, columns - 1)) : shown;
     });
-    this.output.write(`${before}${this.block.join(`${CLEAR_TO_LINE_END}\n`)}${CLEAR_TO_LINE_END}${CLEAR_BELOW}`);
+    const before = this.home();
+    this.block = next;
+    this.output.write(
+      `${before}${this.block.join(`${CLEAR_TO_LINE_END}\n`)}${CLEAR_TO_LINE_END}${CLEAR_BELOW}`,
+    );
   }
 
   /** Clears the block. */
