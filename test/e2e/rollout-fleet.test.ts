@@ -69,7 +69,7 @@ describe('an own fleet', () => {
     expect(consumed).toBeGreaterThan(0);
   });
 
-  it('on an existing topic with registered versions a wrong order is rolled back, and the topic stays', async () => {
+  it('a wrong order on an existing topic with registered versions is rolled back, and the topic stays', async () => {
     const registry = startRegistry(own, ['-store=memory']);
     const url = `http://${await registry.ready()}`;
     const topic = `parcels-${own.suffix}`;
@@ -152,7 +152,7 @@ describe('an own fleet that cannot run', () => {
       5,
       /cannot be read: it is not a Prometheus metrics page: line 1 is not a sample; name what it serves with/,
     ],
-  ])('%s is one clear error, and nothing is left running', async (_, flags, exit, why) => {
+  ])('a fleet with %s is one clear error, and nothing is left running', async (_, flags, exit, why) => {
     const mark = `${own.suffix}-${exit}-${flags.length}-${flags[0]?.length}`;
     const all = [
       ...base.filter((flag) => flag !== '-json'),
@@ -191,17 +191,24 @@ describe('the end of a rollout', () => {
     ['SIGTERM', 5],
     ['SIGINT', 130],
     ['SIGKILL', null],
-  ])('after %s of rollout no process of the fleet is left, below a wrapper too', async (signal, code) => {
-    const mark = `${own.suffix}-${signal}`;
-    const flags = [...fleet, ...pageFlags, ...fromFiles, '-order=producers-first'];
-    const rollout = startRollout(own, [...flags.filter((flag) => flag !== '-duration=2s'), '-duration=1h'], {
-      env: markedEnvironment(mark),
-    });
-    const workers = (): number =>
-      [...markedProcesses(mark).values()].filter((line) => line.startsWith(`node ${parcels}`)).length;
-    await until('a running fleet', () => workers() === 3);
-    rollout.kill(signal as 'SIGTERM');
-    expect(await rollout.ended).toEqual({ code, signal: code === null ? signal : null });
-    await until('no process of the fleet', () => markedProcesses(mark).size === 0);
-  });
+  ])(
+    'no process of the fleet is left after %s of rollout, not even below a wrapper',
+    async (signal, code) => {
+      const mark = `${own.suffix}-${signal}`;
+      const flags = [...fleet, ...pageFlags, ...fromFiles, '-order=producers-first'];
+      const rollout = startRollout(
+        own,
+        [...flags.filter((flag) => flag !== '-duration=2s'), '-duration=1h'],
+        {
+          env: markedEnvironment(mark),
+        },
+      );
+      const workers = (): number =>
+        [...markedProcesses(mark).values()].filter((line) => line.startsWith(`node ${parcels}`)).length;
+      await until('a running fleet', () => workers() === 3);
+      rollout.kill(signal as 'SIGTERM');
+      expect(await rollout.ended).toEqual({ code, signal: code === null ? signal : null });
+      await until('no process of the fleet', () => markedProcesses(mark).size === 0);
+    },
+  );
 });

@@ -94,7 +94,7 @@ describe('a live rollout', () => {
   });
 
   itFull(
-    'on a terminal a table shows each instance, and Ctrl-C leaves the cursor on a free line',
+    'a terminal shows a table of the instances, and Ctrl-C leaves the cursor on a free line',
     async () => {
       const flags = [...small.filter((flag) => !/^-(duration|json)/.test(flag)), '-duration=1h'];
       const { terminal, type, ended } = rolloutOnTerminal(flags, 50, 14);

@@ -1,9 +1,9 @@
 /** Multiplexes stderr: plain lines, log lines, and at most one block of lines that is rewritten in
  *  place on a TTY: a progress line, or a table above it.
  *  Invariants: (1) While a block is displayed, other lines are printed above it. (2) A broken
- *  stderr never ends the process. (3) Every text passes through `hide`. (4) A block is replaced in one
- *  write that overwrites its lines, so it does not flicker. (5) No mode of the terminal is changed:
- *  after `clear` the cursor is at the start of a line and nothing is left to restore. */
+ *  stderr never ends the process. (3) Every text passes through `hide`. (4) A block is replaced in
+ *  one write that overwrites its lines, so it does not flicker. (5) No mode of the terminal is
+ *  changed: after `clear` the cursor is at the start of a line and nothing is left to restore. */
 
 export interface ScreenOutput {
   write(text: string): unknown;

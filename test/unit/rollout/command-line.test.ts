@@ -24,7 +24,7 @@ describe('a command line', () => {
       'node $HOME *.js | cat > out; true && `id`',
       ['node', '$HOME', '*.js', '|', 'cat', '>', 'out;', 'true', '&&', '`id`'],
     ],
-  ])('%j is split into words without a shell', (line, words) => {
+  ])('the command line %j is split into words without a shell', (line, words) => {
     expect(splitCommand('-old-command', line)).toEqual(words);
   });
 
@@ -36,7 +36,7 @@ describe('a command line', () => {
     ['node {prot}', /has an unknown value \{prot\}/],
     ['no-such-program-here -v', /no-such-program-here is in no folder of PATH/],
     ['./package.json', /\.\/package\.json is not a program that this user may run/],
-  ])('%j is refused before anything is started', (line, why) => {
+  ])('the command line %j is refused before anything is started', (line, why) => {
     expect(() => splitCommand('-old-command', line)).toThrow(why);
   });
 

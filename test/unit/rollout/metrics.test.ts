@@ -34,7 +34,7 @@ describe('a metric selector', () => {
     ['failed_total{topic!="orders",reason!="bad"}', 0],
     ['idle_total', 0],
     ['lag_records', 4],
-  ])('%s sums the samples that match to %i', (text, sum) => {
+  ])('the selector %s sums the samples that match to %i', (text, sum) => {
     expect(missingReason(selector(text), page)).toBeUndefined();
     expect(sumOf(selector(text), page)).toBe(sum);
   });
@@ -49,7 +49,7 @@ describe('a metric selector', () => {
     'failed_total{topic}',
     'failed_total{topic=~"a.*"}',
     'failed_total{topic="a"',
-  ])('%s is refused with an example', (text) => {
+  ])('the selector %s is refused with an example', (text) => {
     expect(() => selector(text)).toThrow(
       expect.objectContaining({
         code: 'bad_value',
@@ -62,7 +62,7 @@ describe('a metric selector', () => {
     ['failed_totals', 'it has no metric failed_totals (-errors-metric); did you mean failed_total?'],
     ['other', 'it has no metric other (-errors-metric); it has failed_total, idle_total, lag_records'],
     ['failed_total{topc="orders"}', 'its metric failed_total has no label topc (-errors-metric)'],
-  ])('%s is not on the page, and the reason says what is', (text, why) => {
+  ])('the selector %s is not on the page, and the reason says what is', (text, why) => {
     expect(missingReason(selector(text), page)).toBe(why);
   });
 });

@@ -60,7 +60,7 @@ test('no line is as wide as the terminal, and no table is longer than its room',
   );
 });
 
-test('where not all instances have a row, those with errors or a change have one, in their order', () => {
+test('instances with errors or a change keep their rows, in their order, where not all have one', () => {
   const quiet = (at: number): FleetSlotState => instance(`consumer-g2-${at}`, 'consumer');
   const fleet = [quiet(1), quiet(2), ...FLEET, quiet(3), quiet(4)];
   const lines = fleetTable('', fleet, { columns: 80, rows: 6 });

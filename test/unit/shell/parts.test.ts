@@ -205,7 +205,7 @@ describe('a block of lines on a terminal', () => {
     fc.record({ line: fc.string({ unit: fc.constantFrom('x', 'y'), minLength: 1, maxLength: 70 }) }),
   );
 
-  test('after any blocks and lines the terminal shows each line once, and the last block below them', () => {
+  test('the terminal shows each line once after any blocks and lines, and the last block below them', () => {
     fc.assert(
       fc.property(
         fc.array(step, { maxLength: 20 }),
