@@ -2,6 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { pageOf } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
@@ -77,8 +78,12 @@ describe('a live rollout', () => {
   );
 
   it('rollout serves its instances, rates, lag and errors on /metrics while it runs', async () => {
-    const rollout = startRollout(own, [...small.filter((flag) => flag !== '-duration=3s'), '-duration=1h']);
+    // The instances must not take the address that is meant for rollout.
+    const env = { ...process.env, MILLRACE_LISTEN: `127.0.0.1:${await freePort()}` };
+    const flags = [...small.filter((flag) => flag !== '-duration=3s'), '-duration=1h'];
+    const rollout = startRollout(own, flags, { env });
     const address = await rollout.address();
+    expect(address).toBe(env.MILLRACE_LISTEN);
     const page = await until('a fleet that reads records', async () => {
       const seen = await pageOf(address);
       return (seen.get('rollout_records_per_second{direction="consumed"}') ?? 0) > 0 && seen;

@@ -34,7 +34,7 @@ export function watchRollout(context: CommandContext<typeof ROLLOUT_SETTINGS>, t
       for (const role of ['consumer', 'producer'] as const)
         for (const side of ['old', 'new'] as const) {
           const running = slots.filter(
-            (one) => one.slot.role === role && one.side === side && one.state !== 'stopped',
+            (one) => one.slot.role === role && one.side === side && /running|replacing/.test(one.state),
           );
           instances.set(running.length, instances.series(role, side));
         }
