@@ -2,6 +2,7 @@
 // as a consumer it reads them with the schema version that it was built for. `millrace rollout`
 // starts and upgrades a fleet of it: docs/how-to/rollout.md.
 import { createServer } from 'node:http';
+import { promisify } from 'node:util';
 import { recordFaultOf, SchemaRegistry } from 'millrace/registry';
 import rdkafka from 'node-rdkafka';
 
@@ -65,7 +66,6 @@ async function consume() {
     }
     counts.read++;
   };
-  consumer.on('data', (record) => void read(record));
   consumer.on('rebalance', () => {
     isReady = true;
   });
@@ -78,8 +78,17 @@ async function consume() {
     consumer.connect({}, (error) => (error ? reject(error) : resolve())),
   );
   consumer.subscribe([topic]);
-  consumer.consume();
-  return () => new Promise((resolve) => consumer.disconnect(resolve));
+  consumer.setDefaultConsumeTimeout(250);
+  const nextBatch = promisify(consumer.consume).bind(consumer);
+  let isOver = false;
+  const work = (async () => {
+    while (!isOver) for (const record of await nextBatch(500)) await read(record);
+  })();
+  return async () => {
+    isOver = true;
+    await work;
+    await new Promise((resolve) => consumer.disconnect(resolve));
+  };
 }
 
 const metrics = () =>
