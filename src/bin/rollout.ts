@@ -282,11 +282,15 @@ export const command = defineCommand({
   summary: 'Upgrade a live fleet from one schema to another, instance by instance, and watch it.',
   description: `
 Starts producers and consumers on the old schema under load, replaces one process after the other, and watches
-unreadable records, lag and throughput. At the first unreadable record it returns to the old version.
+unreadable records, lag and throughput. At the first unreadable record it returns to the old version. The processes
+are producer and consumer of Millrace, or your own: -old-command and -new-command start them, -ready-path tells when
+they work, and the flags ending in -metric name what they count. They end with rollout, also when it is killed.
 
   millrace rollout -plan -from-version=old.avsc -to-version=new.avsc -mode=FORWARD
   millrace rollout -brokers=localhost:9092 -from-version=3 -to-version=4 -order=consumers-first -plot=rollout.svg
-  millrace rollout -brokers=localhost:9092 -from-version=3 -to-version=4 -order=producers-first`,
+  millrace rollout -brokers=localhost:9092 -from-version=3 -to-version=4 -order=producers-first
+  millrace rollout -brokers=localhost:9092 -from-version=old.avsc -to-version=new.avsc -errors-metric=failed_total \\
+    -old-command='node old.js --port={port} --{role}' -new-command='node new.js --port={port} --{role}'`,
   settings: ROLLOUT_SETTINGS,
   exits: {
     [ROLLOUT_EXIT.refused]: 'the mode refuses the new schema',
