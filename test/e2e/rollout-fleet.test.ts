@@ -51,7 +51,7 @@ const base = [
 ];
 const fromFiles = [`-from-version=${files[0]}`, `-to-version=${files[1]}`];
 const commands = (line: string): readonly string[] => [`-old-command=${line}`, `-new-command=${line}`];
-const fleet = [...base, ...commands(wrapped), '-ready-path=/healthz'];
+const fleet = [...base, ...commands(wrapped), '-ready-path=/healthz', '-ready-timeout=5m'];
 const document = (stdout: string): Record<string, unknown> => JSON.parse(stdout) as Record<string, unknown>;
 
 describe('an own fleet', () => {
