@@ -18,7 +18,7 @@ import type { RegistryClient } from '../serde/client.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { registryClient, topicName } from './registry-clients/shared.ts';
 import { isDrained } from './rollout/drained.ts';
-import { commandsOf, startOf } from './rollout/fleets.ts';
+import { startOf, userFlagsOf } from './rollout/fleets.ts';
 import { levelOf, type RegisteredPair, registerPair, schemaOf, versionPair } from './rollout/schemas.ts';
 import { ROLLOUT_SETTINGS } from './rollout/settings.ts';
 import { openTopic } from './rollout/topic.ts';
@@ -230,10 +230,10 @@ function showPlan(context: Context, { plan }: Upgrade): number {
 async function runFleet(context: Context, known: Upgrade, brokers: string): Promise<number> {
   const { settings, clock } = context;
   const order = orderOf(context, known.plan);
-  const commands = commandsOf(settings);
+  const own = userFlagsOf(settings);
   const { processes, dir } = startProcesses(context);
   const registry = await openRegistry(context, processes, known.isRegistered);
-  const given = commands === undefined ? undefined : settings.topic;
+  const given = own === undefined ? undefined : settings.topic;
   const topic =
     given === undefined ? `millrace-rollout-${randomBytes(4).toString('hex')}` : topicName('-topic', given);
   const schemas = await known.pair(registry, topic);
@@ -243,7 +243,7 @@ async function runFleet(context: Context, known: Upgrade, brokers: string): Prom
   const start = startOf(context, {
     processes,
     dir,
-    commands,
+    own,
     brokers,
     registry,
     topic,

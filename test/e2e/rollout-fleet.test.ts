@@ -52,6 +52,8 @@ const base = [
 const fromFiles = [`-from-version=${files[0]}`, `-to-version=${files[1]}`];
 const commands = (line: string): readonly string[] => [`-old-command=${line}`, `-new-command=${line}`];
 const fleet = [...base, ...commands(wrapped), '-ready-path=/healthz', '-ready-timeout=5m'];
+/** A failed rollout keeps its logs, here in the folder of this file. */
+const environment = (mark: string): NodeJS.ProcessEnv => ({ ...markedEnvironment(mark), TMPDIR: own.dir });
 const document = (stdout: string): Record<string, unknown> => JSON.parse(stdout) as Record<string, unknown>;
 
 describe('an own fleet', () => {
@@ -126,16 +128,22 @@ describe('an own fleet that cannot run', () => {
       /unknown value \{prot\}; did you mean \{port\}\?/,
     ],
     [
+      'a broken selector',
+      [...commands('node app.mjs'), '-errors-metric=failed{reason}'],
+      2,
+      /-errors-metric=failed\{reason\} has labels that cannot be read from reason; give a metric such as/,
+    ],
+    [
       'an instance that exits early',
       commands(`node -e 'console.error("no configuration"); process.exit(7)'`),
       5,
-      /consumer-g1-1-old ended with code 7 before it was ready: no configuration; see \S+\.log/,
+      /consumer-g\d-1-old ended with code 7 before it was ready: no configuration; see \S+\.log/,
     ],
     [
       'an instance that never gets ready',
       [...commands(`sh -c 'sleep 1000 & wait'`), '-ready-timeout=2s'],
       5,
-      /consumer-g1-1-old was not ready within 2000 ms: http:\S+ does not answer \(ECONNREFUSED\); see/,
+      /consumer-g\d-1-old was not ready within 2000 ms: http:\S+ does not answer \(ECONNREFUSED\); see/,
     ],
     [
       'a page without the metric',
@@ -160,9 +168,10 @@ describe('an own fleet that cannot run', () => {
       ...fromFiles,
       '-order=producers-first',
     ];
-    const { code, stdout, stderr } = await runRollout(own, all, { env: markedEnvironment(mark) });
+    const { code, stdout, stderr } = await runRollout(own, all, { env: environment(mark) });
     expect(stdout + stderr).toMatch(why);
     expect(code).toBe(exit);
+    if (exit === 2) expect(stderr).not.toContain('start: every instance');
     await until('no process of the fleet', () => markedProcesses(mark).size === 0);
   });
 
@@ -178,7 +187,7 @@ describe('an own fleet that cannot run', () => {
         '-ready-path=',
         '-order=producers-first',
       ],
-      { env: markedEnvironment(mark) },
+      { env: environment(mark) },
     );
     expect(code).toBe(5);
     expect(document(stdout)['reason']).toMatch(/ended with code 3(.*out of memory)/);
@@ -200,7 +209,7 @@ describe('the end of a rollout', () => {
         own,
         [...flags.filter((flag) => flag !== '-duration=2s'), '-duration=1h'],
         {
-          env: markedEnvironment(mark),
+          env: environment(mark),
         },
       );
       const workers = (): number =>

@@ -24,8 +24,20 @@ const OWN_METRICS = {
   lag: 'consumer_lag_records',
 } as const;
 
-/** Command lines of the user's fleet; undefined: Millrace's commands. @throws bad_value */
-export function commandsOf(settings: SettingsOf<typeof ROLLOUT_SETTINGS>): FleetCommands | undefined {
+/** Fleet of the user, as the flags describe it. */
+export interface UserFlags {
+  readonly commands: FleetCommands;
+  readonly metrics: FleetMetrics;
+}
+
+/** Reads the flags of a user's fleet, before anything is started; undefined: Millrace's commands.
+ *  @throws bad_value, usage */
+export function userFlagsOf(settings: SettingsOf<typeof ROLLOUT_SETTINGS>): UserFlags | undefined {
+  const commands = commandsOf(settings);
+  return commands === undefined ? undefined : { commands, metrics: metricsOf(settings) };
+}
+
+function commandsOf(settings: SettingsOf<typeof ROLLOUT_SETTINGS>): FleetCommands | undefined {
   const [old, next] = [settings['old-command'], settings['new-command']];
   if (old === undefined) return undefined;
   if (next === undefined)
@@ -49,7 +61,8 @@ export interface FleetParts {
   readonly processes: Processes;
   /** Folder of this run. */
   readonly dir: string;
-  readonly commands: FleetCommands | undefined;
+  /** Undefined: the fleet is Millrace's. */
+  readonly own: UserFlags | undefined;
   readonly brokers: string;
   readonly registry: string;
   readonly topic: string;
@@ -77,11 +90,11 @@ function metricsOf(settings: SettingsOf<typeof ROLLOUT_SETTINGS>): FleetMetrics 
 /** Returns the function that starts an instance. The instances end with the command. */
 export function startOf(context: Context, parts: FleetParts): StartInstance {
   const { settings, clock } = context;
-  const { dir, commands, brokers, registry, topic, schemas } = parts;
+  const { dir, own, brokers, registry, topic, schemas } = parts;
   const rate = settings.rate / settings.producers;
   const stopMs = settings['stop-timeout'];
   const folder = join(dir, 'schemas');
-  if (commands === undefined) {
+  if (own === undefined) {
     const named = Object.entries(OWN_METRICS).map(
       ([count, name]) => [count, metricSelector('-', name)] as const,
     );
@@ -99,11 +112,10 @@ export function startOf(context: Context, parts: FleetParts): StartInstance {
   return userFleet({
     groups: openGroups(context, dir),
     clock,
-    commands,
+    ...own,
     env: parts.env,
     readyPath: settings['ready-path'],
     metricsPath: settings['metrics-path'],
-    metrics: metricsOf(settings),
     readyMs: settings['ready-timeout'],
     stopMs,
     valuesOf: (slot: FleetSlot, side: Side) => ({
