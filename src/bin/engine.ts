@@ -2,7 +2,6 @@
  *  the sink as CSV. */
 
 import { randomUUID } from 'node:crypto';
-import type { Kernels } from '../addon/surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
@@ -12,6 +11,7 @@ import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts'
 import { engineMetrics } from '../engine/metrics.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
+import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
@@ -25,6 +25,7 @@ import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
+import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
@@ -37,6 +38,7 @@ const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 const SETTINGS = {
   ...BROKER_SETTINGS,
   ...JOB_SETTINGS,
+  ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
   'state-dir': {
@@ -204,7 +206,7 @@ function topicFinder(
 async function openSource(
   context: Context,
   driver: BrokerDriver,
-  kernel: Kernels,
+  input: EventInput,
   found: { readonly partitionCount: number; readonly topicId: string | undefined },
   stages: Stages,
   shares: MemoryShares | undefined,
@@ -236,7 +238,7 @@ async function openSource(
   });
   const source = new BrokerSource({
     consumer,
-    kernels: kernel,
+    input,
     clock: context.clock,
     stages,
     topic: settings.topic,
@@ -341,7 +343,7 @@ async function runEngine(context: Context): Promise<number> {
   }
   const sink = await openSink(context);
   const driver = await brokerDriver(context);
-  const kernel = await kernels(context);
+  const input = await openInput(context, job, kernels(context));
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName });
@@ -351,7 +353,7 @@ async function runEngine(context: Context): Promise<number> {
   const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
   const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const reader = await openSource(context, driver, kernel, found, stages, shares);
+  const reader = await openSource(context, driver, input, found, stages, shares);
   const { source, lease } =
     group === undefined
       ? { source: reader, lease: undefined }
@@ -370,6 +372,7 @@ async function runEngine(context: Context): Promise<number> {
     clusterId,
     topicId,
     source,
+    input,
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,
     ...(spill === undefined ? {} : { spill }),

@@ -69,11 +69,11 @@ function inputMetrics(metrics: Metrics) {
     ),
     invalid: metrics.counter(
       'engine_invalid_events_total',
-      'Events that could not be read: wrong length, null, timestamp out of range.',
+      'Records that are no event: the reasons are those of engine_invalid_records_total.',
     ),
     invalidReasons: metrics.counter(
       'engine_invalid_records_total',
-      'Invalid records that this process read, by reason: null_value, value_length or event_ts.',
+      'Invalid records that this process read, by reason (docs/reference/engine-results.md).',
       ['reason'],
     ),
     droppedLate: metrics.counter(

@@ -17,6 +17,7 @@ import type { CheckpointStep } from '../../src/engine/durability/checkpoint/step
 import { type Job, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
 import type { WindowSink } from '../../src/engine/output/sink/port.ts';
+import { binary256Input } from '../../src/engine/source/input/binary256.ts';
 import { Engine } from '../../src/engine/run.ts';
 import { BrokerSource } from '../../src/engine/source/events.ts';
 import { GroupLease } from '../../src/engine/source/group.ts';
@@ -357,7 +358,7 @@ export class Member {
     const stages = new Stages(process);
     const consumer = await world.reader(process);
     const source = new BrokerSource({
-      ...{ consumer, stages, clock: process, kernels: referenceKernels, topic: TOPIC },
+      ...{ consumer, stages, clock: process, input: binary256Input(referenceKernels), topic: TOPIC },
       ...{ partitionCount: PARTITIONS, rowCapacity: 32, arenaBytes: 32 * EVENT_BYTES, onEvent: () => {} },
       findTopic: async () => ({ partitions: PARTITIONS, id: undefined }),
     });
