@@ -2,18 +2,23 @@
  *  the sink as CSV. */
 
 import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
+import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import { engineError } from '../engine/errors.ts';
 import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { engineMetrics } from '../engine/metrics.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
+import { BINARY256 } from '../engine/source/input/binary256.ts';
+import { hasSignedKeys } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
+import { openDisk } from '../io/disk/node.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
@@ -129,16 +134,26 @@ function neededBrokers(context: Context): string {
 const writeOut = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
+/** True if an export prints keys with a sign. */
+async function exportsSignedKeys({ settings }: Context): Promise<boolean> {
+  const { 'export-keys': asked, 'state-dir': folder } = settings;
+  if (asked !== undefined) return asked === 'signed';
+  // An export from another machine has no folder, and makes none.
+  const job = existsSync(folder) ? await savedJob(await openDisk(folder)) : undefined;
+  return hasSignedKeys(job?.input ?? BINARY256);
+}
+
 async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
   const pages = await readSink(context);
+  const isSigned = await exportsSignedKeys(context);
   await writeOut(`${HEADER}\n`);
   for await (const page of pages) {
     const lines = page.map((row) =>
       [
-        row.accountId,
+        isSigned ? BigInt.asIntN(64, row.accountId) : row.accountId,
         row.windowStart,
         row.windowEnd,
         row.count,
@@ -396,6 +411,7 @@ async function runEngine(context: Context): Promise<number> {
   });
   engines.set(context, engine);
   context.readiness('restored', () => engine.restored);
+  context.readiness('registry', () => input.isReady);
   context.readiness('sink', () => engine.sinkReady);
   if (lateName !== undefined) context.readiness('late topic', () => engine.lateReady);
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
@@ -436,9 +452,10 @@ need the right to read the resource windows.
         next: 'see -help',
       });
     }
-    if (context.isFlag('export-wait')) {
-      throw coreError('usage', '-export-wait changes nothing without export', {
-        next: 'leave -export-wait out, or run engine export',
+    for (const flag of ['export-wait', 'export-keys'] as const) {
+      if (!context.isFlag(flag)) continue;
+      throw coreError('usage', `-${flag} changes nothing without export`, {
+        next: `leave -${flag} out, or run engine export`,
       });
     }
     return runEngine(context);

@@ -306,7 +306,7 @@ export class Engine implements EngineQueries {
       ...this.parts.watermarks.totals(),
       firedWindows: this.firedCount,
       before: this.before,
-      invalidRecords: this.invalid,
+      invalidRecords: { reasons: this.invalid.reasons, sample: this.invalid.sample },
       limitedBy: limitedBy(times),
       stages: stageShares(times),
     };

@@ -80,7 +80,11 @@ export const LAYOUTS: readonly Layout[] = [
       { name: 'value', type: 'i64', meaning: 'Aggregated value.' },
       { name: 'eventTs', type: 'i64', meaning: 'Event time, ms since the epoch.' },
       { name: 'seq', type: 'u64', meaning: 'Number of the event.' },
-      { name: 'status', type: 'u8', meaning: 'EVENT_STATUS.*; the other columns are 0 unless OK or FILTERED.' },
+      {
+        name: 'status',
+        type: 'u8',
+        meaning: 'EVENT_STATUS.*; the other columns are 0 unless OK or FILTERED.',
+      },
     ],
   },
   {

@@ -69,7 +69,7 @@ describe('invalid records', () => {
       },
     ]);
     expect(counted?.samples).toHaveLength(INVALID_REASONS.length);
-    expect(counted?.samples.filter(({ value }) => value > 0)).toEqual([
+    expect(counted?.samples.filter(({ value }) => (value ?? 0) > 0)).toEqual([
       { labels: { reason: 'value_length' }, value: 2 },
       { labels: { reason: 'event_ts' }, value: 1 },
     ]);
