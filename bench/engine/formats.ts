@@ -31,7 +31,7 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
   const spec = context.smoke
     ? { ...EVENTS, events: EVENTS.events / SMOKE_PART, perMs: EVENTS.perMs / SMOKE_PART }
     : EVENTS;
-  const drained = new Map<string, Drained[]>([['fixed', []], ...NAMES.map((name) => [name, []] as const)]);
+  const drained = new Map<string, Drained[]>(['fixed', ...NAMES].map((name) => [name, []]));
   const drain = (name: Format | 'fixed', topic: EventsTopic, flags: readonly string[]) => async () => {
     const known = drained.get(name) as Drained[];
     const one = await runs.drain(topic, { flags: [...TUMBLING, ...flags], digest: known.length === 0 });

@@ -21,6 +21,7 @@ export const STAGE_BUCKETS_S: readonly number[] = [
 export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
+  readonly filtered: Counter;
   readonly invalid: Counter;
   readonly invalidReasons: Counter;
   readonly droppedLate: Counter;
@@ -66,6 +67,10 @@ function inputMetrics(metrics: Metrics) {
     ingestRate: metrics.gauge(
       'engine_ingest_events_per_second',
       'Events consumed per second, over the last second.',
+    ),
+    filtered: metrics.counter(
+      'engine_filtered_events_total',
+      'Events that this process read and -where excludes; they are accepted, advance the watermark, and are in no window.',
     ),
     invalid: metrics.counter(
       'engine_invalid_events_total',

@@ -45,6 +45,7 @@ import type { EventInput } from './source/input/port.ts';
 import {
   demandValidInput,
   FIRST_RECORDS,
+  filteredCount,
   INVALID_REASONS,
   type InvalidRecords,
   InvalidTally,
@@ -114,6 +115,8 @@ export type RunSummary = Totals & {
   /** The counts when this process started. */
   readonly before: Totals;
   readonly invalidRecords: InvalidRecords;
+  /** Accepted events that this process read and the condition of the job excludes. */
+  readonly filtered: number;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
@@ -141,6 +144,7 @@ export class Engine implements EngineQueries {
   private firedCount = 0;
   private before: Totals;
   private readonly invalid: InvalidTally;
+  private filtered = 0;
   /** Definition of the input that the newest checkpoint has. */
   private definition: InputDefinition = BINARY256;
   private targets: readonly number[] = [];
@@ -306,6 +310,7 @@ export class Engine implements EngineQueries {
       ...this.parts.watermarks.totals(),
       firedWindows: this.firedCount,
       before: this.before,
+      filtered: this.filtered,
       invalidRecords: { reasons: this.invalid.reasons, sample: this.invalid.sample },
       limitedBy: limitedBy(times),
       stages: stageShares(times),
@@ -343,6 +348,7 @@ export class Engine implements EngineQueries {
         if (invalid > invalidBefore) this.recordInvalid(rows, now);
         invalidBefore = invalid;
         this.demandFirstEvents();
+        if (this.definition.where !== undefined) this.recordFiltered(rows);
         parts.onConsumed?.(consumed - this.before.consumed);
       }
       const now = clock.monotonicMs();
@@ -413,11 +419,22 @@ export class Engine implements EngineQueries {
     demandValidInput(this.parts.job.topic, { totals, before: this.before, invalid: this.invalid });
   }
 
+  private recordFiltered({ records, events }: EventRows): void {
+    const count = filteredCount(records, events, (partition) => this.limitOf(partition));
+    this.filtered += count;
+    this.parts.metrics.filtered.add(count);
+  }
+
+  /** First offset of a partition that this run does not read. */
+  private limitOf(partition: number): number {
+    return this.targets[partition] ?? Number.POSITIVE_INFINITY;
+  }
+
   /** Counts and logs the invalid records of the batch. */
   private recordInvalid({ records, events }: EventRows, now: number): void {
-    const { invalid, targets } = this;
+    const { invalid } = this;
     const { log, metrics, job } = this.parts;
-    invalid.note(records, events, (partition) => targets[partition] ?? Number.POSITIVE_INFINITY);
+    invalid.note(records, events, (partition) => this.limitOf(partition));
     const { reasons, sample } = invalid;
     const { invalidReasons } = metrics;
     for (const reason of INVALID_REASONS)

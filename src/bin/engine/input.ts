@@ -90,9 +90,10 @@ export async function openInput(context: Context, job: Job, kernels: Kernels): P
   });
 }
 
-function clientOf({ settings, clock, metrics }: Context): RegistryClient | undefined {
+function clientOf({ settings, clock, metrics, isFlag }: Context): RegistryClient | undefined {
   const { registry, format } = settings;
-  if (registry === undefined) return undefined;
+  // The environment may name the registry of other commands.
+  if (registry === undefined || (format === 'binary256' && !isFlag('registry'))) return undefined;
   if (format === 'binary256')
     throw coreError('usage', '-registry has no meaning for -format=binary256', {
       next: 'leave -registry out',

@@ -1,4 +1,5 @@
-/** Counts of invalid records by reason, with the first of them as a sample. */
+/** Counts of invalid records by reason, with the first of them as a sample, and of events that a
+ *  condition excludes. */
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT, EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -86,6 +87,18 @@ export class InvalidTally implements InvalidRecords {
     this.warnAtMs = now + WARN_MS;
     return true;
   }
+}
+
+/** Number of events of a batch that a condition excludes. `limitOf`: as in `InvalidTally.note`. */
+export function filteredCount(
+  { columns: { partition, offset }, rowCount }: RecordBatch,
+  { columns: { status } }: EventBatch,
+  limitOf: (partition: number) => number,
+): number {
+  let count = 0;
+  for (let row = 0; row < rowCount; row++)
+    if (status[row] === EVENT_STATUS.FILTERED && Number(offset[row]) < limitOf(partition[row] as number)) count++;
+  return count;
 }
 
 function reasonOf({ columns }: EventBatch, row: number): InvalidReason | undefined {
