@@ -39,7 +39,9 @@ export function validateCheckpoint(manifest: StateManifest, run: ResumingRun): r
   if (isSameTopic && manifest.topicId !== undefined && run.topicId !== undefined)
     if (manifest.topicId !== run.topicId) throw topicChanged(run.job.topic, manifest.topicId, run.topicId);
   if (faults.length === 0) return changes;
-  const before = refused.filter(({ was }) => was !== undefined).map(({ flag, was }) => `-${flag}=${quoted(was ?? '')}`);
+  const before = refused
+    .filter(({ was }) => was !== undefined)
+    .map(({ flag, was }) => `-${flag}=${quoted(was ?? '')}`);
   throw engineError('job_changed', `the checkpoint was made by another job: ${faults.join(', ')}`, {
     next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or give an empty -state-dir to recompute everything`,
   });

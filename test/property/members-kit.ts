@@ -17,10 +17,10 @@ import type { CheckpointStep } from '../../src/engine/durability/checkpoint/step
 import { type Job, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
 import type { WindowSink } from '../../src/engine/output/sink/port.ts';
-import { binary256Input } from '../../src/engine/source/input/binary256.ts';
 import { Engine } from '../../src/engine/run.ts';
 import { BrokerSource } from '../../src/engine/source/events.ts';
 import { GroupLease } from '../../src/engine/source/group.ts';
+import { binary256Input } from '../../src/engine/source/input/binary256.ts';
 import { LeasedSource } from '../../src/engine/source/leased.ts';
 import { Stages } from '../../src/engine/stages.ts';
 import type { FiredPage } from '../../src/engine/window/firing.ts';

@@ -97,7 +97,8 @@ export function filteredCount(
 ): number {
   let count = 0;
   for (let row = 0; row < rowCount; row++)
-    if (status[row] === EVENT_STATUS.FILTERED && Number(offset[row]) < limitOf(partition[row] as number)) count++;
+    if (status[row] === EVENT_STATUS.FILTERED && Number(offset[row]) < limitOf(partition[row] as number))
+      count++;
   return count;
 }
 

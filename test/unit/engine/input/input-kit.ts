@@ -59,7 +59,9 @@ export class MemoryRegistry {
 }
 
 export function recordsOf(records: readonly (RecordInput | Buffer | null)[]): RecordBatch {
-  const bytes = records.map((one): RecordInput => (one === null || Buffer.isBuffer(one) ? { value: one } : one));
+  const bytes = records.map(
+    (one): RecordInput => (one === null || Buffer.isBuffer(one) ? { value: one } : one),
+  );
   const arena = bytes.reduce((sum, { key, value }) => sum + (key?.length ?? 0) + (value?.length ?? 0), 64);
   const batch = RecordBatch.create(Math.max(1, records.length), arena);
   bytes.forEach((record, row) => {
