@@ -1,8 +1,8 @@
 /** `millrace bench engine`: the whole window engine as a real process with a real broker.
  *
  *  engine-kernel measures its kernel alone, engine-checkpoint its pauses and restarts, results its
- *  results. Parts: kafka, formats, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss, accumulate,
- *  firing, session-firing, postgres. */
+ *  results. Parts: kafka, formats, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss,
+ *  accumulate, firing, session-firing, postgres. */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { Drains } from './engine/drains.ts';

@@ -258,14 +258,15 @@ async function eventSource(
 ): Promise<BatchSource> {
   const { format = 'binary256', subject } = context.settings;
   if (format === 'binary256') return { fill: (into, most) => generator.fillRecords(into, most) };
-  if (format === 'json') return formatEvents(generator, jsonEvents(output.kind === 'kafka' ? '' : '\n'));
+  const isTopic = output.kind === 'kafka';
+  if (format === 'json') return formatEvents(generator, jsonEvents(isTopic ? '' : '\n'), isTopic);
   if (output.kind !== 'kafka')
     throw coreError('usage', `events in ${format} go to a topic only`, {
       next: 'give -out=kafka:TOPIC, or -format=json',
     });
   const client = registryClient(context);
   const encode = await framedEvents(client, subject ?? `${output.topic}-value`, format as 'avro');
-  return formatEvents(generator, encode);
+  return formatEvents(generator, encode, true);
 }
 
 async function sourceOf(

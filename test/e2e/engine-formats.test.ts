@@ -1,6 +1,6 @@
 /** The engine over topics in the formats that users have, on a real broker and registry: the same
- *  seeded events give the rows of the fixed layout, schemas change in the stream, and wrong settings
- *  end with one error. */
+ *  seeded events give the rows of the fixed layout, schemas change in the stream, and wrong
+ *  settings end with one error. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';

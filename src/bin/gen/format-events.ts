@@ -11,9 +11,6 @@ import { EVENT_AVRO, EVENT_PROTO } from '../../gen/schemas/events.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { writerCodec } from '../../serde/codec.ts';
 
-export const EVENT_FORMATS = ['avro', 'protobuf', 'json'] as const;
-export type EventFormat = (typeof EVENT_FORMATS)[number];
-
 /** Bytes of an event in any of the formats, with its key. */
 export const FORMAT_EVENT_BYTES = 512;
 /** Characters of the filler: an Avro event then has about 120 bytes. */
@@ -66,8 +63,9 @@ export const jsonEvents =
       `{"account_id":${accountId},"value":${value},"event_ts":${eventTs},"seq":${seq},"pad":"${pad}"}${end}`,
     );
 
-/** Source of a generator's events in a format. */
-export function formatEvents(generator: EventGenerator, encode: Encode): BatchSource {
+/** Source of a generator's events in a format. @param hasKeys false for a file, which has the values
+ *  alone */
+export function formatEvents(generator: EventGenerator, encode: Encode, hasKeys: boolean): BatchSource {
   const text = Buffer.from(noiseOf(generator.options.seed)).toString('base64');
   const places = BigInt(text.length - PAD_CHARS);
   let events: EventBatch | undefined;
@@ -82,8 +80,8 @@ export function formatEvents(generator: EventGenerator, encode: Encode): BatchSo
       for (let row = 0; row < count; row++) {
         const number = seq[row] as bigint;
         const at = Number((number * BigInt(PAD_STEP)) % places);
-        const key = Buffer.alloc(8);
-        key.writeBigUInt64BE(accountId[row] as bigint);
+        const key = hasKeys ? Buffer.alloc(8) : null;
+        key?.writeBigUInt64BE(accountId[row] as bigint);
         const event = {
           accountId: accountId[row] as bigint,
           value: value[row] as bigint,

@@ -2,9 +2,9 @@
  *
  *  The scanner checks the whole document by the grammar of RFC 8259 and notes where the values of
  *  requested fields stand, so that no digit of a number is lost and no object is made.
- *  Invariants: (1) a document is accepted exactly when JSON.parse accepts its text and the bytes are
- *  UTF-8, up to the nesting JSON_SCAN_DEPTH_MAX; (2) the last value of a repeated key applies, with
- *  everything below it, as in JSON.parse. */
+ *  Invariants: (1) a document is accepted exactly when JSON.parse accepts its text and the bytes
+ *  are UTF-8, up to the nesting JSON_SCAN_DEPTH_MAX; (2) the last value of a repeated key applies,
+ *  with everything below it, as in JSON.parse. */
 import { isUtf8 } from 'node:buffer';
 
 /** Greatest nesting of values: it bounds the recursion. */

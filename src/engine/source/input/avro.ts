@@ -25,8 +25,7 @@ import {
   timeReader,
   timestampUnit,
 } from './columns.ts';
-import type { InputFields, Sign, TimeSpec } from './definition.ts';
-import type { TimeUnit } from './int64.ts';
+import type { InputFields, Sign, TimeSpec, TimeUnit } from './definition.ts';
 import { missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];

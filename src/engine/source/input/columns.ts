@@ -6,8 +6,8 @@ import type { Column, ColumnLogical } from '../../../core/columns/column.ts';
 import type { ColumnSchema } from '../../../core/columns/schema.ts';
 import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
 import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
-import type { Sign } from './definition.ts';
-import { msOf, type TimeUnit } from './int64.ts';
+import type { Sign, TimeUnit } from './definition.ts';
+import { msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
 import type { EventWords } from './words.ts';
 
@@ -176,7 +176,7 @@ export function secondsReader({ columns }: BatchViews, seconds: Place, nanos: Pl
 /** Reads the value at an index of a column for a filter; undefined for null. */
 export type FieldGet = (at: number) => unknown;
 
-/** Makes the reader of a column for a filter. @param symbols names of the numbers of an open enum */
+/** Makes the reader of a column for a filter. @param symbols names of an open enum's numbers */
 export function fieldGet(
   { columns }: BatchViews,
   { index, column, nullable }: Place,

@@ -5,7 +5,6 @@
  *  `-time=@timestamp`, `-value=amount`. */
 import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
 import { engineError } from '../../errors.ts';
-import type { TimeUnit } from './int64.ts';
 
 export const INPUT_FORMATS = ['avro', 'protobuf', 'json', 'binary256'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
@@ -26,18 +25,20 @@ export interface InputDefinition {
 }
 
 /** Forms of a record's key: a big-endian integer of 8 or 4 bytes, or decimal digits. */
-export const KEY_FORMS = ['long', 'int', 'text'] as const;
-export type KeyForm = (typeof KEY_FORMS)[number];
+export const RECORD_KEY_FORMS = ['long', 'int', 'text'] as const;
+export type RecordKeyForm = (typeof RECORD_KEY_FORMS)[number];
 
 /** Range of keys: the same 64 bits are shown with or without a sign. */
 const SIGNS = ['i64', 'u64'] as const;
 export type Sign = (typeof SIGNS)[number];
 
 export type KeySpec =
-  | { readonly from: 'record'; readonly form: KeyForm | undefined }
+  | { readonly from: 'record'; readonly form: RecordKeyForm | undefined }
   | { readonly from: 'field'; readonly path: readonly string[]; readonly sign: Sign | undefined };
 
-export const TIME_UNITS = ['s', 'ms', 'us', 'ns', 'iso'] as const;
+const UNITS = ['s', 'ms', 'us', 'ns'] as const;
+export type TimeUnit = (typeof UNITS)[number];
+const TIME_FORMS = [...UNITS, 'iso'] as const;
 
 export type TimeSpec =
   | { readonly from: 'record' }
@@ -83,14 +84,14 @@ function suffixed<T extends string>(
 
 /** @throws bad_setting */
 export function keySpec(text: string): KeySpec {
-  const record = suffixed(text, KEY_FORMS);
+  const record = suffixed(text, RECORD_KEY_FORMS);
   if (record.base === '@key') return { from: 'record', form: record.suffix };
   if (text.startsWith('@'))
     throw wrong(
       'key',
       text,
       'is not a key',
-      `give a field, or ${KEY_FORMS.map((f) => `@key:${f}`).join(', ')}`,
+      `give a field, or ${RECORD_KEY_FORMS.map((f) => `@key:${f}`).join(', ')}`,
     );
   const { base, suffix } = suffixed(text, SIGNS);
   if (base.includes(','))
@@ -112,7 +113,7 @@ export function keyText(spec: KeySpec): string {
 export function timeSpec(text: string): TimeSpec {
   if (text === '@timestamp') return { from: 'record' };
   if (text.startsWith('@')) throw wrong('time', text, 'is not a time', 'give a field, or @timestamp');
-  const { base, suffix } = suffixed(text, TIME_UNITS);
+  const { base, suffix } = suffixed(text, TIME_FORMS);
   return { from: 'field', path: pathOf('time', text, base), unit: suffix };
 }
 
@@ -132,7 +133,8 @@ export const fixedFields = (name: Name): Error =>
     next: `leave -${name} out, or give the -format of the records: avro, protobuf or json`,
   });
 
-/** @throws bad_value with the position of the mistake; bad_setting for what the input cannot read */
+/** @throws bad_value with the position of the mistake; bad_setting for a field that the input
+ *  cannot read */
 function whereFilter(text: string): Filter {
   const filter = compileFilter(text);
   for (const { isMeta, steps, text: name } of filter.fields)

@@ -1,8 +1,6 @@
 /** 64-bit integers as two words, because a BigInt would allocate for every cell. */
 import { exactInteger } from '../../../formats/json/number.ts';
-import type { Sign } from './definition.ts';
-
-export type TimeUnit = 's' | 'ms' | 'us' | 'ns';
+import type { Sign, TimeUnit } from './definition.ts';
 
 const TWO_32 = 2 ** 32;
 /** Digits of a decimal number that a double holds exactly. */

@@ -1,8 +1,8 @@
 /** Port of the event input: turns the records of a topic into events.
  *
  *  Invariants: (1) every row of the records becomes the row of the same number with a status; the
- *  other columns of a row are 0 unless its status is OK or FILTERED; (2) the status of a row depends
- *  on the record, its writer's schema and the definition alone, never on other rows. */
+ *  other columns of a row are 0 unless its status is OK or FILTERED; (2) the status of a row
+ *  depends on the record, its writer's schema and the definition alone, never on other rows. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { InputDefinition } from './definition.ts';

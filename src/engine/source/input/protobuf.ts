@@ -1,7 +1,7 @@
 /** Plans of Protobuf messages.
  *
- *  A message that has the fields of the job is read as it is. Otherwise the message of the same name
- *  in the reader's schema gives the fields their numbers; the writer's message must have these
+ *  A message that has the fields of the job is read as it is. Otherwise the message of the same
+ *  name in the reader's schema gives the fields their numbers; the writer's message must have these
  *  numbers, because an absent field would be read as its zero. */
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
 import type { BatchViews } from '../../../core/columns/views.ts';

@@ -1,17 +1,17 @@
 /** Key and time of an event that are those of its record: `@key` and `@timestamp`. */
 import { EVENT_STATUS, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
-import { KEY_FORMS, type KeyForm } from './definition.ts';
+import { RECORD_KEY_FORMS, type RecordKeyForm } from './definition.ts';
 import { Int64, msOf } from './int64.ts';
 import type { EventWords } from './words.ts';
 
 /** Bytes of the binary forms of a key. */
-const FORM_BYTES: Readonly<Partial<Record<KeyForm, number>>> = { long: 8, int: 4 };
+const FORM_BYTES: Readonly<Partial<Record<RecordKeyForm, number>>> = { long: 8, int: 4 };
 
 const int64 = new Int64();
 
 /** Reads the key of a record into `int64`. False: the key does not have the form. */
-function readKey(records: RecordBatch, row: number, form: KeyForm): boolean {
+function readKey(records: RecordBatch, row: number, form: RecordKeyForm): boolean {
   const { keyStart, keyLength, arena } = records.columns;
   const at = keyStart[row] as number;
   const length = keyLength[row] as number;
@@ -31,7 +31,7 @@ const word = (bytes: Uint8Array, at: number): number =>
   (bytes[at + 3] as number);
 
 /** Sets the keys of the rows with status OK. A record without a key lacks the field. */
-export function readRecordKeys(records: RecordBatch, form: KeyForm, into: EventWords): void {
+export function readRecordKeys(records: RecordBatch, form: RecordKeyForm, into: EventWords): void {
   const { keyLength } = records.columns;
   for (let row = 0; row < records.rowCount; row++) {
     if (into.status[row] !== EVENT_STATUS.OK) continue;
@@ -57,12 +57,12 @@ export function readRecordTimes(records: RecordBatch, into: EventWords): void {
 
 /** Form that the keys of the first records have in common. A key of 8 digits is read as text.
  *  Undefined: they are no integers, or there are none. */
-export function keyFormOf(records: RecordBatch, rows: number): KeyForm | undefined {
+export function keyFormOf(records: RecordBatch, rows: number): RecordKeyForm | undefined {
   const { keyLength } = records.columns;
   const keyed = Array.from({ length: rows }, (_, row) => row).filter(
     (row) => (keyLength[row] as number) >= 0,
   );
   if (keyed.length === 0) return undefined;
-  const forms = [...KEY_FORMS].sort((a, b) => Number(b === 'text') - Number(a === 'text'));
+  const forms = [...RECORD_KEY_FORMS].sort((a, b) => Number(b === 'text') - Number(a === 'text'));
   return forms.find((form) => keyed.every((row) => readKey(records, row, form)));
 }

@@ -1,7 +1,7 @@
 /** Decoder of records that a registry frames: Avro or Protobuf, with one plan for each writer.
  *
- *  Invariants: (1) a registry that does not answer pauses the input and makes no record invalid; (2)
- *  the plan of a writer depends on its schema, on the reader's schema and on the job alone. */
+ *  Invariants: (1) a registry that does not answer pauses the input and makes no record invalid;
+ *  (2) the plan of a writer depends on its schema, on the reader's schema and on the job alone. */
 import type { Kernels } from '../../../addon/surface.ts';
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
@@ -46,7 +46,7 @@ export interface RegisteredParts {
   readonly onPlan: (plan: WriterPlan) => void;
 }
 
-/** What a writer's records are read with. */
+/** Plan of a writer's records, or the fault that all of them have. */
 type Reading = WriterPlan | SchemaFault;
 
 interface Writer {

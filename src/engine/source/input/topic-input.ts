@@ -1,8 +1,8 @@
 /** Input of a topic: decides what the flags leave open by the first records, then decodes with the
  *  decoder of the format.
  *
- *  Invariants: (1) a definition is decided once and never changes afterwards; (2) no event is decoded
- *  before the definition is complete, so the caller can make it durable first. */
+ *  Invariants: (1) a definition is decided once and never changes afterwards; (2) no event is
+ *  decoded before the definition is complete, so the caller can make it durable first. */
 import type { Kernels } from '../../../addon/surface.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
@@ -39,7 +39,7 @@ const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
 
 export interface TopicInputParts {
-  /** What the flags say. */
+  /** Definition that the flags give. */
   readonly asked: InputDefinition;
   readonly kernels: Pick<Kernels, 'decodeEvents' | 'scanFrames'>;
   readonly columns: ColumnKernels;

@@ -1,5 +1,5 @@
-/** Helpers of the tests of the input: batches of records, a registry in memory, and the rows that an
- *  input decodes. */
+/** Helpers of the tests of the input: batches of records, a registry in memory, and the rows that
+ *  an input decodes. */
 import { loadColumnKernels } from '../../../../src/addon/codec.ts';
 import { loadKernels } from '../../../../src/addon/load.ts';
 import type { MillraceError } from '../../../../src/core/errors.ts';
