@@ -1,5 +1,5 @@
-/** Inputs of the engine on both sets of kernels, against a tree walk over the decoded values: random
- *  Avro schemas and values, damaged frames, and random conditions. */
+/** Inputs of the engine on both sets of kernels, against a tree walk over the decoded values:
+ *  random Avro schemas and values, damaged frames, and random conditions. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
@@ -91,7 +91,7 @@ const damage = fc.array(fc.tuple(fc.nat(), fc.nat(), fc.nat(255), fc.nat(2)), { 
 type Damage = ReadonlyArray<readonly [row: number, at: number, byte: number, how: number]>;
 
 function damaged(frames: readonly Buffer[], list: Damage): Buffer[] {
-  const made = frames.map((frame) => Buffer.from(frame));
+  const made: Buffer[] = frames.map((frame) => Buffer.from(frame));
   for (const [row, at, byte, how] of list) {
     const index = row % made.length;
     const frame = made[index] as Buffer;

@@ -63,8 +63,8 @@ export const jsonEvents =
       `{"account_id":${accountId},"value":${value},"event_ts":${eventTs},"seq":${seq},"pad":"${pad}"}${end}`,
     );
 
-/** Source of a generator's events in a format. @param hasKeys false for a file, which has the values
- *  alone */
+/** Source of a generator's events in a format. @param hasKeys false for a file, which has the
+ *  values alone */
 export function formatEvents(generator: EventGenerator, encode: Encode, hasKeys: boolean): BatchSource {
   const text = Buffer.from(noiseOf(generator.options.seed)).toString('base64');
   const places = BigInt(text.length - PAD_CHARS);

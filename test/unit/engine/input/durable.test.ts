@@ -1,7 +1,8 @@
-/** The definition of the input in checkpoints: durable before the first event that depends on it. */
+/** Definition of the input in checkpoints: durable before the first event that depends on it. */
 import { expect, it } from 'vitest';
 import { savedJob } from '../../../../src/engine/durability/checkpoint/restore.ts';
 import type { Job } from '../../../../src/engine/job.ts';
+import type { EngineParts } from '../../../../src/engine/run.ts';
 import type { EventRows } from '../../../../src/engine/source/events.ts';
 import type { InputDefinition } from '../../../../src/engine/source/input/definition.ts';
 import { SimDisk } from '../../../../src/sim/disk.ts';
@@ -51,10 +52,24 @@ class DecidingSource extends MemorySource {
   }
 }
 
-const engineOf = (input: Input, disk: SimDisk, source: MemorySource, sink = new MemorySink(), job = JOB) =>
+const engineOf = (
+  input: Input,
+  disk: SimDisk,
+  source: MemorySource,
+  job = JOB,
+  over: Partial<EngineParts> = {},
+) =>
   engineIn(
-    { job, partitions: 1, shards: 1, disk, sink, source, checkpointIntervalMs: 1_000_000_000 },
-    { input, stop: 'end' },
+    {
+      job,
+      partitions: 1,
+      shards: 1,
+      disk,
+      source,
+      sink: new MemorySink(),
+      checkpointIntervalMs: 1_000_000_000,
+    },
+    { input, stop: 'end', ...over },
   );
 
 it('a definition is saved before the first event that depends on it, and a restart resumes with it', async () => {
@@ -62,11 +77,14 @@ it('a definition is saved before the first event that depends on it, and a resta
   const first = new Input();
   const source = new DecidingSource(first, 1);
   source.batchesLeft = 1;
-  const killed = engineOf(first, disk, source);
+  let saved: Promise<Job | undefined> | undefined;
+  const onConsumed = (): void => {
+    saved ??= savedJob(disk.view());
+  };
+  const killed = engineOf(first, disk, source, JOB, { onConsumed });
   await killed.restore();
   await expect(killed.run(new AbortController().signal)).rejects.toThrow('killed');
-  // No other checkpoint was due.
-  expect((await savedJob(disk.view()))?.input).toEqual(DECIDED);
+  expect((await saved)?.input).toEqual(DECIDED);
   const second = new Input();
   const resumed = engineOf(second, disk, new DecidingSource(second, 2));
   await resumed.restore();
@@ -85,7 +103,7 @@ it('a run with another definition than that of the checkpoint is refused, with t
   const other = new Input();
   const where = `a = 'b'`;
   const asked = { ...JOB, input: { format: 'avro', key: 'id', where } as const };
-  const refused = engineOf(other, disk, new DecidingSource(other, 2), new MemorySink(), asked).restore();
+  const refused = engineOf(other, disk, new DecidingSource(other, 2), asked).restore();
   await expect(refused).rejects.toMatchObject({
     code: 'job_changed',
     message: `the checkpoint was made by another job: -format was json, is avro, -where was not given, is a = 'b'`,
