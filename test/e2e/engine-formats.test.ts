@@ -221,15 +221,18 @@ describe('schemas that change in the stream', () => {
     expect(unsigned[1]).toMatch(/^18446744073709551615,/);
   });
 
-  it('GET /windows shows and finds negative keys', async () => {
+  it('GET /windows shows and finds negative keys, and a metric counts filtered events', async () => {
     const at = Date.parse('2026-01-31T12:00:00Z');
     const values = [
       { id: -7, at: new Date(at).toISOString() },
-      { id: 1, at: new Date(at + 60_000).toISOString() },
+      { id: -7, at: new Date(at).toISOString(), test: true },
+      { at: new Date(at + 60_000).toISOString(), test: true },
     ];
     const topic = await topicWith('negative', values.map(json));
     const engine = startEngine(own, [
-      ...args(topic, '-format=json', '-key=id', '-time=at').filter((flag) => flag !== '-bounded'),
+      ...args(topic, '-format=json', '-key=id', '-time=at', '-where=test is null').filter(
+        (flag) => flag !== '-bounded',
+      ),
     ]);
     const address = await engine.address();
     const rows = await until('the fired window', async () => {
@@ -239,6 +242,7 @@ describe('schemas that change in the stream', () => {
     });
     expect(rows).toMatchObject([{ account_id: '-7', window_start: String(at), count: '1', sum: '0' }]);
     expect((await fetch(`http://${address}/windows/18446744073709551609`)).status).toBe(400);
+    expect(await metric(address, 'engine_filtered_events_total')).toBe(2);
     await engine.drain();
   });
 
@@ -305,7 +309,12 @@ describe('wrong settings', () => {
       /-registry has no meaning/,
     ],
     ['credentials without a registry', ['-registry-user=a:b'], /-registry/],
-  ] as const)('%s is refused with exit 2', async (_what, flags, message) => {
+    [
+      'a token file that does not exist',
+      ['-registry=http://127.0.0.1:1', '-registry-token-file=/nowhere'],
+      /nowhere cannot be read/,
+    ],
+  ] as const)('an engine with %s is refused with exit 2', async (_what, flags, message) => {
     expect(await refused(topicOf('avro'), flags)).toEqual({
       code: 2,
       error: expect.stringMatching(message),

@@ -242,7 +242,7 @@ describe('types that the Avro input refuses', () => {
       /-where=f is the record type R/,
     ],
     ['bytes in a condition', { where: 'f = 1' }, 'bytes', /-where=f is the type bytes/],
-  ] as const)('%s ends a new run with one error', async (_what, more, type, message) => {
+  ] as const)('a new run with %s ends with one error', async (_what, more, type, message) => {
     const registry = new MemoryRegistry();
     const id = registry.add('AVRO', avro(ID, timeOf('timestamp-millis', 'made'), { name: 'f', type }));
     const { input } = openedInput({ format: 'avro', key: 'id', time: 'made', ...more }, { registry });

@@ -43,7 +43,7 @@ describe('texts of the input', () => {
     [{ where: '@key = 1' }, /-where cannot read @key/],
     [{ where: 'a[0] = 1' }, /-where cannot read a\[0\]/],
     [{ format: 'binary256', value: 'v' }, /-value has no meaning for events of the fixed layout/],
-  ] as const)('%j is refused with what to give', (asked, message) => {
+  ] as const)('the definition %j is refused with what to give', (asked, message) => {
     const check = () => checkDefinition({ format: 'undecided', ...asked });
     expect(check).toThrow();
     try {

@@ -145,7 +145,7 @@ describe('types that the Protobuf input refuses', () => {
     ['an integer without a unit as time', { time: 'f' }, 'int64 f = 1;', /int64 without a unit/],
     ['a timestamp with a unit', { time: 'f:ms' }, 'google.protobuf.Timestamp f = 1;', /which has no unit/],
     ['a message in a condition', { where: 'f = 1' }, 'N f = 1;', /the message N/],
-  ] as const)('%s ends a new run with one error', async (_what, more, field, message) => {
+  ] as const)('a new run with %s ends with one error', async (_what, more, field, message) => {
     const registry = new MemoryRegistry();
     const id = registry.add(
       'PROTOBUF',
