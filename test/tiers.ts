@@ -43,6 +43,7 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
  *  and a SIGKILL of that service. */
 const FAST_LIBRARY: readonly string[] = [
   'test/e2e/library-shipping.test.ts',
+  'test/e2e/registry-columns.test.ts',
   'test/e2e/registry-library.test.ts',
 ];
 
@@ -82,6 +83,7 @@ export const SECOND_PASS: readonly string[] = [
   'test/e2e/kafka-security.test.ts',
   'test/e2e/payments.test.ts',
   'test/e2e/registry-clients-serde.test.ts',
+  'test/e2e/registry-columns.test.ts',
   'test/e2e/registry-kafka.test.ts',
   'test/e2e/registry-kafka-log.test.ts',
   'test/e2e/relay.test.ts',

@@ -4,7 +4,7 @@
 import { REFERENCE_COUNT_MAX } from '../src/formats/content.ts';
 import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../src/formats/format.ts';
 import type { Wire } from '../src/registry/api/answers.ts';
-import { SCHEMA_LIMITS } from '../src/registry/api/limits.ts';
+import { CONTRACT_ENTRIES_MAX, SCHEMA_LIMITS } from '../src/registry/api/limits.ts';
 import { MESSAGES_CHARS_MAX, MESSAGES_MAX } from '../src/registry/api/messages/bound.ts';
 import {
   REGISTRY_BODY_BYTES_MAX,
@@ -97,6 +97,11 @@ function limitLines(): string[] {
     ['`-client-rate`', 'requests a second of one client (off)', '42901'],
     ['schema-depth', `nesting depth of types, messages and values (${SCHEMA_DEPTH_MAX})`, '42201'],
     ['schema-nodes', `types, fields, values and options of one text (${SCHEMA_NODES_MAX})`, '42201'],
+    [
+      'contract-entries',
+      `tags, words, properties, sensitive names, rules and parameters of the metadata and rules of a schema, or of settings (${CONTRACT_ENTRIES_MAX})`,
+      '413',
+    ],
     [
       'references',
       `schemas that a schema references, on all levels together (${REFERENCE_COUNT_MAX})`,

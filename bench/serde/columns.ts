@@ -2,15 +2,19 @@
  *  with the addon's kernels and with the TypeScript reference implementation. */
 import { loadColumnKernels } from '../../src/addon/codec.ts';
 import { loadKernels } from '../../src/addon/load.ts';
+import type { Kernels } from '../../src/addon/surface.ts';
 import type { ColumnBatch } from '../../src/core/columns/batch.ts';
+import { EncodedFrames } from '../../src/core/columns/frames.ts';
 import { invariant } from '../../src/core/errors.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { type AvroColumnDecoder, avroColumnDecoder } from '../../src/formats/avro/columns/decoder.ts';
+import { type BatchEncoder, batchEncoder } from '../../src/formats/columns/encoder.ts';
 import { writtenMessage } from '../../src/formats/protobuf/codec/record-codec.ts';
 import { type ProtoColumnDecoder, protoColumnDecoder } from '../../src/formats/protobuf/columns/decoder.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 import type { Batching, Contestants, SerdeCase, Wanted } from './case.ts';
+import type { PreparedCase } from './cases.ts';
 
 type Mode = 'native' | 'reference';
 
@@ -38,11 +42,11 @@ class ColumnReading {
   private readonly isProtobuf: boolean;
   private readonly decoder: Decoder;
   private readonly rows: ReturnType<Decoder['rows']>;
-  private readonly mode: Mode;
+  private readonly kernels: Kernels;
   private readonly count: number;
 
   constructor(one: SerdeCase, mode: Mode, wanted: Wanted, fields?: readonly string[]) {
-    this.mode = mode;
+    this.kernels = loadKernels(mode);
     this.count = one.frames.length;
     const bytes = one.frames.reduce((sum, frame) => sum + frame.length, 0);
     this.records = RecordBatch.create(this.count, bytes);
@@ -57,7 +61,7 @@ class ColumnReading {
   /** Scans the frames and decodes their payloads. */
   decode(): ColumnBatch {
     const { records, frames, into, count } = this;
-    loadKernels(this.mode).scanFrames(records, this.isProtobuf, frames);
+    this.kernels.scanFrames(records, this.isProtobuf, frames);
     const { payloadStart: start, payloadLength: length } = frames.columns;
     into.clear();
     const read = this.decoder.decode({ bytes: records.columns.arena, start, length }, 0, count, into);
@@ -116,8 +120,28 @@ function lazily(one: SerdeCase): Batching {
   };
 }
 
+/** Encodes the columns of all records into one buffer of frames. */
+function encoding(one: PreparedCase, mode: Mode): Batching {
+  const columns = new ColumnReading(one, mode, 'writer').decode();
+  const schema = parseSchema(one.format, one.texts.writer);
+  const encoder: BatchEncoder = batchEncoder(loadColumnKernels(mode), schema);
+  const frames = EncodedFrames.create(columns.rowCount);
+  const encode = (): EncodedFrames => {
+    frames.clear();
+    const rows = encoder.encode(columns, 0, columns.rowCount, one.prefix, frames);
+    invariant(rows === columns.rowCount, 'every row is encoded');
+    return frames;
+  };
+  return {
+    kind: 'batch',
+    wanted: 'writer',
+    readAll: encode,
+    values: () => one.frames.map((_, row) => one.read(encode().frame(row) as Buffer)),
+  };
+}
+
 /** Column contestants of a case. */
-export function columnSides(one: SerdeCase): Contestants {
+export function columnSides(one: PreparedCase): Contestants {
   const names = Object.keys(one.orders[0] as object);
   const two = one.shape.twoFields.map((at) => names[at] as string);
   const ends = [names[0] as string, names.at(-1) as string];
@@ -128,5 +152,7 @@ export function columnSides(one: SerdeCase): Contestants {
     'columns, first and last field': whole(one, 'native', 'writer', ends),
     'columns in TypeScript, all fields': whole(one, 'reference', 'writer'),
     'lazy row, three fields': lazily(one),
+    'columns, encode': encoding(one, 'native'),
+    'columns in TypeScript, encode': encoding(one, 'reference'),
   };
 }

@@ -16,6 +16,8 @@ interface Row {
 /** Goals of the batch decoder, in microseconds. */
 const COLUMNS_GOAL = { S: 0.3, L: 0.55 } as const;
 const TWO_FIELDS_GOAL = { S: 0.12 } as const;
+/** Goals of the batch encoder. */
+const ENCODE_GOAL = { S: 0.35, L: 0.6 } as const;
 
 const AVRO_ROWS: readonly Row[] = [
   {
@@ -52,6 +54,16 @@ const AVRO_ROWS: readonly Row[] = [
     metric: 'lazy row, three fields read',
     ours: 'lazy row, three fields',
     against: { 'avsc, decode': 3 },
+  },
+  {
+    metric: 'batch encode from columns',
+    ours: 'columns, encode',
+    goalUs: ENCODE_GOAL,
+    against: {
+      'arrow-avro, encode': null,
+      'avsc, encode into a slab': null,
+      'columns in TypeScript, encode': 1.5,
+    },
   },
   {
     metric: 'serialize(value), bigint',
@@ -116,6 +128,16 @@ const PROTOBUF_ROWS: readonly Row[] = [
     metric: 'lazy row, three fields read',
     ours: 'lazy row, three fields',
     against: { 'protobufjs, decode': null },
+  },
+  {
+    metric: 'batch encode from columns',
+    ours: 'columns, encode',
+    goalUs: ENCODE_GOAL,
+    against: {
+      'protobufjs, encode': null,
+      '@bufbuild/protobuf, toBinary of a message': null,
+      'columns in TypeScript, encode': 1.5,
+    },
   },
   {
     metric: 'serialize(value), bigint',

@@ -30,6 +30,7 @@ NAPI_MODULE_INIT() {
   SetNumber(env, exports, "abi", kAbi);
   RegisterKernels(env, exports);
   RegisterCodec(env, exports);
+  RegisterEncode(env, exports);
   RegisterGen(env, exports);
   RegisterWindows(env, exports);
   RegisterSessions(env, exports);

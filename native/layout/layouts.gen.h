@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0xb0b96c2aU;
+inline constexpr std::uint32_t kFingerprint = 0xcf936f50U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -224,12 +224,48 @@ inline constexpr std::int32_t kProtoFlagRequired = 4;
 inline constexpr std::int32_t kProtoFlagGroup = 8;
 inline constexpr std::int32_t kProtoFlagMap = 16;
 inline constexpr std::int32_t kProtoFlagRaw = 32;
+inline constexpr std::int32_t kProtoFlagPacked = 64;
+inline constexpr std::int32_t kProtoFlagHidesZero = 128;
 
 // Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields.
 inline constexpr std::int32_t kProtoWordHead = 3;
 inline constexpr std::int32_t kProtoWordNode = 4;
 inline constexpr std::int32_t kProtoWordField = 7;
 inline constexpr std::int32_t kProtoWordTag = 3;
+
+// Words of the state of encoded frames: rows, and bytes that the buffer must hold for the next row.
+inline constexpr std::int32_t kFramesStateRowCount = 0;
+inline constexpr std::int32_t kFramesStateNeedBytes = 1;
+inline constexpr std::int32_t kFramesStateCount = 2;
+
+// Verdict of one encoded row. REFUSED: the schema refuses a value. BROKEN: an offset or a type id leaves its column. TOO_LARGE: the frame exceeds its limit. NULL_VALUE, NO_VALUE: the row has no value, or could not be decoded.
+inline constexpr std::int32_t kEncodeStatusOk = 0;
+inline constexpr std::int32_t kEncodeStatusRefused = 1;
+inline constexpr std::int32_t kEncodeStatusBroken = 2;
+inline constexpr std::int32_t kEncodeStatusTooLarge = 3;
+inline constexpr std::int32_t kEncodeStatusNullValue = 4;
+inline constexpr std::int32_t kEncodeStatusNoValue = 5;
+
+// Greatest number of bytes of an encoded payload and of the prefix of a frame; free bytes that a kernel demands for each column; messages around a checked value.
+inline constexpr std::int32_t kEncodeLimitPayloadBytes = 67108864;
+inline constexpr std::int32_t kEncodeLimitPrefixBytes = 1024;
+inline constexpr std::int32_t kEncodeLimitSpareBytes = 64;
+inline constexpr std::int32_t kEncodeLimitWraps = 128;
+
+// Words of one column in a program that encodes Avro: branch of a value and of null in the column's union (or -1), and the operand: symbols of an enum, bytes of a decimal, check of a binary column with encoded values (or -1).
+inline constexpr std::int32_t kAvroPutValueBranch = 0;
+inline constexpr std::int32_t kAvroPutNullBranch = 1;
+inline constexpr std::int32_t kAvroPutOperand = 2;
+inline constexpr std::int32_t kAvroPutCount = 3;
+
+// Words of one column in a program that encodes Protobuf, zero except at the column of a field: PROTO_KIND, PROTO_FLAG, field number, oneof or -1, table of an enum or check of a binary message or -1, PROTO_KIND of the map key or -1.
+inline constexpr std::int32_t kProtoPutKind = 0;
+inline constexpr std::int32_t kProtoPutFlags = 1;
+inline constexpr std::int32_t kProtoPutNumber = 2;
+inline constexpr std::int32_t kProtoPutOneof = 3;
+inline constexpr std::int32_t kProtoPutOperand = 4;
+inline constexpr std::int32_t kProtoPutKey = 5;
+inline constexpr std::int32_t kProtoPutCount = 6;
 
 // First 64 bytes of every batch.
 struct BatchHeader {

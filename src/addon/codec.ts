@@ -1,8 +1,14 @@
 /** Selects the codec kernels: the addon or the TypeScript reference implementation. */
-import type { ColumnDecoder, ColumnKernels, ColumnProgram } from '../core/columns/kernel.ts';
+import type {
+  ColumnDecoder,
+  ColumnEncoder,
+  ColumnKernels,
+  ColumnProgram,
+  EncodeProgram,
+} from '../core/columns/kernel.ts';
 import { coreError } from '../core/errors.ts';
-import { callAddon, loadAddon, type NativeMode } from './load.ts';
-import type { Addon, CodecHandle } from './raw.ts';
+import { callAddon, chooseNative, loadAddon, type NativeMode } from './load.ts';
+import type { Addon, CodecHandle, EncoderHandle } from './raw.ts';
 import { referenceColumnKernels } from './reference/codec/kernels.ts';
 
 function opened(addon: Addon, { schema }: ColumnProgram, handle: CodecHandle): ColumnDecoder {
@@ -14,6 +20,32 @@ function opened(addon: Addon, { schema }: ColumnProgram, handle: CodecHandle): C
       );
     },
     close: () => callAddon(() => addon.codecClose(handle)),
+  };
+}
+
+function openedEncoder(addon: Addon, { schema }: EncodeProgram, handle: EncoderHandle): ColumnEncoder {
+  return {
+    encode(columns, from, to, prefix, into, skips) {
+      if (!schema.equals(columns.schema)) throw coreError('layout_mismatch', 'columns: another schema');
+      const { buffer, offsets, status, errorColumn, state } = into;
+      return callAddon(() =>
+        addon.codecEncode(
+          handle,
+          columns.buffer,
+          columns.state,
+          from,
+          to,
+          prefix,
+          skips,
+          buffer,
+          offsets,
+          status,
+          errorColumn,
+          state,
+        ),
+      );
+    },
+    close: () => callAddon(() => addon.codecCloseEncoder(handle)),
   };
 }
 
@@ -36,6 +68,22 @@ function nativeColumnKernels(addon: Addon): ColumnKernels {
         callAddon(() => addon.codecOpenProtobuf(code, schema.table)),
       );
     },
+    openAvroEncoder(program) {
+      const { code, tables, schema } = program;
+      return openedEncoder(
+        addon,
+        program,
+        callAddon(() => addon.codecOpenAvroEncoder(code, tables, schema.table)),
+      );
+    },
+    openProtobufEncoder(program) {
+      const { code, tables, schema } = program;
+      return openedEncoder(
+        addon,
+        program,
+        callAddon(() => addon.codecOpenProtobufEncoder(code, tables, schema.table)),
+      );
+    },
   };
 }
 
@@ -43,3 +91,11 @@ function nativeColumnKernels(addon: Addon): ColumnKernels {
 export function loadColumnKernels(mode: NativeMode): ColumnKernels {
   return mode === 'native' ? nativeColumnKernels(loadAddon()) : referenceColumnKernels;
 }
+
+/** Use of the addon by a library: `on` demands it, `off` never loads it, `auto` uses it where it is
+ *  built. */
+export type NativeSetting = 'auto' | 'on' | 'off';
+
+/** Selects the codec kernels by a setting. @throws addon_missing, addon_mismatch */
+export const chooseColumnKernels = (setting: NativeSetting = 'auto'): ColumnKernels =>
+  loadColumnKernels(chooseNative(setting).mode);

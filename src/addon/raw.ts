@@ -32,6 +32,9 @@ interface KernelFunctions {
 /** Opened program of a codec kernel. */
 export type CodecHandle = object & { readonly __codec?: never };
 
+/** Opened program that encodes columns. */
+export type EncoderHandle = object & { readonly __encoder?: never };
+
 interface CodecFunctions {
   codecOpenAvro(code: Int32Array, pool: Uint8Array, table: Int32Array): CodecHandle;
   codecOpenProtobuf(code: Int32Array, table: Int32Array): CodecHandle;
@@ -47,6 +50,23 @@ interface CodecFunctions {
     state: Uint32Array,
   ): number;
   codecClose(program: CodecHandle): void;
+  codecOpenAvroEncoder(code: Int32Array, tables: Int32Array, table: Int32Array): EncoderHandle;
+  codecOpenProtobufEncoder(code: Int32Array, tables: Int32Array, table: Int32Array): EncoderHandle;
+  codecEncode(
+    program: EncoderHandle,
+    columns: ArrayBuffer,
+    columnState: Uint32Array,
+    from: number,
+    to: number,
+    prefix: Uint8Array,
+    skips: boolean,
+    into: ArrayBuffer,
+    offsets: Uint32Array,
+    status: Uint8Array,
+    errorColumn: Uint32Array,
+    state: Uint32Array,
+  ): number;
+  codecCloseEncoder(program: EncoderHandle): void;
 }
 
 interface GenFunctions {

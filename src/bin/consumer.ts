@@ -3,22 +3,26 @@
 import { EXIT } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type { BatchProducer, BrokerDriver, BrokerOptions, ConsumerOptions } from '../io/kafka/port.ts';
-import { AnyDecoder } from '../registry/consumer/any.ts';
-import { BatchDecoder, type FailedRow, type RecordDecoder } from '../registry/consumer/decoder.ts';
+import type { FailedRow } from '../registry/consumer/decoder.ts';
 import { EndTracker } from '../registry/consumer/ends.ts';
-import { type LineOptions, RecordKeys } from '../registry/consumer/line.ts';
+import type { LineOptions } from '../registry/consumer/line.ts';
 import { type ConsumerMetrics, consumerMetrics, GroupMember } from '../registry/consumer/member.ts';
 import { PartitionReader } from '../registry/consumer/partitions.ts';
 import { Quarantine } from '../registry/consumer/quarantine.ts';
-import { type RecordBudget, recordBudget, SelectingDecoder } from '../registry/consumer/selection.ts';
+import {
+  budgetCells,
+  type RecordBudget,
+  recordBudget,
+  SelectingDecoder,
+} from '../registry/consumer/selection.ts';
 import { type DecodedSink, LineFile, TextSink, TopicSink } from '../registry/consumer/sink.ts';
-import { WriterSchemas } from '../registry/consumer/writers.ts';
-import { registryError } from '../registry/errors.ts';
 import type { RegistryClient, SubjectVersion } from '../serde/client.ts';
-import { type CodecChoice, recordCodecs } from '../serde/codec-choice.ts';
 import { defineCommand } from '../shell/command.ts';
-import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
+import { brokerDriver } from '../shell/drivers.ts';
+import { readerOf, recordDecoding } from './consumer/decoding.ts';
 import { type ConsumerPlan, consumerPlan } from './consumer/plan.ts';
+import { listQuarantine } from './consumer/quarantine/list.ts';
+import { redriveQuarantine } from './consumer/quarantine/redrive.ts';
 import { CONSUMER_SETTINGS, type ConsumerContext } from './consumer/settings.ts';
 import { openTopics, type PartitionRange, rangesOf, seedGroup } from './consumer/topics.ts';
 import { connectOptions, registryClient } from './registry-clients/shared.ts';
@@ -27,30 +31,6 @@ import { connectOptions, registryClient } from './registry-clients/shared.ts';
 const PRODUCER_RECORD_BYTES_MAX = 1_000_000_000;
 /** Unreadable records that are logged without a quarantine; further ones are only counted. */
 const LOGGED_FAILURES_MAX = 100;
-
-/** Loads the reader schema that the flags name and exports its version as a metric. @throws
- *  invalid_schema if it has another format */
-async function readerOf(
-  context: ConsumerContext,
-  client: RegistryClient,
-): Promise<SubjectVersion | undefined> {
-  const { subject, format, 'reader-version': version } = context.settings;
-  if (subject === undefined) return undefined;
-  const reader = await client.version(subject, version);
-  if (format !== undefined && reader.schema.format !== format.toUpperCase())
-    throw registryError(
-      'invalid_schema',
-      `version ${reader.version} of ${subject} is ${reader.schema.format}, not ${format.toUpperCase()}`,
-      { next: 'give the -format of the subject' },
-    );
-  const gauge = context.metrics.gauge(
-    'consumer_reader_schema_version',
-    'Version of the subject that records are read with.',
-    ['subject'],
-  );
-  gauge.set(reader.version, gauge.series(subject));
-  return reader;
-}
 
 /** Producer for decoded and quarantined records. */
 function outputProducer(driver: BrokerDriver, base: BrokerOptions): Promise<BatchProducer> {
@@ -101,7 +81,7 @@ class ConsumerRun {
     this.base = base;
     this.client = registryClient(context);
     this.metrics = consumerMetrics(context.metrics);
-    this.budget = recordBudget(context.settings.count);
+    this.budget = recordBudget(budgetCells(context.settings.count));
   }
 
   /** Loads the reader schema and opens the outputs. */
@@ -138,22 +118,8 @@ class ConsumerRun {
   /** Parts of one reader. */
   async parts(): Promise<{ readonly decoder: SelectingDecoder; readonly sink: DecodedSink | undefined }> {
     const { context, plan, client, reader, budget } = this;
-    const { settings } = context;
-    const print = { namedUnions: plan.namedUnions };
-    const codecs = await recordCodecs(settings.codec as CodecChoice);
-    const keys = new RecordKeys(plan.keyForm, new WriterSchemas(client, codecs, print));
+    const { decoder: inner, keys } = await recordDecoding(context, client, reader, plan);
     const line: LineOptions = { form: plan.lineForm, keys, topic: plan.topic };
-    const inner: RecordDecoder =
-      reader === undefined
-        ? new AnyDecoder(new WriterSchemas(client, codecs, print))
-        : new BatchDecoder(
-            client,
-            await chooseKernels(context),
-            reader.schema,
-            settings['batch-rows'],
-            codecs,
-            print,
-          );
     const decoder = new SelectingDecoder(inner, { filter: plan.filter, budget, line });
     this.decoders.push(decoder);
     return { decoder, sink: this.sinkOf(line) };
@@ -323,6 +289,8 @@ function summarize(context: ConsumerContext, { plan, tally, reader, unseenFields
 
 async function runConsumer(context: ConsumerContext): Promise<number> {
   const { settings } = context;
+  if (settings.redrive) return redriveQuarantine(context);
+  if (settings.quarantine) return listQuarantine(context);
   const plan = consumerPlan(settings);
   const driver = await brokerDriver(context);
   const base = { brokers: settings.brokers, clientId: 'millrace-consumer', ...connectOptions(context) };
@@ -369,6 +337,8 @@ export const command = defineCommand({
     'Examples: millrace consumer -brokers=localhost:9092 -topic=orders -out=- | jq .value',
     '          millrace consumer -brokers=localhost:9092 -topic=orders -filter=\'status = "PAID"\' -start=2026-01-31T12:00:00Z -count=10',
     '          millrace consumer -brokers=localhost:9092 -subject=orders-value -reader-version=1 -group=billing -out=file:orders.jsonl',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -quarantine',
+    '          millrace consumer -brokers=localhost:9092 -subject=orders-value -redrive -reason=unknown_schema_id -dry-run',
   ].join('\n'),
   settings: CONSUMER_SETTINGS,
   run: runConsumer,

@@ -16,6 +16,9 @@ import { PRODUCER_SETTINGS, type ProducerContext, producerTopic } from './produc
 import { type GivenSchema, registerSource, schemaFromFile } from './registry-clients/schema-file.ts';
 import { connectOptions, createTopics, registryClient } from './registry-clients/shared.ts';
 
+/** Header that names the producer of a record. */
+const PRODUCER_HEADER = 'producer';
+
 /** Schema of the records: from -schema, else that of a container file. @throws usage, bad_file,
  *  invalid_schema */
 function sourceOf({ settings }: ProducerContext, input: ProducerInput | undefined): GivenSchema {
@@ -68,6 +71,7 @@ async function openInstances(context: ProducerContext, senders: Senders): Promis
   const { settings } = context;
   const { driver, base, ...framed } = senders;
   const kernels = await chooseKernels(context);
+  const name = settings['producer-name'];
   const instances: FramedProducer[] = [];
   for (let i = 0; i < settings.instances; i++) {
     const producer = await driver.producer({
@@ -85,6 +89,7 @@ async function openInstances(context: ProducerContext, senders: Senders): Promis
         kernels,
         clock: context.clock,
         batchRows: settings['batch-rows'],
+        headers: name === undefined ? undefined : [[PRODUCER_HEADER, Buffer.from(name, 'utf8')]],
       }),
     );
   }

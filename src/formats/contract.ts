@@ -179,3 +179,24 @@ export function sameForm(value: Json | undefined, read: (value: unknown) => Json
     return value;
   }
 }
+
+const sizeOf = (value: Json | undefined): number =>
+  typeof value === 'object' && value !== null ? Object.keys(value).length : 0;
+const valuesOf = (value: Json | undefined): readonly Json[] =>
+  typeof value === 'object' && value !== null ? Object.values(value) : [];
+
+/** Number of entries of metadata or a rule set: tags and their words, properties, sensitive names,
+ *  rules with their tags and parameters. The cost of comparing a document grows with it. */
+export function contractEntries(document: Json | undefined): number {
+  if (typeof document !== 'object' || document === null || Array.isArray(document)) return 0;
+  const { tags, properties, sensitive, ...others } = document as { readonly [name: string]: Json };
+  let count = sizeOf(tags) + sizeOf(properties) + sizeOf(sensitive);
+  for (const words of valuesOf(tags)) count += sizeOf(words);
+  for (const [list] of RULE_LISTS) {
+    for (const rule of valuesOf(others[list])) {
+      const { tags: words, params } = (rule ?? {}) as { readonly [name: string]: Json };
+      count += 1 + sizeOf(words) + sizeOf(params);
+    }
+  }
+  return count;
+}

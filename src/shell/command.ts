@@ -67,7 +67,7 @@ export const HTTP_SETTINGS = {
     type: 'int',
     default: '10000',
     min: 1,
-    help: 'open connections of each server of this process, at most 256 below the limit of open files; a further connection is answered 503, over gRPC with GOAWAY, and closed; under TLS it is closed before its handshake',
+    help: 'open connections of each server of this process, at most 256 below the limit of open files; a further connection is answered 503, over gRPC with GOAWAY, and closed; under TLS it is closed before its handshake. -http=uws counts only connections with a request body in flight',
   },
   'connections-per-address': {
     type: 'int',

@@ -2,7 +2,7 @@
  *  Invariants: (1) A rule over a metric that no process serves is `no_data`, never met. (2) A
  *  histogram proves only what its buckets show: a quantile lies between two bounds, and meets a
  *  limit if the upper bound does. (3) A counter that decreased belongs to a restarted process, so
- *  its new value is added isHistogram. */
+ *  its whole new value is added. */
 import { type Sample, type ScrapedPage, serves } from './exposition.ts';
 import type { Bound, Selection, SloRule } from './rules.ts';
 

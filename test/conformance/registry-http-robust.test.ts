@@ -1,5 +1,6 @@
 /** Registry with many, slow, large and hostile clients. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CONTRACT_ENTRIES_MAX } from '../../src/registry/api/limits.ts';
 import { RawClient } from '../contract/raw-client.ts';
 import { BODY_BYTES_MAX, Conformance, field, ORDER_1, ORDER_2, record, TYPE } from './registry-http-kit.ts';
 
@@ -202,6 +203,60 @@ describe('request bodies', () => {
     } finally {
       await small.close();
     }
+  });
+});
+
+describe('entries of metadata and rules', () => {
+  const words = (count: number): string[] => Array.from({ length: count }, (_, i) => `w${i}`);
+  const properties = (count: number) => ({
+    properties: Object.fromEntries(words(count).map((w) => [w, 'v'])),
+  });
+  const rules = (count: number) => ({
+    domainRules: words(count / 4).map((name) => ({
+      name,
+      type: 'CEL',
+      tags: ['a', 'b'],
+      params: { c: 'd' },
+    })),
+  });
+  const MAX = CONTRACT_ENTRIES_MAX;
+
+  it.each([
+    ['metadata properties', { metadata: properties(MAX) }, { metadata: properties(MAX + 1) }],
+    [
+      'metadata tags',
+      { metadata: { tags: { a: words(MAX - 1) } } },
+      { metadata: { tags: { a: words(MAX - 2), b: ['c'] } } },
+    ],
+    ['sensitive names', { metadata: { sensitive: words(MAX) } }, { metadata: { sensitive: words(MAX + 1) } }],
+    ['rules', { ruleSet: rules(MAX) }, { ruleSet: rules(MAX + 4) }],
+    [
+      'metadata and rules together',
+      { metadata: properties(MAX / 2), ruleSet: rules(MAX / 2) },
+      { metadata: properties(MAX / 2 + 1), ruleSet: rules(MAX / 2) },
+    ],
+  ])('a schema with more %s than the limit is refused with its name', async (what, most, more) => {
+    const post = async (rest: object): Promise<unknown> =>
+      (
+        await api.call('POST', `/subjects/${encodeURIComponent(what)}/versions`, {
+          body: { schema: '"int"', ...rest },
+        })
+      ).body;
+    expect(await post(more)).toEqual({
+      error_code: 413,
+      message: `the metadata and rules of the schema have more than ${MAX} entries (the limit contract-entries)`,
+    });
+    expect(await post(most)).toEqual({ id: expect.any(Number) });
+  });
+
+  it('settings with more metadata than the limit are refused with its name', async () => {
+    const put = async (count: number): Promise<unknown> =>
+      (await api.call('PUT', '/config/entries', { body: { defaultMetadata: properties(count) } })).body;
+    expect(await put(MAX + 1)).toEqual({
+      error_code: 413,
+      message: `the metadata and rules of the settings have more than ${MAX} entries (the limit contract-entries)`,
+    });
+    expect(await put(MAX)).toHaveProperty('defaultMetadata');
   });
 });
 

@@ -423,7 +423,7 @@ describe('bad input', () => {
       'producer: a key that no order has',
       () => ['producer', ...base(), `-schema=${schemaFile(1)}`, '-count=1', '-key=items'],
       2,
-      /-key=items/,
+      /-key-field=items/,
     ],
     [
       'consumer: an unreachable registry',

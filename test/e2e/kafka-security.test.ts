@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { ask } from '../../src/demo/contracts/model.ts';
 import type { Stack } from '../../src/devstack/stack.ts';
 import { openBroker, readBrokerConfig } from '../../src/drivers.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
@@ -125,6 +126,41 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
       );
       expect(readFileSync(out, 'utf8').trim().split('\n')).toHaveLength(count);
       expect(registry.log()).not.toContain(passwordOf('client'));
+    });
+
+    it.each(['on', 'off'])('consumer lists a quarantine and redrives it (native %s)', async (native) => {
+      const name = `${ALLOWED}quarantined-${native}`;
+      const of = flags.map((flag) => flag.replace(`${ALLOWED}orders-value`, `${name}-value`));
+      done(await own.run(['producer', ...of, `-schema=${avro()}`, '-count=50']));
+      const other = JSON.stringify({
+        type: 'record',
+        name: 'Order',
+        fields: [{ name: 'other', type: 'int' }],
+      });
+      const url = (flags[1] as string).replace('-registry=', '');
+      await ask(url, 'POST', `/subjects/${name}-other/versions`, { schema: other });
+      const shared = [client, flags[1] as string, `-topic=${name}`, `-native=${native}`];
+      done(
+        await runConsumer(own, [
+          ...shared,
+          `-subject=${name}-other`,
+          `-group=${ALLOWED}other-${native}`,
+          '-exit-at-end',
+        ]),
+      );
+      const fixed = [...shared, `-subject=${name}-value`];
+      expect(
+        document(await runConsumer(own, [...fixed, '-quarantine', '-json', '-list-max=1'])),
+      ).toMatchObject({
+        left: 50,
+      });
+      expect(document(await runConsumer(own, [...fixed, '-redrive', '-json']))).toMatchObject({
+        redriven: 50,
+        failed: 0,
+      });
+      expect(document(await runConsumer(own, [...fixed, '-redrive', '-json']))).toMatchObject({
+        repeated: 50,
+      });
     });
 
     it.each(['on', 'off'])('consumer ends when its group is forbidden (native %s)', async (native) => {

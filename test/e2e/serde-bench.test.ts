@@ -36,7 +36,11 @@ it('the serde bench compares all sides with the exact decoder and measures them'
     `${title}: serialize(value) over raw bytes, p50: value < 8`,
     `${title}: serialize(value) over raw bytes, p99: value < 30`,
   ];
-  const avro = (title: string, columnsUs: number, twoFieldsUs?: number): string[] => [
+  const encoded = (title: string, encodeUs: number): string[] => [
+    `${title}: batch encode from columns: value <= ${encodeUs}, scaled`,
+    `${title}: batch encode from columns: ratio >= 1.5, columns in TypeScript, encode`,
+  ];
+  const avro = (title: string, columnsUs: number, encodeUs: number, twoFieldsUs?: number): string[] => [
     ...overRaw(title),
     `${title}: batch to columns, all fields: value <= ${columnsUs}, scaled`,
     `${title}: batch to columns, all fields: ratio >= 3.5, avsc, decode`,
@@ -47,11 +51,12 @@ it('the serde bench compares all sides with the exact decoder and measures them'
       ? []
       : [`${title}: batch to columns, two fields: value <= ${twoFieldsUs}, scaled`]),
     `${title}: lazy row, three fields read: ratio >= 3, avsc, decode`,
+    ...encoded(title, encodeUs),
     `${title}: serialize(value), numbers: ratio >= 1, avsc, encode into a slab`,
     `${title}: public deserializer, awaited, reader schema: ratio >= 50, kafkajs, decode with a reader schema`,
     `${title}: public deserializer, awaited, reader schema: ratio >= 20, confluent, deserialize with a reader schema`,
   ];
-  const protobuf = (title: string, columnsUs: number, twoFieldsUs?: number): string[] => [
+  const protobuf = (title: string, columnsUs: number, encodeUs: number, twoFieldsUs?: number): string[] => [
     ...overRaw(title),
     `${title}: batch to columns, all fields: value <= ${columnsUs}, scaled`,
     `${title}: batch to columns, all fields: ratio >= 8, protobufjs, decode`,
@@ -61,13 +66,14 @@ it('the serde bench compares all sides with the exact decoder and measures them'
     ...(twoFieldsUs === undefined
       ? []
       : [`${title}: batch to columns, two fields: value <= ${twoFieldsUs}, scaled`]),
+    ...encoded(title, encodeUs),
     `${title}: serialize(value), numbers: ratio >= 3, protobufjs, encode`,
   ];
   expect(named).toEqual([
-    ...avro('Avro, S', 0.3, 0.12),
-    ...protobuf('Protobuf, S', 0.3, 0.12),
-    ...avro('Avro, L', 0.55),
-    ...protobuf('Protobuf, L', 0.55),
+    ...avro('Avro, S', 0.3, 0.35, 0.12),
+    ...protobuf('Protobuf, S', 0.3, 0.35, 0.12),
+    ...avro('Avro, L', 0.55, 0.6),
+    ...protobuf('Protobuf, L', 0.55, 0.6),
     'warm look-up of a schema id: value <= 1, scaled',
     'cold look-up, p99: value < 25',
     'generate a random order: value <= 1.5, scaled',

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { validate } from 'dockerfile-utils';
 import { describe, expect, it } from 'vitest';
 import { parseDocument } from 'yaml';
+import { CrossSiteGuard } from '../../src/io/http/cross-site.ts';
 import { alertRules, dashboards, everyExpression, usesOf, yamlOf } from './monitoring.ts';
 import { projectRoot, read } from './root.ts';
 
@@ -157,6 +158,20 @@ describe('Prometheus', () => {
     const told = [composeText, read('docker/prometheus/prometheus.yml')];
     for (const text of told) expect(text).not.toMatch(/-listen=0\.0\.0\.0/);
     for (const text of told) expect(text).toContain('-metrics-listen=');
+  });
+
+  it('a service on loopback answers the Host of Prometheus with the flag that compose.yaml names', () => {
+    const origin = /-allowed-origins=(\S+)/.exec(composeText)?.[1];
+    const guard = new CrossSiteGuard({
+      allowedOrigins: origin === undefined ? [] : [origin],
+      listenHost: '127.0.0.1',
+      address: '127.0.0.1',
+    });
+    const targets = [...read('docker/prometheus/prometheus.yml').matchAll(/targets: \["([^"]+)"\]/g)].map(
+      ([, target = '']) => target,
+    );
+    expect(targets.length).toBeGreaterThan(6);
+    expect(targets.filter((target) => guard.refusal(['Host', target]) !== undefined)).toEqual([]);
   });
 
   it('the alert rules cover the three products, each with a summary and a section of the runbook', () => {

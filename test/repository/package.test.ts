@@ -106,6 +106,12 @@ async function main(): Promise<void> {
   const page = await openMetricsPage(metrics);
   console.log(page.contentType);
   console.log(await page.text());
+  const client = new registry.SchemaRegistry({ url: 'http://127.0.0.1:9' });
+  const decoder: registry.RecordColumnDecoder<Moved> = client.columnDecoder<Moved>({ fields: ['parcel'] });
+  const records: registry.ColumnRecords<Moved> = await decoder.decode([null]);
+  const moved: Moved | null = records.row(0);
+  const encoder: registry.RecordColumnEncoder = client.columnEncoder({ topic: 'moves', version: 'latest' });
+  console.log(records.stateOf(0), moved, typeof encoder.encode);
   console.log(typeof Service.open, Object.keys(engine).length > 0, Object.keys(registry).length > 0, appended.length);
 }
 void main();
@@ -146,6 +152,7 @@ describe('TypeScript service', () => {
       expect(stdout).toContain('text/plain; version=0.0.4');
       expect(stdout).toContain('\nmoves_total 3\n');
       expect(stdout).toMatch(/\nprocess_cpu_seconds_total \d/);
+      expect(stdout).toContain('\nnull null function\n');
       expect(stdout).toContain('\nfunction true true 1\n');
     },
     120_000,

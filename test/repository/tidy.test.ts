@@ -64,13 +64,21 @@ describe('source files', () => {
 
   it('only test/wait.ts waits or reads the clock', () => {
     const timed =
-      /\bset(Timeout|Interval)\(|node:timers\/promises|\b(Date|performance)\.now\b|\bpg_sleep\b|\bcpuMs\b|\bcpuUsage\b/;
+      /\bset(Timeout|Interval)\(|node:timers\/promises|\b(Date|performance)\.now\b|\bpg_sleep\b|\bcpuMs\b|\bcpuUsage\b|\bhrtime\b/;
     const found = source
       .filter((path) => /^test\/.*\.ts$/.test(path) && path !== self && path !== 'test/wait.ts')
       // This file measures CPU time.
       .filter((path) => path !== 'test/unit/bench/effects.test.ts')
       .filter((path) => timed.test(text(path)));
     expect(found).toEqual([]);
+  });
+
+  it('no program that a test starts reads the clock', () => {
+    const clock =
+      /\b(Date|performance)\.now\b|\bhrtime\b|\bnew Date\(\)|\bcpuUsage\b|\bAbortSignal\.timeout\b/;
+    const programs = source.filter((path) => /^test\/.*\.mjs$/.test(path));
+    expect(programs.length).toBeGreaterThan(10);
+    expect(programs.filter((path) => clock.test(text(path)))).toEqual([]);
   });
 
   it('no file names a package registry by host or a path of one machine', () => {

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "kernel/codec/utf8.h"
 #include "kernel/codec/varint.h"
 
 namespace millrace::kernel::codec {
@@ -12,7 +11,6 @@ namespace {
 using namespace layout;
 
 using Code = const std::int32_t*;
-using Bytes = const std::uint8_t*;
 
 // A NaN has one form, so that every implementation writes the same bytes.
 constexpr std::uint64_t kNan = 0x7ff8000000000000U;
@@ -20,15 +18,45 @@ constexpr std::uint64_t kNan = 0x7ff8000000000000U;
 // Words behind an instruction that may be loaded with it.
 constexpr std::size_t kOperandsMax = 3;
 
+// Where the interpreter continues: instruction and position in the payload. The position is nullptr
+// where the row ends. Two registers.
+struct Point {
+  Code pc;
+  Bytes at;
+};
+
+// Block of a record, array or map that runs.
+struct Frame {
+  // RECORD, ARRAY or MAP.
+  Code block;
+  // RECORD of the items of an array of records: it runs in the frame of the array, which is the
+  // second of two then, because both count as levels.
+  Code item;
+  // Instruction that follows when the block has ended.
+  Code next;
+  // Start of the record or item.
+  Bytes begun;
+  // Items that are left in the block of an array or map, the current one included.
+  std::uint64_t items;
+  // End of that block; nullptr where it does not state its bytes.
+  Bytes items_end;
+  // Values without bytes before the item.
+  std::uint64_t empties;
+};
+
 // Reads return the position behind the value. nullptr ends the row: with a verdict in `status_`, or
 // with kNoRoom where a buffer lacks room.
+//
+// Blocks call each other on a stack of frames, not on the processor's: position and end of the
+// payload stay in registers, and an item of an array costs no call.
 class AvroDecoder final : public Decoder {
  public:
   AvroDecoder(Span<const std::int32_t> code, Span<const std::uint8_t> pool,
               std::vector<ColumnType> types)
       : code_(code.data, code.data + code.size),
         pool_(pool.data, pool.data + pool.size),
-        into_(std::move(types)) {
+        into_(std::move(types)),
+        frames_(kAvroLimitDepth + 1) {
     // Operands are loaded before the instruction is known: END has none.
     code_.insert(code_.end(), kOperandsMax, kAvroOpEnd);
   }
@@ -56,155 +84,170 @@ class AvroDecoder final : public Decoder {
     return empty_values_ <= kAvroLimitEmptyValues;
   }
 
-  // Runs instructions up to the end of their block.
-  Bytes Run(Code pc, Bytes at);
-  // Runs an instruction that changes the course. `pc` moves to the next one.
-  Bytes Branch(Code* pc, Bytes at);
-  // Checks a value that no column receives. `pc` moves behind the instruction.
-  Bytes Check(Code* pc, Bytes at);
-  // Reads a value of the other types, or appends a constant. `pc` moves behind the instruction.
-  Bytes Promote(Code* pc, Bytes at);
-  Bytes Constant(Code* pc, Bytes at);
-  // Runs the block of a record, array or map.
-  Bytes Composite(Code pc, Bytes at);
-  Bytes Record(Code pc, Bytes at);
-  Bytes Array(Code pc, Bytes at);
-  Bytes Map(Code pc, Bytes at);
-  Bytes Lazy(Code pc, Bytes at);
-  Bytes Optional(Code* pc, Bytes at);
+  Cursor& ColumnAt(std::int32_t column) { return into_[static_cast<std::uint32_t>(column)]; }
 
-  // Reads the head of the next block of an array or map: the number of items that follow, 0 at the
-  // end. `block_end` is nullptr where the block does not state its bytes.
-  Bytes BlockHead(Bytes at, std::uint64_t* items, Bytes* block_end);
+  // Runs instructions from `start` to the end of their block.
+  Bytes Run(Code start, Bytes begun);
+  // Run an instruction of another kind than Run's own, and return the point behind it.
+  Point Branch(Code pc, Bytes at);
+  Point Optional(Code pc, Bytes at);
+  Point Promote(Code pc, Bytes at);
+  Point Constant(Code pc, Bytes at);
+  // Checks a value that no column receives.
+  Point Check(Code pc, Bytes at);
+  Bytes Lazy(Code pc, Bytes at);
+
+  // Starts a block, behind which `next` follows.
+  Point Enter(Code block, Code next, Bytes at);
+  // Ends the record, or the item of an array or map, of the top frame.
+  Point Leave(Bytes at);
+  // Closes a record that has begun at `begun`.
+  Bytes EndRecord(Code block, Bytes begun, Bytes at);
+  // Ends an item of an array of other types or a map.
+  Bytes EndItem(const Frame& frame, Bytes at);
+  // Starts the next item of an array or map, of the next block of items if there is one. Behind the
+  // last item, the frame is removed.
+  Point NextItem(Frame* frame, Bytes at);
+  Point NextItems(Frame* frame, Bytes at);
+  Bytes LongHead(Frame* frame, Bytes at);
 
   // Reads a length; the bytes behind it exist.
-  Bytes Length(Bytes at, std::uint32_t* length) {
+  Bytes Length(Bytes at, Bytes end, std::uint32_t* length) {
+    // Most lengths have one byte, of which bit 0 is the sign.
+    if (at != end && (*at & 0x81U) == 0) [[likely]] {
+      *length = *at >> 1;
+      return *length <= end - at - 1 ? at + 1 : Malformed(at);
+    }
     std::int64_t value = 0;
-    const Bytes next = ReadLong(at, end_, &value);
-    if (next == nullptr || value < 0 || value > end_ - next) [[unlikely]]
+    const Bytes next = ReadLong(at, end, &value);
+    if (next == nullptr || value < 0 || value > end - next) [[unlikely]]
       return Malformed(at);
     *length = static_cast<std::uint32_t>(value);
     return next;
   }
 
   // Reads the index of one of `count` symbols or branches.
-  Bytes Index(Bytes at, std::int32_t count, std::int32_t* index) {
-    const Bytes next = ReadInt(at, end_, index);
+  Bytes Index(Bytes at, Bytes end, std::int32_t count, std::int32_t* index) {
+    const Bytes next = ReadInt(at, end, index);
     if (next == nullptr || *index < 0 || *index >= count) [[unlikely]]
       return Malformed(at);
     return next;
   }
 
   // Reads an enum by the table at `table`: its count, then the reader's index of each symbol.
-  Bytes Symbol(Code table, Bytes at, std::int32_t* symbol) {
+  Bytes Symbol(Code table, Bytes at, Bytes end, std::int32_t* symbol) {
     std::int32_t index = 0;
-    const Bytes next = Index(at, table[0], &index);
+    const Bytes next = Index(at, end, table[0], &index);
     if (next == nullptr) return nullptr;
     *symbol = table[1 + index];
     return *symbol < 0 ? Incompatible(at) : next;
   }
 
   // Readers of one value into its column.
-  Bytes Bool(std::uint32_t column, Bytes at) {
-    if (at == end_ || *at > 1) [[unlikely]]
+  Bytes Bool(Cursor& into, Bytes at, Bytes end) {
+    if (at == end || *at > 1) [[unlikely]]
       return Malformed(at);
-    return into_.AppendBool(column, *at == 1) ? at + 1 : nullptr;
+    return into_.AppendBool(into, *at == 1) ? at + 1 : nullptr;
   }
 
   template <typename T>
-  Bytes Int(std::uint32_t column, Bytes at) {
+  Bytes Int(Cursor& into, Bytes at, Bytes end) {
     std::int32_t value = 0;
-    const Bytes next = ReadInt(at, end_, &value);
+    const Bytes next = ReadInt(at, end, &value);
     if (next == nullptr) [[unlikely]]
       return Malformed(at);
-    return into_.AppendCell(column, static_cast<T>(value)) ? next : nullptr;
+    return into_.AppendCell(into, static_cast<T>(value)) ? next : nullptr;
   }
 
   template <typename T>
-  Bytes Long(std::uint32_t column, Bytes at) {
+  Bytes Long(Cursor& into, Bytes at, Bytes end) {
     std::int64_t value = 0;
-    const Bytes next = ReadLong(at, end_, &value);
+    const Bytes next = ReadLong(at, end, &value);
     if (next == nullptr) [[unlikely]]
       return Malformed(at);
-    return into_.AppendCell(column, static_cast<T>(value)) ? next : nullptr;
+    return into_.AppendCell(into, static_cast<T>(value)) ? next : nullptr;
   }
 
   // A cell that is stored as it was written.
   template <typename T>
-  Bytes Cell(std::uint32_t column, Bytes at) {
-    if (end_ - at < static_cast<std::ptrdiff_t>(sizeof(T))) [[unlikely]]
+  Bytes Cell(Cursor& into, Bytes at, Bytes end) {
+    if (end - at < static_cast<std::ptrdiff_t>(sizeof(T))) [[unlikely]]
       return Malformed(at);
     T bits;
     std::memcpy(&bits, at, sizeof bits);
-    return into_.AppendCell(column, bits) ? at + sizeof bits : nullptr;
+    return into_.AppendCell(into, bits) ? at + sizeof bits : nullptr;
   }
 
-  Bytes FloatAsDouble(std::uint32_t column, Bytes at) {
+  Bytes FloatAsDouble(Cursor& into, Bytes at) {
     if (end_ - at < 4) return Malformed(at);
     float value;
     std::memcpy(&value, at, sizeof value);
     const double wide = value;
     const std::uint64_t bits = std::isnan(value) ? kNan : std::bit_cast<std::uint64_t>(wide);
-    return into_.AppendCell(column, bits) ? at + 4 : nullptr;
+    return into_.AppendCell(into, bits) ? at + 4 : nullptr;
   }
 
-  Bytes Text(std::uint32_t column, Bytes at) {
-    std::uint32_t length = 0;
-    const Bytes text = Length(at, &length);
-    std::uint64_t seen = 0;
-    if (text == nullptr || !into_.AppendText(column, text, length, &seen)) return nullptr;
-    if ((seen & kHighBits) != 0 && !IsUtf8(text, length)) [[unlikely]]
+  [[gnu::always_inline]] Bytes Text(Cursor& into, Bytes at, Bytes end, Bytes last_short) {
+    // The size of a short text has one byte, of which bit 0 is the sign.
+    if (at > last_short || (*at & 0x81U) != 0 || !Columns::HasShortRoom(into)) [[unlikely]]
+      return LongText(into, at);
+    const std::uint32_t size = *at >> 1;
+    const Bytes text = at + 1;
+    if (text + size > end) [[unlikely]]
       return Malformed(at);
-    return text + length;
+    if (!Columns::AppendShort(into, text, size) && !IsUtf8Beyond(text, size)) [[unlikely]]
+      return Malformed(at);
+    return text + size;
   }
+  Bytes LongText(Cursor& into, Bytes at);
+  Bytes Binary(Cursor& into, Bytes at);
 
-  Bytes Binary(std::uint32_t column, Bytes at) {
-    std::uint32_t length = 0;
-    const Bytes value = Length(at, &length);
-    std::uint64_t seen = 0;
-    if (value == nullptr || !into_.AppendText(column, value, length, &seen)) return nullptr;
-    return value + length;
-  }
-
-  Bytes Enum(Code pc, Bytes at) {
+  Bytes Enum(Code pc, Bytes at, Bytes end) {
     std::int32_t symbol = 0;
-    at = Symbol(pc + 2, at, &symbol);
-    const auto column = static_cast<std::uint32_t>(pc[1]);
-    return at != nullptr && into_.AppendCell(column, symbol) ? at : nullptr;
+    at = Symbol(pc + 2, at, end, &symbol);
+    return at != nullptr && into_.AppendCell(ColumnAt(pc[1]), symbol) ? at : nullptr;
   }
 
-  Bytes Fixed(std::uint32_t column, Bytes at) {
-    const std::uint32_t size = into_.types()[column].size;
-    if (end_ - at < static_cast<std::ptrdiff_t>(size)) return Malformed(at);
-    return into_.AppendFixed(column, at) ? at + size : nullptr;
+  Bytes Fixed(Cursor& into, Bytes at) {
+    if (end_ - at < static_cast<std::ptrdiff_t>(into.size)) return Malformed(at);
+    return into_.AppendFixed(into, at) ? at + into.size : nullptr;
   }
 
-  Bytes Decimal(std::uint32_t column, Bytes at, std::int32_t size) {
+  Bytes Decimal(Cursor& into, Bytes at, std::int32_t size) {
     if (end_ - at < size) return Malformed(at);
-    return into_.AppendDecimal(column, at, static_cast<std::uint32_t>(size)) ? at + size : nullptr;
+    return into_.AppendDecimal(into, at, static_cast<std::uint32_t>(size)) ? at + size : nullptr;
   }
 
   template <typename T, Bytes (*kRead)(Bytes, Bytes, T*)>
-  Bytes SkipNumber(Bytes at) {
+  Bytes SkipNumber(Bytes at, Bytes end) {
     T value{};
-    const Bytes next = kRead(at, end_, &value);
+    const Bytes next = kRead(at, end, &value);
     return next == nullptr ? Malformed(at) : next;
   }
 
-  Bytes SkipText(Bytes at) {
-    std::uint32_t length = 0;
-    const Bytes text = Length(at, &length);
-    if (text == nullptr) return nullptr;
-    return IsUtf8(text, length) ? text + length : Malformed(at);
+  [[gnu::always_inline]] Bytes SkipText(Bytes at, Bytes end, Bytes last_short) {
+    if (at > last_short || (*at & 0x81U) != 0) [[unlikely]]
+      return SkipLongText(at);
+    const std::uint32_t size = *at >> 1;
+    const Bytes text = at + 1;
+    if (text + size > end) [[unlikely]]
+      return Malformed(at);
+    if (!IsShortAscii(text, size) && !IsUtf8Beyond(text, size)) [[unlikely]]
+      return Malformed(at);
+    return text + size;
   }
+  Bytes SkipLongText(Bytes at);
 
   std::vector<std::int32_t> code_;
   std::vector<std::uint8_t> pool_;
   Columns into_;
+  std::vector<Frame> frames_;
+  // Behind the frames in use.
+  Frame* top_ = nullptr;
   Bytes end_ = nullptr;
+  Bytes last_short_ = nullptr;
   Bytes error_at_ = nullptr;
   std::uint64_t empty_values_ = 0;
-  std::int32_t depth_ = 0;
   std::uint8_t status_ = kNoRoom;
 };
 
@@ -215,6 +258,7 @@ Status AvroDecoder::Decode(const Payloads& payloads, std::uint32_t from, std::ui
   if (status == Status::kOk) status = into_.Open(buffer, state);
   if (status != Status::kOk) return status;
   if (to - from > into_.row_capacity() - into_.row_count()) return Status::kTooFewRows;
+  last_short_ = LastShortText(payloads);
   std::uint32_t at = from;
   for (; at < to; at++) {
     const std::uint32_t start = payloads.start.data[at];
@@ -241,8 +285,8 @@ Status AvroDecoder::Decode(const Payloads& payloads, std::uint32_t from, std::ui
 bool AvroDecoder::DecodeRow(Bytes payload, std::int32_t length) {
   end_ = payload + length;
   empty_values_ = 0;
-  depth_ = 0;
   status_ = kNoRoom;
+  top_ = frames_.data();
   Bytes at = Run(code_.data(), payload);
   if (at != nullptr && at != end_) at = Malformed(at);
   if (at != nullptr) [[likely]] {
@@ -260,289 +304,318 @@ bool AvroDecoder::AppendBadRow(std::uint8_t status, std::uint32_t at) {
   return true;
 }
 
-Bytes AvroDecoder::Run(Code pc, Bytes at) {
-  for (;;) {
+Bytes AvroDecoder::Run(Code start, Bytes begun) {
+  const Frame* const base = top_;
+  const Bytes end = end_;
+  const Bytes last_short = last_short_;
+  Cursor* const columns = into_.cursors();
+  Point point = {start, begun};
+  while (point.at != nullptr) [[likely]] {
+    const auto [pc, at] = point;
     const auto column = static_cast<std::uint32_t>(pc[1]);
     switch (*pc) {
       case kAvroOpEnd:
-        return at;
+        if (top_ == base) return at;
+        point = Leave(at);
+        break;
       case kAvroOpCall:
-        at = Composite(code_.data() + pc[1], at);
-        pc += 2;
+        point = Enter(code_.data() + pc[1], pc + 2, at);
         break;
       case kAvroOpOptional:
-        at = Optional(&pc, at);
+        point = Optional(pc, at);
         break;
       case kAvroOpBool:
-        at = Bool(column, at);
-        pc += 2;
+        point = {pc + 2, Bool(columns[column], at, end)};
         break;
       case kAvroOpInt:
-        at = Int<std::int32_t>(column, at);
-        pc += 2;
+        point = {pc + 2, Int<std::int32_t>(columns[column], at, end)};
         break;
       case kAvroOpLong:
-        at = Long<std::int64_t>(column, at);
-        pc += 2;
+        point = {pc + 2, Long<std::int64_t>(columns[column], at, end)};
         break;
       case kAvroOpIntToLong:
-        at = Int<std::int64_t>(column, at);
-        pc += 2;
+        point = {pc + 2, Int<std::int64_t>(columns[column], at, end)};
         break;
       case kAvroOpDouble:
-        at = Cell<std::uint64_t>(column, at);
-        pc += 2;
+        point = {pc + 2, Cell<std::uint64_t>(columns[column], at, end)};
         break;
       case kAvroOpText:
-        at = Text(column, at);
-        pc += 2;
+        point = {pc + 2, Text(columns[column], at, end, last_short)};
         break;
       case kAvroOpEnum:
-        at = Enum(pc, at);
-        pc += 3 + pc[2];
+        point = {pc + 3 + pc[2], Enum(pc, at, end)};
         break;
       case kAvroOpSkipInt:
-        at = SkipNumber<std::int32_t, ReadInt>(at);
-        pc += 1;
+        point = {pc + 1, SkipNumber<std::int32_t, ReadInt>(at, end)};
         break;
       case kAvroOpSkipLong:
-        at = SkipNumber<std::int64_t, ReadLong>(at);
-        pc += 1;
+        point = {pc + 1, SkipNumber<std::int64_t, ReadLong>(at, end)};
         break;
       case kAvroOpSkipText:
-        at = SkipText(at);
-        pc += 1;
+        point = {pc + 1, SkipText(at, end, last_short)};
         break;
-      case kAvroOpRecord:
-      case kAvroOpArray:
-      case kAvroOpMap:
-        return Composite(pc, at);
+      case kAvroOpRecord ... kAvroOpMap:
+        // The end of the inner block is the end of the block around it.
+        point = Enter(pc, code_.data() + code_.size() - kOperandsMax, at);
+        break;
+      case kAvroOpSkipBool ... kAvroOpSkipBytes:
+      case kAvroOpSkipIndex ... kAvroOpRefuse:
+      case kAvroOpJump ... kAvroOpUnion:
+      case kAvroOpLazy ... kAvroOpPick:
+      case kAvroOpIntToFloat ... kAvroOpFloatToDouble:
+      case kAvroOpBytes:
+      case kAvroOpFixed ... kAvroOpDecimal:
+      case kAvroOpNull ... kAvroOpClose:
+        point = Branch(pc, at);
+        break;
       default:
-        at = *pc < kAvroOpRefuse ? Check(&pc, at) : Branch(&pc, at);
+        // The check of the program lets no other pass: the dispatch needs none of its own.
+        __builtin_unreachable();
     }
+  }
+  return nullptr;
+}
+
+[[gnu::always_inline]] inline Point AvroDecoder::Enter(Code block, Code next, Bytes at) {
+  if (*block == kAvroOpRefuse) [[unlikely]]
+    return {next, Incompatible(at)};
+  if (top_ == frames_.data() + kAvroLimitDepth) [[unlikely]]
+    return {next, Malformed(at)};
+  Frame* frame = top_;
+  Code item = nullptr;
+  // Most items are one record.
+  if (*block == kAvroOpArray && block[3] == kAvroOpCall && block[5] == kAvroOpEnd) {
+    const Code called = code_.data() + block[4];
+    if (*called == kAvroOpRecord) {
+      item = called;
+      frame++;
+    }
+  }
+  top_ = frame + 1;
+  frame->block = block;
+  frame->item = item;
+  frame->next = next;
+  frame->begun = at;
+  frame->items_end = nullptr;
+  if (*block == kAvroOpRecord) return {block + 3, at};
+  return NextItems(frame, at);
+}
+
+[[gnu::always_inline]] inline Point AvroDecoder::Leave(Bytes at) {
+  Frame* const frame = top_ - 1;
+  if (frame->item != nullptr) {
+    at = EndRecord(frame->item, frame->begun, at);
     if (at == nullptr) [[unlikely]]
-      return nullptr;
+      return {frame->next, nullptr};
+    if (--frame->items == 0) return NextItems(frame, at);
+    frame->begun = at;
+    return {frame->item + 3, at};
   }
+  if (*frame->block == kAvroOpRecord) {
+    top_ = frame;
+    return {frame->next, EndRecord(frame->block, frame->begun, at)};
+  }
+  at = EndItem(*frame, at);
+  if (at == nullptr) return {frame->next, nullptr};
+  return --frame->items == 0 ? NextItems(frame, at) : NextItem(frame, at);
 }
 
-Bytes AvroDecoder::Optional(Code* pc, Bytes at) {
+inline Bytes AvroDecoder::EndRecord(Code block, Bytes begun, Bytes at) {
+  if (block[1] > 0 && !CountEmpty(static_cast<std::uint64_t>(block[1]))) [[unlikely]]
+    return Malformed(at);
+  if (at == begun && !CountEmpty(1)) [[unlikely]]
+    return Malformed(at);
+  return block[2] < 0 || into_.CloseStruct(ColumnAt(block[2])) ? at : nullptr;
+}
+
+Bytes AvroDecoder::EndItem(const Frame& frame, Bytes at) {
+  const Code block = frame.block;
+  if (*block == kAvroOpMap) {
+    return block[1] < 0 || into_.CloseStruct(ColumnAt(block[1] + 1)) ? at : nullptr;
+  }
+  // Bounds programs whose items read nothing; compiled ones count such items before.
+  const bool counts = at == frame.begun && block[1] == 0 && empty_values_ == frame.empties;
+  return counts && !CountEmpty(1) ? Malformed(at) : at;
+}
+
+Point AvroDecoder::NextItem(Frame* frame, Bytes at) {
+  const Code block = frame->block;
+  frame->begun = at;
+  frame->empties = empty_values_;
+  if (*block == kAvroOpMap) {
+    return {block + 2, block[1] >= 0 ? LongText(ColumnAt(block[1] + 2), at) : SkipLongText(at)};
+  }
+  if (frame->item == nullptr) return {block + 3, at};
+  const bool is_too_deep = frame == frames_.data() + kAvroLimitDepth;
+  return {frame->item + 3, is_too_deep ? Malformed(at) : at};
+}
+
+Bytes AvroDecoder::LongText(Cursor& into, Bytes at) {
+  std::uint32_t size = 0;
+  const Bytes text = Length(at, end_, &size);
+  bool is_ascii = false;
+  if (text == nullptr || !into_.AppendText(into, text, size, &is_ascii)) return nullptr;
+  return is_ascii || IsUtf8Beyond(text, size) ? text + size : Malformed(at);
+}
+
+Bytes AvroDecoder::SkipLongText(Bytes at) {
+  std::uint32_t size = 0;
+  const Bytes text = Length(at, end_, &size);
+  if (text == nullptr) return nullptr;
+  return IsLongAscii(text, size) || IsUtf8Beyond(text, size) ? text + size : Malformed(at);
+}
+
+Bytes AvroDecoder::Binary(Cursor& into, Bytes at) {
+  std::uint32_t size = 0;
+  const Bytes value = Length(at, end_, &size);
+  return value != nullptr && into_.AppendBinary(into, value, size) ? value + size : nullptr;
+}
+
+// Reads a number of items that has several bytes, or is negative: then the bytes of the block
+// follow.
+Bytes AvroDecoder::LongHead(Frame* frame, Bytes at) {
+  std::int64_t count = 0;
+  Bytes next = ReadLong(at, end_, &count);
+  if (next == nullptr) return Malformed(at);
+  frame->items = static_cast<std::uint64_t>(count);
+  if (count >= 0) return next;
+  frame->items = 0 - static_cast<std::uint64_t>(count);
+  std::uint32_t length = 0;
+  next = Length(next, end_, &length);
+  if (next != nullptr) frame->items_end = next + length;
+  return next;
+}
+
+// Ends a block of items, and reads the head of the next one: the number of items that follow, 0 at
+// the end.
+Point AvroDecoder::NextItems(Frame* frame, Bytes at) {
+  const Code block = frame->block;
+  if (frame->items_end != nullptr && at != frame->items_end) return {block, Malformed(at)};
+  Bytes next = at + 1;
+  frame->items_end = nullptr;
+  if (at != end_ && (*at & 0x81U) == 0) [[likely]] {
+    frame->items = *at >> 1;
+  } else {
+    next = LongHead(frame, at);
+    if (next == nullptr) return {block, nullptr};
+  }
+  const bool is_array = *block == kAvroOpArray;
+  if (frame->items == 0) {
+    top_ = frame->item == nullptr ? frame : frame - 1;
+    const std::int32_t column = is_array ? block[2] : block[1];
+    return {frame->next, column < 0 || into_.CloseList(ColumnAt(column)) ? next : nullptr};
+  }
+  // Items that never have bytes.
+  if (is_array && block[1] != 0 && !CountEmpty(frame->items)) return {block, Malformed(next)};
+  return NextItem(frame, next);
+}
+
+Point AvroDecoder::Optional(Code pc, Bytes at) {
   std::int32_t index = 0;
-  at = Index(at, 2, &index);
-  if (at == nullptr) return nullptr;
-  const Code op = *pc;
-  if (index != op[1]) {
-    *pc += 4;
-    return at;
-  }
-  *pc = code_.data() + op[3];
-  return into_.AppendEmpty(static_cast<std::uint32_t>(op[2])) ? at : nullptr;
+  at = Index(at, end_, 2, &index);
+  if (at == nullptr || index != pc[1]) return {pc + 4, at};
+  return {code_.data() + pc[3], into_.AppendEmpty(ColumnAt(pc[2])) ? at : nullptr};
 }
 
-Bytes AvroDecoder::Check(Code* pc, Bytes at) {
-  const Code op = *pc;
+Point AvroDecoder::Check(Code pc, Bytes at) {
   std::uint32_t length = 0;
   std::int32_t index = 0;
-  switch (*op) {
+  switch (*pc) {
     case kAvroOpSkipBool:
-      *pc += 1;
-      return at == end_ || *at > 1 ? Malformed(at) : at + 1;
+      return {pc + 1, at == end_ || *at > 1 ? Malformed(at) : at + 1};
     case kAvroOpSkipFixed:
-      *pc += 2;
-      return op[1] > end_ - at ? Malformed(at) : at + op[1];
+      return {pc + 2, pc[1] > end_ - at ? Malformed(at) : at + pc[1]};
     case kAvroOpSkipBytes:
-      *pc += 1;
-      at = Length(at, &length);
-      return at == nullptr ? nullptr : at + length;
+      at = Length(at, end_, &length);
+      return {pc + 1, at == nullptr ? nullptr : at + length};
     case kAvroOpSkipIndex:
-      *pc += 2;
-      return Index(at, op[1], &index);
+      return {pc + 2, Index(at, end_, pc[1], &index)};
     default:
-      *pc += 2 + op[1];
-      return Symbol(op + 1, at, &index);
+      return {pc + 2 + pc[1], Symbol(pc + 1, at, end_, &index)};
   }
 }
 
-Bytes AvroDecoder::Branch(Code* pc, Bytes at) {
-  const Code op = *pc;
-  switch (*op) {
+Point AvroDecoder::Branch(Code pc, Bytes at) {
+  if (*pc < kAvroOpRefuse) return Check(pc, at);
+  switch (*pc) {
     case kAvroOpRefuse:
-      return Incompatible(at);
+      return {pc, Incompatible(at)};
     case kAvroOpJump:
-      *pc = code_.data() + op[1];
-      return at;
+      return {code_.data() + pc[1], at};
     case kAvroOpUnion: {
       std::int32_t index = 0;
-      at = Index(at, op[1], &index);
-      if (at != nullptr) *pc = code_.data() + op[2 + index];
-      return at;
+      at = Index(at, end_, pc[1], &index);
+      return at == nullptr ? Point{pc, at} : Point{code_.data() + pc[2 + index], at};
     }
     case kAvroOpLazy:
-      *pc = code_.data() + op[3];
-      return Lazy(op, at);
+      return {code_.data() + pc[3], Lazy(pc, at)};
     case kAvroOpPick: {
-      const auto column = static_cast<std::uint32_t>(op[1]);
+      const auto column = static_cast<std::uint32_t>(pc[1]);
       std::uint32_t child = column + 1;
-      for (std::int32_t i = 0; i < op[2]; i++) child = into_.types()[child].next;
-      *pc += 3;
-      return into_.Pick(column, static_cast<std::uint8_t>(op[2]), child) ? at : nullptr;
+      for (std::int32_t i = 0; i < pc[2]; i++) child = into_.types()[child].next;
+      const auto branch = static_cast<std::uint8_t>(pc[2]);
+      return {pc + 3, into_.Pick(into_[column], branch, into_[child]) ? at : nullptr};
     }
     default:
-      return *op < kAvroOpNull ? Promote(pc, at) : Constant(pc, at);
+      return *pc < kAvroOpNull ? Promote(pc, at) : Constant(pc, at);
   }
 }
 
-Bytes AvroDecoder::Promote(Code* pc, Bytes at) {
-  const Code op = *pc;
-  const auto column = static_cast<std::uint32_t>(op[1]);
-  *pc += 2;
-  switch (*op) {
+Point AvroDecoder::Promote(Code pc, Bytes at) {
+  Cursor& column = ColumnAt(pc[1]);
+  const Code next = pc + 2;
+  switch (*pc) {
     case kAvroOpFloat:
-      return Cell<std::uint32_t>(column, at);
+      return {next, Cell<std::uint32_t>(column, at, end_)};
     case kAvroOpBytes:
-      return Binary(column, at);
+      return {next, Binary(column, at)};
     case kAvroOpIntToFloat:
-      return Int<float>(column, at);
+      return {next, Int<float>(column, at, end_)};
     case kAvroOpLongToFloat:
-      return Long<float>(column, at);
+      return {next, Long<float>(column, at, end_)};
     case kAvroOpIntToDouble:
-      return Int<double>(column, at);
+      return {next, Int<double>(column, at, end_)};
     case kAvroOpLongToDouble:
-      return Long<double>(column, at);
+      return {next, Long<double>(column, at, end_)};
     case kAvroOpFloatToDouble:
-      return FloatAsDouble(column, at);
+      return {next, FloatAsDouble(column, at)};
     case kAvroOpFixed:
-      return Fixed(column, at);
+      return {next, Fixed(column, at)};
     default:
-      *pc += 1;
-      return Decimal(column, at, op[2]);
+      return {next + 1, Decimal(column, at, pc[2])};
   }
 }
 
-Bytes AvroDecoder::Constant(Code* pc, Bytes at) {
-  const Code op = *pc;
-  const auto column = static_cast<std::uint32_t>(op[1]);
-  *pc += 2;
-  bool done = false;
-  switch (*op) {
+Point AvroDecoder::Constant(Code pc, Bytes at) {
+  Cursor& column = ColumnAt(pc[1]);
+  switch (*pc) {
     case kAvroOpNull:
-      done = into_.AppendEmpty(column);
-      break;
+      return {pc + 2, into_.AppendEmpty(column) ? at : nullptr};
     case kAvroOpConstBool:
-      *pc += 1;
-      done = into_.AppendBool(column, op[2] == 1);
-      break;
+      return {pc + 3, into_.AppendBool(column, pc[2] == 1) ? at : nullptr};
     case kAvroOpConstInt:
-      *pc += 1;
-      done = into_.AppendCell(column, op[2]);
-      break;
+      return {pc + 3, into_.AppendCell(column, pc[2]) ? at : nullptr};
     case kAvroOpConstBytes: {
-      *pc += 2;
-      std::uint64_t seen = 0;
-      const Bytes value = pool_.data() + op[2];
-      done = IsText(into_.types()[column].kind)
-                 ? into_.AppendText(column, value, static_cast<std::uint32_t>(op[3]), &seen)
-                 : into_.AppendFixed(column, value);
-      break;
+      const Bytes value = pool_.data() + pc[2];
+      const bool done = IsText(column.kind)
+                            ? into_.AppendBinary(column, value, static_cast<std::uint32_t>(pc[3]))
+                            : into_.AppendFixed(column, value);
+      return {pc + 4, done ? at : nullptr};
     }
     default:
-      done = into_.Close(column);
+      return {pc + 2, into_.Close(column) ? at : nullptr};
   }
-  return done ? at : nullptr;
 }
 
 Bytes AvroDecoder::Lazy(Code pc, Bytes at) {
   const Bytes next = Run(pc + 4, at);
   if (next == nullptr) return nullptr;
-  const auto column = static_cast<std::uint32_t>(pc[1]);
+  Cursor& column = ColumnAt(pc[1]);
   const auto size = static_cast<std::uint32_t>(next - at);
-  std::uint64_t seen = 0;
   const bool done = pc[2] < 0
-                        ? into_.AppendText(column, at, size, &seen)
+                        ? into_.AppendBinary(column, at, size)
                         : into_.AppendTagged(column, static_cast<std::uint8_t>(pc[2]), at, size);
   return done ? next : nullptr;
-}
-
-Bytes AvroDecoder::Composite(Code pc, Bytes at) {
-  if (*pc == kAvroOpRefuse) return Incompatible(at);
-  if (++depth_ > kAvroLimitDepth) return Malformed(at);
-  at = *pc == kAvroOpRecord ? Record(pc, at) : *pc == kAvroOpArray ? Array(pc, at) : Map(pc, at);
-  return at;
-}
-
-Bytes AvroDecoder::Record(Code pc, Bytes at) {
-  const Bytes begun = at;
-  at = Run(pc + 3, at);
-  if (at == nullptr) return nullptr;
-  depth_--;
-  if (pc[1] > 0 && !CountEmpty(static_cast<std::uint64_t>(pc[1]))) return Malformed(at);
-  if (at == begun && !CountEmpty(1)) return Malformed(at);
-  if (pc[2] >= 0 && !into_.CloseStruct(static_cast<std::uint32_t>(pc[2]))) return nullptr;
-  return at;
-}
-
-Bytes AvroDecoder::BlockHead(Bytes at, std::uint64_t* items, Bytes* block_end) {
-  std::int64_t count = 0;
-  Bytes next = ReadLong(at, end_, &count);
-  *block_end = nullptr;
-  *items = static_cast<std::uint64_t>(count);
-  if (next == nullptr) return Malformed(at);
-  if (count >= 0) return next;
-  *items = 0 - static_cast<std::uint64_t>(count);
-  std::uint32_t length = 0;
-  next = Length(next, &length);
-  if (next != nullptr) *block_end = next + length;
-  return next;
-}
-
-Bytes AvroDecoder::Array(Code pc, Bytes at) {
-  const bool never_have_bytes = pc[1] != 0;
-  // Most items are one record: its block runs without the instructions around it.
-  const Code item = pc + 3;
-  const bool is_call = item[0] == kAvroOpCall && item[2] == kAvroOpEnd;
-  for (;;) {
-    std::uint64_t items = 0;
-    Bytes block_end = nullptr;
-    at = BlockHead(at, &items, &block_end);
-    if (at == nullptr) return nullptr;
-    if (items == 0) break;
-    if (never_have_bytes && !CountEmpty(items)) return Malformed(at);
-    for (; items > 0; items--) {
-      const Bytes before = at;
-      const std::uint64_t empties = empty_values_;
-      at = is_call ? Composite(code_.data() + item[1], at) : Run(item, at);
-      if (at == nullptr) return nullptr;
-      // Bounds programs whose items read nothing; compiled ones count such items before.
-      if (at == before && !never_have_bytes && empty_values_ == empties && !CountEmpty(1)) {
-        return Malformed(at);
-      }
-    }
-    if (block_end != nullptr && at != block_end) return Malformed(at);
-  }
-  depth_--;
-  if (pc[2] >= 0 && !into_.CloseList(static_cast<std::uint32_t>(pc[2]))) return nullptr;
-  return at;
-}
-
-Bytes AvroDecoder::Map(Code pc, Bytes at) {
-  const bool has_column = pc[1] >= 0;
-  const auto column = static_cast<std::uint32_t>(pc[1]);
-  for (;;) {
-    std::uint64_t items = 0;
-    Bytes block_end = nullptr;
-    at = BlockHead(at, &items, &block_end);
-    if (at == nullptr) return nullptr;
-    if (items == 0) break;
-    for (; items > 0; items--) {
-      at = has_column ? Text(column + 2, at) : SkipText(at);
-      if (at != nullptr) at = Run(pc + 2, at);
-      if (at == nullptr) return nullptr;
-      if (has_column && !into_.CloseStruct(column + 1)) return nullptr;
-    }
-    if (block_end != nullptr && at != block_end) return Malformed(at);
-  }
-  depth_--;
-  if (has_column && !into_.CloseList(column)) return nullptr;
-  return at;
 }
 
 }  // namespace

@@ -103,11 +103,16 @@ Status ReadColumnTypes(Span<const std::int32_t> table, std::vector<ColumnType>* 
 }
 
 Columns::Columns(std::vector<ColumnType> types)
-    : types_(std::move(types)),
-      places_(types_.size()),
-      counts_(types_.size()),
-      committed_(types_.size()) {
+    : types_(std::move(types)), cursors_(types_.size()) {
   for (std::uint32_t at = 0; at < types_.size(); at = types_[at].next) top_.push_back(at);
+  for (std::uint32_t at = 0; at < types_.size(); at++) {
+    cursors_[at].kind = types_[at].kind;
+    cursors_[at].size = types_[at].size;
+    if (types_[at].kind != layout::kColumnKindUnion) continue;
+    for (std::uint32_t child = at + 1; child < types_[at].next; child = types_[child].next) {
+      branches_.push_back({child});
+    }
+  }
 }
 
 Status Columns::Open(Span<std::uint8_t> buffer, Span<std::uint32_t> state) {
@@ -129,7 +134,7 @@ Status Columns::Open(Span<std::uint8_t> buffer, Span<std::uint32_t> state) {
     const Status status = OpenColumn(column, buffer, state);
     if (status != Status::kOk) return status;
   }
-  std::copy(counts_.begin(), counts_.end(), committed_.begin());
+  for (Branch& branch : branches_) branch.committed = cursors_[branch.column].length;
   return Status::kOk;
 }
 
@@ -161,41 +166,37 @@ Status Columns::OpenColumn(std::uint32_t column, Span<std::uint8_t> buffer,
   } else if (type.size > 0) {
     room = std::min<std::uint64_t>(room, capacity[kValues] / type.size);
   }
-  Count& count = counts_[column];
-  count.length = state.data[kHead + column];
-  count.used = 0;
-  if (count.length > room) return Status::kNotThisBatch;
-  Place& place = places_[column];
-  place.validity = type.nullable ? data[kValidity] : nullptr;
-  place.offsets = reinterpret_cast<std::int32_t*>(data[kOffsets]);
-  place.values = data[kValues];
-  place.room = static_cast<std::uint32_t>(room);
-  place.values_room = capacity[kValues];
+  Cursor& cursor = cursors_[column];
+  cursor.length = state.data[kHead + column];
+  cursor.used = 0;
+  if (cursor.length > room) return Status::kNotThisBatch;
+  cursor.validity = type.nullable ? data[kValidity] : nullptr;
+  cursor.offsets = reinterpret_cast<std::int32_t*>(data[kOffsets]);
+  cursor.values = data[kValues];
+  cursor.room = static_cast<std::uint32_t>(room);
+  cursor.values_room = capacity[kValues];
   if (IsText(type.kind)) {
     // An offset is an i32: a buffer of 2 GiB or more cannot be used up.
-    place.values_room = std::min<std::uint32_t>(place.values_room, kElementsMax);
-    const std::int32_t used = place.offsets[count.length];
-    if (used < 0 || static_cast<std::uint32_t>(used) > place.values_room) {
+    cursor.values_room = std::min<std::uint32_t>(cursor.values_room, kElementsMax);
+    const std::int32_t used = cursor.offsets[cursor.length];
+    if (used < 0 || static_cast<std::uint32_t>(used) > cursor.values_room) {
       return Status::kNotThisBatch;
     }
-    count.used = static_cast<std::uint32_t>(used);
+    cursor.used = used;
+    cursor.last_short =
+        static_cast<std::int32_t>(cursor.values_room) - static_cast<std::int32_t>(kShortText);
   }
   return Status::kOk;
 }
 
 void Columns::Rollback() {
-  for (std::size_t column = 0; column < counts_.size(); column++) {
-    counts_[column] = committed_[column];
-    const Place& place = places_[column];
-    const std::uint32_t length = counts_[column].length;
-    if (place.validity != nullptr) ClearBits(place.validity, length);
-    if (types_[column].kind == layout::kColumnKindBool) ClearBits(place.values, length);
-  }
+  for (const std::uint32_t column : top_) Truncate(column, row_count_);
+  for (const Branch& branch : branches_) Truncate(branch.column, branch.committed);
 }
 
 bool Columns::AppendEmptyRow() {
   for (const std::uint32_t column : top_) {
-    if (!AppendEmpty(column)) return false;
+    if (!AppendEmpty(cursors_[column])) return false;
   }
   return true;
 }
@@ -204,55 +205,52 @@ void Columns::Save() {
   state_.data[layout::kColumnStateRowCount] = row_count_;
   state_.data[layout::kColumnStateNeedSlot] = need_slot_;
   state_.data[layout::kColumnStateNeedBytes] = need_bytes_;
-  for (std::size_t column = 0; column < committed_.size(); column++) {
-    state_.data[kHead + column] = committed_[column].length;
+  for (std::size_t column = 0; column < cursors_.size(); column++) {
+    state_.data[kHead + column] = cursors_[column].length;
   }
 }
 
-bool Columns::AppendDecimal(std::uint32_t column, const std::uint8_t* from, std::uint32_t size) {
+bool Columns::AppendDecimal(Cursor& into, Bytes from, std::uint32_t size) {
   std::uint8_t bytes[32];
-  const std::uint32_t width = types_[column].size;
   const std::uint8_t sign = size > 0 && from[0] >= 0x80 ? 0xff : 0;
-  for (std::uint32_t i = 0; i < width; i++) bytes[i] = i < size ? from[size - 1 - i] : sign;
-  return AppendFixed(column, bytes);
+  for (std::uint32_t i = 0; i < into.size; i++) bytes[i] = i < size ? from[size - 1 - i] : sign;
+  return AppendFixed(into, bytes);
 }
 
-bool Columns::AppendTagged(std::uint32_t column, std::uint8_t tag, const std::uint8_t* from,
-                           std::uint32_t size) {
-  const Place& place = places_[column];
-  Count& count = counts_[column];
-  if (count.length >= place.room) return Lack(column);
-  if (std::uint64_t{size} + 1 > place.values_room - count.used) return LackText(column, size + 1);
-  place.values[count.used] = tag;
-  count.used++;
-  std::uint64_t seen = 0;
-  return AppendText(column, from, size, &seen);
-}
-
-bool Columns::AppendEmpty(std::uint32_t column) {
-  const ColumnType& type = types_[column];
-  if (type.kind == layout::kColumnKindUnion) {
-    return Pick(column, 0, column + 1) && AppendEmpty(column + 1);
+bool Columns::AppendTagged(Cursor& into, std::uint8_t tag, Bytes from, std::uint32_t size) {
+  if (into.length >= into.room) return Lack(into);
+  if (size >= into.values_room - static_cast<std::uint32_t>(into.used)) {
+    return LackText(into, size + 1);
   }
-  if (type.kind == layout::kColumnKindStruct) {
-    for (std::uint32_t child = column + 1; child < type.next; child = types_[child].next) {
-      if (!AppendEmpty(child)) return false;
+  into.values[into.used] = tag;
+  into.used++;
+  return AppendBinary(into, from, size);
+}
+
+bool Columns::AppendEmpty(Cursor& into) {
+  if (into.kind == layout::kColumnKindUnion) {
+    Cursor& child = *(&into + 1);
+    return Pick(into, 0, child) && AppendEmpty(child);
+  }
+  if (into.kind == layout::kColumnKindStruct) {
+    const std::uint32_t column = IndexOf(into);
+    for (std::uint32_t child = column + 1; child < types_[column].next;
+         child = types_[child].next) {
+      if (!AppendEmpty(cursors_[child])) return false;
     }
   }
-  const Place& place = places_[column];
-  Count& count = counts_[column];
-  if (count.length >= place.room) return Lack(column);
-  if (type.kind == layout::kColumnKindBool) {
-    SetBit(place.values, count.length, false);
-  } else if (IsText(type.kind)) {
-    place.offsets[count.length + 1] = static_cast<std::int32_t>(count.used);
-  } else if (HasListOffsets(type.kind)) {
-    place.offsets[count.length + 1] = static_cast<std::int32_t>(counts_[column + 1].length);
-  } else if (type.size > 0) {
-    std::memset(place.values + std::size_t{count.length} * type.size, 0, type.size);
+  if (into.length >= into.room) return Lack(into);
+  if (into.kind == layout::kColumnKindBool) {
+    SetBit(into.values, into.length, false);
+  } else if (IsText(into.kind)) {
+    into.offsets[into.length + 1] = into.used;
+  } else if (HasListOffsets(into.kind)) {
+    into.offsets[into.length + 1] = static_cast<std::int32_t>((&into + 1)->length);
+  } else if (into.size > 0) {
+    std::memset(into.values + std::size_t{into.length} * into.size, 0, into.size);
   }
-  if (place.validity != nullptr) SetBit(place.validity, count.length, false);
-  count.length++;
+  if (into.validity != nullptr) SetBit(into.validity, into.length, false);
+  into.length++;
   return true;
 }
 
@@ -263,40 +261,43 @@ void Columns::TruncateOpen(std::uint32_t column) {
     if (kind == layout::kColumnKindStruct) {
       TruncateOpen(child);
     } else if (kind == layout::kColumnKindList || kind == layout::kColumnKindMap) {
-      Truncate(child + 1, OpenStart(child));
+      Truncate(child + 1, OpenStart(cursors_[child]));
     }
   }
-}
-
-std::uint32_t Columns::OpenStart(std::uint32_t column) const {
-  const std::int32_t start = places_[column].offsets[counts_[column].length];
-  return start < 0 ? 0 : static_cast<std::uint32_t>(start);
 }
 
 void Columns::Truncate(std::uint32_t column, std::uint32_t length) {
-  Count& count = counts_[column];
-  // The offsets come from the batch, which may be shared with a thread that writes it.
-  if (length >= count.length) return;
-  const ColumnType& type = types_[column];
-  const Place& place = places_[column];
-  count.length = length;
-  if (place.validity != nullptr) ClearBits(place.validity, length);
-  if (type.kind == layout::kColumnKindBool) {
-    ClearBits(place.values, length);
-  } else if (type.kind == layout::kColumnKindList || type.kind == layout::kColumnKindMap) {
-    Truncate(column + 1, OpenStart(column));
-  } else if (IsText(type.kind)) {
-    count.used = std::min(count.used, OpenStart(column));
-  } else if (type.kind == layout::kColumnKindStruct) {
-    for (std::uint32_t child = column + 1; child < type.next; child = types_[child].next) {
-      Truncate(child, length);
-    }
+  Cursor& cursor = cursors_[column];
+  // Never more: offsets come from the batch, which may be shared with a thread that writes it.
+  cursor.length = std::min(cursor.length, length);
+  if (cursor.validity != nullptr) ClearBits(cursor.validity, cursor.length);
+  switch (cursor.kind) {
+    case layout::kColumnKindBool:
+      ClearBits(cursor.values, cursor.length);
+      break;
+    case layout::kColumnKindUtf8:
+    case layout::kColumnKindBinary:
+      cursor.used = std::min(cursor.used, static_cast<std::int32_t>(OpenStart(cursor)));
+      break;
+    case layout::kColumnKindList:
+    case layout::kColumnKindMap:
+      Truncate(column + 1, OpenStart(cursor));
+      break;
+    case layout::kColumnKindStruct:
+      for (std::uint32_t child = column + 1; child < types_[column].next;
+           child = types_[child].next) {
+        Truncate(child, cursor.length);
+      }
+      break;
+    default:
+      break;
   }
 }
 
-bool Columns::Lack(std::uint32_t column) {
+bool Columns::Lack(const Cursor& into) {
+  const std::uint32_t column = IndexOf(into);
   const ColumnType& type = types_[column];
-  const std::uint64_t at = counts_[column].length;
+  const std::uint64_t at = into.length;
   const std::uint32_t* slots = state_.data + kHead + types_.size() + 2 * kSlots * column;
   std::uint64_t need[kSlots] = {};
   if (type.nullable) need[kValidity] = at / 8 + 1;
@@ -320,9 +321,9 @@ bool Columns::Lack(std::uint32_t column) {
   return false;
 }
 
-bool Columns::LackText(std::uint32_t column, std::uint32_t size) {
-  const std::uint64_t need = std::uint64_t{counts_[column].used} + size;
-  need_slot_ = kSlots * column + kValues;
+bool Columns::LackText(const Cursor& into, std::uint32_t size) {
+  const std::uint64_t need = static_cast<std::uint64_t>(into.used) + size;
+  need_slot_ = kSlots * IndexOf(into) + kValues;
   need_bytes_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(need, kMoreThanAny));
   return false;
 }

@@ -4,14 +4,17 @@
 // Invariants: (1) a value is appended only where all its buffers have room, else Need() is set and
 // the call returns false; (2) Rollback() restores the state behind the last complete row; (3) the
 // bits behind the last value of a bitmap's last byte are zero.
+//
+// A row costs nothing to commit: every length is derived from the number of rows and the offsets
+// of lists and texts. Only the branches of a dense union have lengths that must be recorded.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/codec/text.h"
 #include "kernel/span.h"
 #include "layout/layouts.gen.h"
 
@@ -34,43 +37,23 @@ inline bool IsText(std::int32_t kind) {
   return kind == layout::kColumnKindUtf8 || kind == layout::kColumnKindBinary;
 }
 
-// Copies `size` bytes in steps of fixed length: most texts are short. Returns the bits of all bytes
-// or-ed together, so that bit 7 tells whether the bytes are ASCII. REQUIRES: no overlap.
-inline std::uint64_t CopyBytes(std::uint8_t* into, const std::uint8_t* from, std::size_t size) {
-  std::uint64_t seen = 0;
-  const auto word = [&](std::size_t at) {
-    std::uint64_t bits;
-    std::memcpy(&bits, from + at, sizeof bits);
-    std::memcpy(into + at, &bits, sizeof bits);
-    seen |= bits;
-  };
-  if (size >= 8) {
-    std::size_t at = 0;
-    for (; at + 16 <= size; at += 16) {
-      word(at);
-      word(at + 8);
-    }
-    if (at + 8 <= size) word(at);
-    // Overlaps the bytes before, so that the tail is one step.
-    word(size - 8);
-    return seen;
-  }
-  if (size >= 4) {
-    std::uint32_t first;
-    std::uint32_t last;
-    std::memcpy(&first, from, sizeof first);
-    std::memcpy(&last, from + size - 4, sizeof last);
-    std::memcpy(into, &first, sizeof first);
-    std::memcpy(into + size - 4, &last, sizeof last);
-    const std::uint64_t both = first | last;
-    return both | both << 32;
-  }
-  for (std::size_t i = 0; i < size; i++) {
-    into[i] = from[i];
-    seen |= from[i];
-  }
-  return seen | seen << 8 | seen << 16;
-}
+// Write position of a column, and the memory of its buffers: one cache line.
+struct alignas(64) Cursor {
+  std::uint8_t* validity = nullptr;  // null: the column is not nullable
+  std::int32_t* offsets = nullptr;
+  std::uint8_t* values = nullptr;
+  std::uint32_t length = 0;
+  // Bytes of a text or binary column.
+  std::int32_t used = 0;
+  // Greatest number of them behind which a short text fits; below 0 for none.
+  std::int32_t last_short = -1;
+  // Elements that fit, apart from the bytes of texts.
+  std::uint32_t room = 0;
+  std::uint32_t values_room = 0;
+  // Bytes of a cell.
+  std::uint32_t size = 0;
+  std::int32_t kind = 0;
+};
 
 class Columns {
  public:
@@ -88,144 +71,137 @@ class Columns {
   std::uint32_t row_count() const { return row_count_; }
   std::uint32_t row_capacity() const { return row_capacity_; }
 
+  // Cursors of the columns in preorder: the first child of a column is behind it.
+  Cursor* cursors() { return cursors_.data(); }
+  Cursor& operator[](std::uint32_t column) { return cursors_[column]; }
+
   // Makes the appended values a row with this verdict.
   void Commit(std::uint8_t status, std::uint32_t error_at) {
     status_[row_count_] = status;
     error_at_[row_count_] = error_at;
     row_count_++;
-    std::copy(counts_.begin(), counts_.end(), committed_.begin());
+    for (Branch& branch : branches_) branch.committed = cursors_[branch.column].length;
   }
   // Removes the values behind the last complete row.
   void Rollback();
   // Appends a null or zero value to every top column. False where room lacks.
   bool AppendEmptyRow();
-  // Writes row count, lengths and the needed room to the state.
+  // Writes row count, lengths and the needed room to the state. REQUIRES: no values behind the last
+  // complete row.
   void Save();
 
   // Appends a cell whose bytes `value` has. REQUIRES: sizeof(T) is the column's size.
   template <typename T>
-  bool AppendCell(std::uint32_t column, T value) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    std::memcpy(place.values + std::size_t{count.length} * sizeof value, &value, sizeof value);
-    SetValid(place, count.length);
-    count.length++;
-    return true;
+  bool AppendCell(Cursor& into, T value) {
+    if (into.length >= into.room) [[unlikely]]
+      return Lack(into);
+    std::memcpy(into.values + std::size_t{into.length} * sizeof value, &value, sizeof value);
+    return Finish(into);
   }
 
-  bool AppendBool(std::uint32_t column, bool value) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    SetBit(place.values, count.length, value);
-    SetValid(place, count.length);
-    count.length++;
-    return true;
+  bool AppendBool(Cursor& into, bool value) {
+    if (into.length >= into.room) [[unlikely]]
+      return Lack(into);
+    SetBit(into.values, into.length, value);
+    return Finish(into);
   }
 
-  bool AppendFixed(std::uint32_t column, const std::uint8_t* from) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    const std::size_t size = types_[column].size;
-    CopyBytes(place.values + count.length * size, from, size);
-    SetValid(place, count.length);
-    count.length++;
-    return true;
+  bool AppendFixed(Cursor& into, Bytes from) {
+    if (into.length >= into.room) [[unlikely]]
+      return Lack(into);
+    CopyLong(into.values + std::size_t{into.length} * into.size, from, into.size);
+    return Finish(into);
   }
 
   // Appends a decimal from `size` bytes of a big-endian two's complement number.
-  bool AppendDecimal(std::uint32_t column, const std::uint8_t* from, std::uint32_t size);
+  bool AppendDecimal(Cursor& into, Bytes from, std::uint32_t size);
 
-  // Appends a text or binary value. `seen` gets the bits of all its bytes. REQUIRES: size is below
-  // 2^31.
-  bool AppendText(std::uint32_t column, const std::uint8_t* from, std::uint32_t size,
-                  std::uint64_t* seen) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    if (size > place.values_room - count.used) [[unlikely]]
-      return LackText(column, size);
-    *seen = CopyBytes(place.values + count.used, from, size);
-    count.used += size;
-    place.offsets[count.length + 1] = static_cast<std::int32_t>(count.used);
-    SetValid(place, count.length);
-    count.length++;
+  // True where one more text fits that is handled as a short one.
+  static bool HasShortRoom(const Cursor& into) {
+    return into.length < into.room && into.used <= into.last_short;
+  }
+  // Appends a text and returns whether it is ASCII. REQUIRES: HasShortRoom(); size <= kShortText;
+  // kShortText bytes may be read.
+  static bool AppendShort(Cursor& into, Bytes from, std::uint32_t size) {
+    const bool is_ascii = CopyShort(into.values + into.used, from, size);
+    FinishText(into, size);
+    return is_ascii;
+  }
+
+  // Appends a text or binary value. `is_ascii` is set where it was appended. REQUIRES: size is
+  // below 2^31.
+  bool AppendText(Cursor& into, Bytes from, std::uint32_t size, bool* is_ascii) {
+    if (into.length >= into.room) return Lack(into);
+    if (size > into.values_room - static_cast<std::uint32_t>(into.used))
+      return LackText(into, size);
+    *is_ascii = CopyLong(into.values + into.used, from, size);
+    FinishText(into, size);
     return true;
+  }
+  bool AppendBinary(Cursor& into, Bytes from, std::uint32_t size) {
+    bool is_ascii = false;
+    return AppendText(into, from, size, &is_ascii);
   }
 
   // The same with a byte before the value.
-  bool AppendTagged(std::uint32_t column, std::uint8_t tag, const std::uint8_t* from,
-                    std::uint32_t size);
+  bool AppendTagged(Cursor& into, std::uint8_t tag, Bytes from, std::uint32_t size);
 
   // Selects the branch of a union: the next element of the child is the union's value.
-  bool Pick(std::uint32_t column, std::uint8_t branch, std::uint32_t child) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    place.values[count.length] = branch;
-    place.offsets[count.length] = static_cast<std::int32_t>(counts_[child].length);
-    count.length++;
+  bool Pick(Cursor& into, std::uint8_t branch, const Cursor& child) {
+    if (into.length >= into.room) [[unlikely]]
+      return Lack(into);
+    into.values[into.length] = branch;
+    into.offsets[into.length] = static_cast<std::int32_t>(child.length);
+    into.length++;
     return true;
   }
 
   // Appends an element of a list or map over the elements that its child has.
-  bool CloseList(std::uint32_t column) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    place.offsets[count.length + 1] = static_cast<std::int32_t>(counts_[column + 1].length);
-    SetValid(place, count.length);
-    count.length++;
-    return true;
+  bool CloseList(Cursor& into) {
+    if (into.length >= into.room) [[unlikely]]
+      return Lack(into);
+    const Cursor& child = *(&into + 1);
+    into.offsets[into.length + 1] = static_cast<std::int32_t>(child.length);
+    return Finish(into);
   }
 
   // Appends an element of a struct, whose fields have been appended.
-  bool CloseStruct(std::uint32_t column) {
-    const Place& place = places_[column];
-    Count& count = counts_[column];
-    if (count.length >= place.room) [[unlikely]]
-      return Lack(column);
-    SetValid(place, count.length);
-    count.length++;
-    return true;
+  bool CloseStruct(Cursor& into) {
+    if (into.length >= into.room) [[unlikely]]
+      return Lack(into);
+    return Finish(into);
   }
 
   // Appends an element of a list, map or struct.
-  bool Close(std::uint32_t column) {
-    return types_[column].kind == layout::kColumnKindStruct ? CloseStruct(column)
-                                                            : CloseList(column);
+  bool Close(Cursor& into) {
+    return into.kind == layout::kColumnKindStruct ? CloseStruct(into) : CloseList(into);
   }
 
   // Appends null, or the zero value of a column that is not nullable.
-  bool AppendEmpty(std::uint32_t column);
+  bool AppendEmpty(Cursor& into);
 
   // Removes the elements of lists and maps that are not closed yet, in the fields of the struct
   // `column`, whose own element is not closed either.
   void TruncateOpen(std::uint32_t column);
 
  private:
-  struct Count {
-    std::uint32_t length = 0;
-    // Bytes of a text or binary column.
-    std::uint32_t used = 0;
-  };
-  struct Place {
-    std::uint8_t* validity = nullptr;  // null: the column is not nullable
-    std::int32_t* offsets = nullptr;
-    std::uint8_t* values = nullptr;
-    // Elements that fit, apart from the bytes of texts.
-    std::uint32_t room = 0;
-    std::uint32_t values_room = 0;
+  // Child of a union, and its elements that belong to complete rows.
+  struct Branch {
+    std::uint32_t column;
+    std::uint32_t committed = 0;
   };
 
+  static bool Finish(Cursor& into) {
+    if (into.validity != nullptr) [[unlikely]]
+      SetBit(into.validity, into.length, true);
+    into.length++;
+    return true;
+  }
+  static void FinishText(Cursor& into, std::uint32_t size) {
+    into.used += static_cast<std::int32_t>(size);
+    into.offsets[into.length + 1] = into.used;
+    Finish(into);
+  }
   static void SetBit(std::uint8_t* bitmap, std::uint32_t at, bool value) {
     const std::uint32_t bit = at & 7U;
     const std::uint32_t kept = bitmap[at >> 3] & ((1U << bit) - 1U);
@@ -237,25 +213,28 @@ class Columns {
     if (bit == 0) return;
     bitmap[length >> 3] = static_cast<std::uint8_t>(bitmap[length >> 3] & ((1U << bit) - 1U));
   }
-  static void SetValid(const Place& place, std::uint32_t at) {
-    if (place.validity != nullptr) SetBit(place.validity, at, true);
-  }
 
-  // Elements of the child, or bytes, that belong to the closed elements of a list, map or text.
-  std::uint32_t OpenStart(std::uint32_t column) const;
+  std::uint32_t IndexOf(const Cursor& cursor) const {
+    return static_cast<std::uint32_t>(&cursor - cursors_.data());
+  }
+  // Elements of the child, or bytes, that belong to the elements of a list, map or text.
+  static std::uint32_t OpenStart(const Cursor& cursor) {
+    const std::int32_t start = cursor.offsets[cursor.length];
+    return start < 0 ? 0 : static_cast<std::uint32_t>(start);
+  }
+  // Keeps the first `length` elements, and of the columns below what belongs to them.
   void Truncate(std::uint32_t column, std::uint32_t length);
 
   // Record what the next value needs; return false.
-  bool Lack(std::uint32_t column);
-  bool LackText(std::uint32_t column, std::uint32_t size);
+  [[gnu::cold]] bool Lack(const Cursor& into);
+  [[gnu::cold]] bool LackText(const Cursor& into, std::uint32_t size);
 
   Status OpenColumn(std::uint32_t column, Span<std::uint8_t> buffer, Span<std::uint32_t> state);
 
   std::vector<ColumnType> types_;
   std::vector<std::uint32_t> top_;
-  std::vector<Place> places_;
-  std::vector<Count> counts_;
-  std::vector<Count> committed_;
+  std::vector<Cursor> cursors_;
+  std::vector<Branch> branches_;
   Span<std::uint32_t> state_;
   std::uint32_t* error_at_ = nullptr;
   std::uint8_t* status_ = nullptr;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernel/batch.h"
+#include "kernel/codec/text.h"
 #include "kernel/span.h"
 
 namespace millrace::kernel::codec {
@@ -27,6 +28,13 @@ inline Status CheckPayloads(const Payloads& payloads, std::uint32_t from, std::u
     }
   }
   return Status::kOk;
+}
+
+// Last position from which a short text behind its length of one byte may be read as a whole, or
+// nullptr: its bytes may reach into the payloads behind it.
+inline Bytes LastShortText(const Payloads& payloads) {
+  const std::size_t size = payloads.bytes.size;
+  return size > kShortText ? payloads.bytes.data + (size - kShortText - 1) : nullptr;
 }
 
 // Opened program. Not thread-safe: it has the state of the call in progress.

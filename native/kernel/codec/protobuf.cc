@@ -5,78 +5,18 @@
 #include <string_view>
 #include <utility>
 
-#include "kernel/codec/utf8.h"
+#include "kernel/codec/protobuf_ordered.h"
+#include "kernel/codec/text.h"
+#include "kernel/codec/varint.h"
 
 namespace millrace::kernel::codec {
 namespace {
 
 using namespace layout;
 
-using Bytes = const std::uint8_t*;
-
-constexpr std::uint32_t kWireVarint = 0;
-constexpr std::uint32_t kWireFixed64 = 1;
-constexpr std::uint32_t kWireLength = 2;
-constexpr std::uint32_t kWireGroup = 3;
-constexpr std::uint32_t kWireEnd = 4;
-constexpr std::uint32_t kWireFixed32 = 5;
-
-constexpr unsigned kVarintBytesMax = 10;
-
-std::uint32_t WireOf(std::int32_t kind) {
-  switch (kind) {
-    case kProtoKindFixed32:
-      return kWireFixed32;
-    case kProtoKindFixed64:
-      return kWireFixed64;
-    case kProtoKindString:
-    case kProtoKindBytes:
-    case kProtoKindMessage:
-      return kWireLength;
-    default:
-      return kWireVarint;
-  }
-}
-
-// Reads a varint of up to ten bytes; bits beyond 64 are dropped. nullptr where it is longer, or the
-// bytes end inside it.
-inline Bytes ReadProtoVarint(Bytes at, Bytes end, std::uint64_t* bits) {
-  if (at != end && *at < 0x80) [[likely]] {
-    *bits = *at;
-    return at + 1;
-  }
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < kVarintBytesMax; i++) {
-    if (at == end) return nullptr;
-    const std::uint8_t byte = *at++;
-    value |= std::uint64_t{byte & 0x7fU} << (7 * i);
-    if (byte < 0x80) {
-      *bits = value;
-      return at;
-    }
-  }
-  return nullptr;
-}
-
-// Reads a varint of at most five bytes and 32 bits. nullptr for any other.
-inline Bytes ReadShortVarint(Bytes at, Bytes end, std::uint32_t* bits) {
-  if (at != end && *at < 0x80) [[likely]] {
-    *bits = *at;
-    return at + 1;
-  }
-  std::uint32_t value = 0;
-  for (unsigned i = 0; i < 5; i++) {
-    if (at == end) return nullptr;
-    const std::uint8_t byte = *at++;
-    if (i == 4 && byte > 0x0f) return nullptr;
-    value |= std::uint32_t{byte & 0x7fU} << (7 * i);
-    if (byte < 0x80) {
-      *bits = value;
-      return at;
-    }
-  }
-  return nullptr;
-}
+// Greatest number of payloads of a call that are left to the general reader because of those
+// before.
+constexpr std::uint32_t kPauseMax = 63;
 
 // Value of a field while its message is read.
 struct Slot {
@@ -113,7 +53,7 @@ struct LackingEntry {
 class ProtoDecoder final : public Decoder {
  public:
   ProtoDecoder(ProtoProgram program, std::vector<ColumnType> types)
-      : program_(std::move(program)), into_(std::move(types)) {}
+      : program_(std::move(program)), into_(std::move(types)), ordered_(program_, &into_) {}
 
   Status Decode(const Payloads& payloads, std::uint32_t from, std::uint32_t to, bool skips,
                 Span<std::uint8_t> buffer, Span<std::uint32_t> state, std::uint32_t* rows) override;
@@ -123,6 +63,7 @@ class ProtoDecoder final : public Decoder {
   static constexpr std::uint8_t kNoRoom = 0xff;
 
   bool DecodeRow(Bytes payload, std::int32_t length);
+  bool DecodeOrdered(Bytes payload, std::int32_t length);
   bool DecodeRoot();
   bool AppendBadRow(std::uint8_t status, std::uint32_t at);
 
@@ -194,6 +135,10 @@ class ProtoDecoder final : public Decoder {
 
   ProtoProgram program_;
   Columns into_;
+  OrderedReader ordered_;
+  // Payloads that are left to the general reader: how many at last, and still.
+  std::uint32_t pause_ = 0;
+  std::uint32_t pause_left_ = 0;
   std::vector<Slot> slots_;
   std::vector<Part> parts_;
   std::vector<LackingEntry> lacking_;
@@ -216,6 +161,9 @@ Status ProtoDecoder::Decode(const Payloads& payloads, std::uint32_t from, std::u
   if (status == Status::kOk) status = into_.Open(buffer, state);
   if (status != Status::kOk) return status;
   if (to - from > into_.row_capacity() - into_.row_count()) return Status::kTooFewRows;
+  ordered_.Open(LastShortText(payloads));
+  pause_ = 0;
+  pause_left_ = 0;
   std::uint32_t at = from;
   for (; at < to; at++) {
     const std::uint32_t start = payloads.start.data[at];
@@ -240,21 +188,41 @@ Status ProtoDecoder::Decode(const Payloads& payloads, std::uint32_t from, std::u
 
 // False where room lacks.
 bool ProtoDecoder::DecodeRow(Bytes payload, std::int32_t length) {
+  if (DecodeOrdered(payload, length)) [[likely]] {
+    into_.Commit(kColumnStatusOk, 0);
+    return true;
+  }
   payload_ = payload;
   limit_ = payload + length;
-  fields_left_ =
-      std::max<std::int64_t>(kProtoLimitFields, std::int64_t{length} * kProtoLimitFieldsPerByte);
+  fields_left_ = FieldsMax(length);
   depth_ = 0;
   top_ = 0;
   status_ = kNoRoom;
   parts_.clear();
   lacking_.clear();
-  if (DecodeRoot()) [[likely]] {
+  if (DecodeRoot()) {
     into_.Commit(kColumnStatusOk, 0);
     return true;
   }
   if (status_ == kNoRoom) return false;
   return AppendBadRow(status_, static_cast<std::uint32_t>(error_at_ - payload));
+}
+
+// Writers with another order of fields, and payloads that are malformed, are rare or come together:
+// after each, more of the next payloads are not read twice.
+bool ProtoDecoder::DecodeOrdered(Bytes payload, std::int32_t length) {
+  if (pause_left_ > 0) {
+    pause_left_--;
+    return false;
+  }
+  if (ordered_.Read(payload, length)) {
+    pause_ = 0;
+    return true;
+  }
+  into_.Rollback();
+  pause_ = std::min(2 * pause_ + 1, kPauseMax);
+  pause_left_ = pause_;
+  return false;
 }
 
 bool ProtoDecoder::DecodeRoot() {
@@ -444,9 +412,8 @@ Bytes ProtoDecoder::ReadElement(std::uint32_t slot, const ProtoField& field, std
     slots_[slot].value = static_cast<std::uint64_t>(lacking) + 1;
   }
   if (!field.Has(kProtoFlagRaw) || field.column < 0) return at;
-  std::uint64_t seen = 0;
   const auto length = static_cast<std::uint32_t>(end - start);
-  return into_.AppendText(field.ValueColumn(), start, length, &seen) ? at : nullptr;
+  return into_.AppendBinary(into_[field.ValueColumn()], start, length) ? at : nullptr;
 }
 
 Bytes ProtoDecoder::ReadRun(const ProtoField& field, Bytes at) {
@@ -526,7 +493,7 @@ bool ProtoDecoder::AppendEntry(std::uint32_t slot, const ProtoField& field, std:
   } else if (has_column && !Append(field.kind, column + 3, value)) {
     return false;
   }
-  return !has_column || into_.CloseStruct(column + 1);
+  return !has_column || into_.CloseStruct(into_[column + 1]);
 }
 
 bool ProtoDecoder::SameKey(const LackingEntry& entry, std::uint64_t key) const {
@@ -558,13 +525,9 @@ Bytes ProtoDecoder::ReadValue(const ProtoField& field, Bytes at, std::uint64_t* 
                               bool* is_known) {
   at = ReadScalar(field.kind, at, bits);
   if (at == nullptr || field.kind != kProtoKindClosedEnum) return at;
-  const auto number = static_cast<std::int32_t>(*bits);
-  const std::vector<ProtoSymbol>& symbols = program_.enums[static_cast<std::size_t>(field.child)];
-  const auto found = std::lower_bound(
-      symbols.begin(), symbols.end(), number,
-      [](const ProtoSymbol& one, std::int32_t value) { return one.number < value; });
-  *is_known = found != symbols.end() && found->number == number;
-  if (*is_known) *bits = static_cast<std::uint64_t>(found->index);
+  const ProtoSymbol* const symbol = program_.FindSymbol(field, *bits);
+  *is_known = symbol != nullptr;
+  if (*is_known) *bits = static_cast<std::uint64_t>(symbol->index);
   return at;
 }
 
@@ -575,7 +538,7 @@ Bytes ProtoDecoder::ReadScalar(std::int32_t kind, Bytes at, std::uint64_t* bits)
       std::uint32_t length = 0;
       const Bytes text = Length(at, &length);
       if (text == nullptr) return nullptr;
-      if (kind == kProtoKindString && !IsUtf8(text, length)) return Malformed(text);
+      if (kind == kProtoKindString && !IsUtf8(text, length, limit_)) return Malformed(text);
       *bits = static_cast<std::uint64_t>(text - payload_) << 32 | length;
       return text + length;
     }
@@ -593,7 +556,7 @@ Bytes ProtoDecoder::ReadScalar(std::int32_t kind, Bytes at, std::uint64_t* bits)
     default:
       break;
   }
-  const Bytes next = ReadProtoVarint(at, limit_, bits);
+  const Bytes next = ReadSmallVarint(at, limit_, bits);
   if (next == nullptr) return Malformed(at);
   switch (kind) {
     case kProtoKindBool:
@@ -622,7 +585,7 @@ Bytes ProtoDecoder::Skip(std::uint32_t tag, Bytes start, Bytes at) {
     switch (tag & 7U) {
       case kWireVarint: {
         std::uint64_t bits = 0;
-        const Bytes next = ReadProtoVarint(at, limit_, &bits);
+        const Bytes next = ReadSmallVarint(at, limit_, &bits);
         if (next == nullptr) return Malformed(at);
         at = next;
         break;
@@ -663,32 +626,28 @@ Bytes ProtoDecoder::Skip(std::uint32_t tag, Bytes start, Bytes at) {
 }
 
 bool ProtoDecoder::Append(std::int32_t kind, std::uint32_t column, std::uint64_t bits) {
+  Cursor& into = into_[column];
   switch (kind) {
     case kProtoKindString:
-    case kProtoKindBytes: {
-      std::uint64_t seen = 0;
-      return into_.AppendText(column, payload_ + (bits >> 32), static_cast<std::uint32_t>(bits),
-                              &seen);
-    }
+    case kProtoKindBytes:
+      return into_.AppendBinary(into, payload_ + (bits >> 32), static_cast<std::uint32_t>(bits));
     case kProtoKindBool:
-      return into_.AppendBool(column, bits != 0);
+      return into_.AppendBool(into, bits != 0);
     case kProtoKindInt64:
     case kProtoKindSint64:
     case kProtoKindFixed64:
-      return into_.AppendCell(column, bits);
+      return into_.AppendCell(into, bits);
     default:
-      return into_.AppendCell(column, static_cast<std::uint32_t>(bits));
+      return into_.AppendCell(into, static_cast<std::uint32_t>(bits));
   }
 }
 
 // Appends the parts of a message as one value.
 bool ProtoDecoder::AppendParts(std::uint32_t column, std::uint32_t part) {
-  std::uint64_t seen = 0;
-  if (part == 0) return into_.AppendText(column, payload_, 0, &seen);
+  Cursor& into = into_[column];
+  if (part == 0) return into_.AppendBinary(into, payload_, 0);
   const Part& last = parts_[part - 1];
-  if (last.before == 0) {
-    return into_.AppendText(column, payload_ + last.start, last.length, &seen);
-  }
+  if (last.before == 0) return into_.AppendBinary(into, payload_ + last.start, last.length);
   std::size_t size = 0;
   for (std::uint32_t at = part; at != 0; at = parts_[at - 1].before) size += parts_[at - 1].length;
   joined_.resize(size);
@@ -696,8 +655,7 @@ bool ProtoDecoder::AppendParts(std::uint32_t column, std::uint32_t part) {
     size -= parts_[at - 1].length;
     std::memcpy(joined_.data() + size, payload_ + parts_[at - 1].start, parts_[at - 1].length);
   }
-  return into_.AppendText(column, joined_.data(), static_cast<std::uint32_t>(joined_.size()),
-                          &seen);
+  return into_.AppendBinary(into, joined_.data(), static_cast<std::uint32_t>(joined_.size()));
 }
 
 bool ProtoDecoder::Flush(const ProtoNode& node, std::uint32_t base, std::int64_t* lacking) {
@@ -712,7 +670,7 @@ bool ProtoDecoder::Flush(const ProtoNode& node, std::uint32_t base, std::int64_t
     if (!FlushField(node.fields[i], slot, &found)) return false;
     if (*lacking < 0) *lacking = found;
   }
-  return node.column < 0 || into_.CloseStruct(static_cast<std::uint32_t>(node.column));
+  return node.column < 0 || into_.CloseStruct(into_[static_cast<std::uint32_t>(node.column)]);
 }
 
 bool ProtoDecoder::FlushField(const ProtoField& field, std::uint32_t slot, std::int64_t* lacking) {
@@ -721,20 +679,21 @@ bool ProtoDecoder::FlushField(const ProtoField& field, std::uint32_t slot, std::
   const bool has_column = field.column >= 0;
   const auto column = static_cast<std::uint32_t>(field.column);
   if (field.kind == kProtoKindMessage) {
-    if (!held.is_set) return !has_column || into_.AppendEmpty(column);
+    if (!held.is_set) return !has_column || into_.AppendEmpty(into_[column]);
     if (!Flush(NodeOf(field), static_cast<std::uint32_t>(held.value), lacking)) return false;
     return !has_column || !field.Has(kProtoFlagRaw) || AppendParts(column, held.part);
   }
   if (!has_column) return true;
   if (held.is_set) return Append(field.kind, column, held.value);
   if (field.Has(kProtoFlagPresence) || field.kind != kProtoKindEnum) {
-    return into_.AppendEmpty(column);
+    return into_.AppendEmpty(into_[column]);
   }
   return Append(field.kind, column, static_cast<std::uint32_t>(field.zero));
 }
 
 bool ProtoDecoder::FlushList(const ProtoField& field, std::uint32_t slot, std::int64_t* lacking) {
-  if (field.column >= 0 && !into_.CloseList(static_cast<std::uint32_t>(field.column))) return false;
+  if (field.column >= 0 && !into_.CloseList(into_[static_cast<std::uint32_t>(field.column)]))
+    return false;
   *lacking = static_cast<std::int64_t>(slots_[slot].value) - 1;
   for (std::size_t i = 0; *lacking < 0 && i < lacking_.size(); i++) {
     if (lacking_[i].slot == slot) *lacking = lacking_[i].at;

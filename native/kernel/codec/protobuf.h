@@ -2,6 +2,7 @@
 // src/formats/protobuf/columns, the reference implementation src/addon/reference/codec/protobuf.ts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -57,12 +58,31 @@ struct ProtoSymbol {
   std::int32_t index = 0;
 };
 
+inline constexpr std::uint32_t kWireVarint = 0;
+inline constexpr std::uint32_t kWireFixed64 = 1;
+inline constexpr std::uint32_t kWireLength = 2;
+inline constexpr std::uint32_t kWireGroup = 3;
+inline constexpr std::uint32_t kWireEnd = 4;
+inline constexpr std::uint32_t kWireFixed32 = 5;
+
+// Wire type of one value of a kind.
+std::uint32_t WireOf(std::int32_t kind);
+
+// Counted fields that the messages of a payload may have.
+inline std::int64_t FieldsMax(std::int32_t length) {
+  return std::max<std::int64_t>(layout::kProtoLimitFields,
+                                std::int64_t{length} * layout::kProtoLimitFieldsPerByte);
+}
+
 struct ProtoProgram {
   // The first node is the message of the payload.
   std::vector<ProtoNode> nodes;
   // Tables of closed enums, ascending by number.
   std::vector<std::vector<ProtoSymbol>> enums;
   std::vector<std::vector<std::uint32_t>> oneofs;
+
+  // Symbol of a closed enum; nullptr for a number that the enum lacks. Only the low 32 bits count.
+  const ProtoSymbol* FindSymbol(const ProtoField& field, std::uint64_t bits) const;
 };
 
 // Reads a program and checks every operand, so that no payload makes the interpreter access memory

@@ -229,6 +229,30 @@ class Reader {
 
 }  // namespace
 
+std::uint32_t WireOf(std::int32_t kind) {
+  switch (kind) {
+    case kProtoKindFixed32:
+      return kWireFixed32;
+    case kProtoKindFixed64:
+      return kWireFixed64;
+    case kProtoKindString:
+    case kProtoKindBytes:
+    case kProtoKindMessage:
+      return kWireLength;
+    default:
+      return kWireVarint;
+  }
+}
+
+const ProtoSymbol* ProtoProgram::FindSymbol(const ProtoField& field, std::uint64_t bits) const {
+  const auto number = static_cast<std::int32_t>(bits);
+  const std::vector<ProtoSymbol>& symbols = enums[static_cast<std::size_t>(field.child)];
+  const auto found = std::lower_bound(
+      symbols.begin(), symbols.end(), number,
+      [](const ProtoSymbol& one, std::int32_t value) { return one.number < value; });
+  return found != symbols.end() && found->number == number ? &*found : nullptr;
+}
+
 std::int64_t ReadProtoProgram(Span<const std::int32_t> code, const std::vector<ColumnType>& types,
                               ProtoProgram* out) {
   return Reader(code, types, out).Read();

@@ -28,13 +28,18 @@ export interface ConsumerPlan {
   readonly namedUnions: boolean;
 }
 
+/** Topic of the records. @throws usage, bad_value */
+export function sourceTopic({ topic, subject }: Pick<ConsumerSettings, 'topic' | 'subject'>): string {
+  const named = topic ?? subject?.replace(/-value$/, '');
+  if (named === undefined)
+    throw coreError('usage', 'consumer needs a topic', { next: 'give -topic=TOPIC, or -subject=SUBJECT' });
+  return topicName('-topic', named);
+}
+
 /** @throws usage, bad_value */
 export function consumerPlan(settings: ConsumerSettings & { readonly json: boolean }): ConsumerPlan {
   const { subject } = settings;
-  const topic = settings.topic ?? subject?.replace(/-value$/, '');
-  if (topic === undefined)
-    throw coreError('usage', 'consumer needs a topic', { next: 'give -topic=TOPIC, or -subject=SUBJECT' });
-  topicName('-topic', topic);
+  const topic = sourceTopic(settings);
   const named = settings.group ?? (subject === undefined ? '' : `millrace-${topic}`);
   const group = named === '' ? undefined : named;
   const output = outputOf(settings.out ?? (group === undefined ? '-' : 'none'));
@@ -58,13 +63,14 @@ export function consumerPlan(settings: ConsumerSettings & { readonly json: boole
   };
 }
 
-function outputOf(out: string): ConsumerOutput | undefined {
+/** @throws bad_value */
+export function outputOf(out: string): ConsumerOutput | undefined {
   if (out === 'none') return undefined;
   if (out === '-') return { kind: 'stdout' };
   if (out.startsWith('kafka:'))
     return { kind: 'kafka', topic: topicName('-out', out.slice('kafka:'.length)) };
   const path = out.replace(/^file:/, '');
-  if (path !== '' && !/^[a-z]+:/.test(path)) return { kind: 'file', path };
+  if (path !== '' && !/^[a-z][a-z0-9+.-]*:/i.test(path)) return { kind: 'file', path };
   throw coreError('bad_value', `-out=${out} is not an output`, {
     next: 'give -, file:PATH, kafka:TOPIC or none',
   });

@@ -36,7 +36,7 @@ function quarantineSpec(topic: string, recordBytesMax: number): WantedTopic {
   };
 }
 
-function outputSpec(topic: string, recordBytesMax: number): WantedTopic {
+export function outputSpec(topic: string, recordBytesMax: number): WantedTopic {
   const bytes = Math.min(TOPIC_RECORD_BYTES_MAX, recordBytesMax * JSON_GROWTH);
   return { topic, config: { 'max.message.bytes': String(bytes) } };
 }

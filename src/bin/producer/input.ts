@@ -1,5 +1,5 @@
 /** Records of `millrace producer -in`: JSON lines or the values of an Avro container file. */
-import { createReadStream } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { framePrefix } from '../../addon/reference/frame.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
@@ -50,7 +50,7 @@ const LOGGED_SKIPS_MAX = 100;
 
 /** Opens the input. @throws bad_file, malformed_payload, invalid_schema */
 export async function openInput(context: ProducerContext, path: string): Promise<ProducerInput> {
-  const stream = path === '-' ? process.stdin : createReadStream(path);
+  const stream = path === '-' ? process.stdin : (await openFile(path)).createReadStream();
   context.onClose(() => void stream.destroy());
   const stop = (): void => void stream.destroy();
   context.drain.addEventListener('abort', stop, { once: true });
@@ -66,6 +66,24 @@ export async function openInput(context: ProducerContext, path: string): Promise
   };
 }
 
+const unreadable = (path: string, cause: unknown): Error => {
+  const { code = String(cause) } = cause as NodeJS.ErrnoException;
+  return coreError('bad_file', `-in=${path} cannot be read (${code})`, {
+    next: 'give - for standard input, or a file of JSON lines or an Avro container file',
+    cause,
+  });
+};
+
+/** Opens the file before any connection is made. A stream that opens its file by itself fails
+ *  before its first read, when no handler of its error exists. @throws bad_file */
+async function openFile(path: string): Promise<FileHandle> {
+  try {
+    return await open(path);
+  } catch (cause) {
+    throw unreadable(path, cause);
+  }
+}
+
 /** Chunks of a stream; they end at the drain. @throws bad_file */
 async function* chunksOf(
   stream: Readable,
@@ -76,11 +94,7 @@ async function* chunksOf(
     for await (const chunk of stream) yield chunk as Uint8Array;
   } catch (cause) {
     if (drain.aborted) return;
-    const { code = String(cause) } = cause as NodeJS.ErrnoException;
-    throw coreError('bad_file', `-in=${path} cannot be read (${code})`, {
-      next: 'give - for standard input, or a file of JSON lines or an Avro container file',
-      cause,
-    });
+    throw unreadable(path, cause);
   }
 }
 

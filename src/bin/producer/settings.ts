@@ -77,6 +77,10 @@ export const PRODUCER_SETTINGS = {
     excludes: ['key-field'],
     help: 'former name of -key-field, accepted in this version',
   },
+  'producer-name': {
+    type: 'string',
+    help: 'name of this producer, sent as the header producer of each record: consumer -quarantine counts unreadable records by it (default: no header)',
+  },
   compat: { type: 'string', choices: LEVELS, help: 'set the compatibility level of the subject first' },
   rate: {
     type: 'rate',

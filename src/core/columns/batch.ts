@@ -27,7 +27,12 @@ const TEXT_BYTES_ASSUMED = 16;
  *  that fills many columns would be decoded again for each of them. */
 const SINGLE_GROWTHS_MAX = 4;
 
+/** Part of the buffers of a similar batch that a new one gets. */
+const SPARE_SHARE = 1.1;
+
 const aligned = (bytes: number): number => Math.ceil(bytes / ALIGN) * ALIGN;
+/** Bytes of the errors and statuses of rows. */
+const rowBytes = (rows: number): number => aligned(rows * 4) + aligned(rows);
 const slotsAt = (schema: ColumnSchema): number => COLUMN_STATE.HEAD + schema.all.length;
 
 /** Bytes that `length` values of a column use in each slot except values of variable size. */
@@ -73,14 +78,19 @@ export class ColumnBatch {
   private growths = 0;
   private readonly inLists: ReadonlySet<number>;
 
-  private constructor(schema: ColumnSchema, rowCapacity: number, bytesMax: number) {
+  private constructor(
+    schema: ColumnSchema,
+    rowCapacity: number,
+    bytesMax: number,
+    capacities?: readonly number[],
+  ) {
     this.schema = schema;
     this.rowCapacity = rowCapacity;
     this.bytesMax = bytesMax;
     this.state = new Uint32Array(slotsAt(schema) + schema.all.length * COLUMN_SLOT.COUNT * 2);
     this.state[COLUMN_STATE.ROW_CAPACITY] = rowCapacity;
     this.inLists = columnsInLists(schema);
-    const bytes = this.place(this.firstCapacities());
+    const bytes = this.place(capacities ?? this.firstCapacities());
     if (bytes > bytesMax)
       throw coreError(
         'out_of_range',
@@ -101,6 +111,38 @@ export class ColumnBatch {
         `a column batch takes at most ${COLUMN_BATCH_BYTES_MAX} bytes, not ${bytesMax}`,
       );
     return new ColumnBatch(schema, rowCapacity, bytesMax);
+  }
+
+  /** Creates a batch of columns that are already there: the caller fills the buffers.
+   *  @param lengths values of each column; @param capacities bytes of each slot of each column
+   *  @throws out_of_range */
+  static sized(
+    schema: ColumnSchema,
+    rows: number,
+    lengths: readonly number[],
+    capacities: readonly number[],
+  ): ColumnBatch {
+    const batch = new ColumnBatch(schema, Math.max(1, rows), COLUMN_BATCH_BYTES_MAX, capacities);
+    batch.state.set(lengths, COLUMN_STATE.HEAD);
+    batch.state[COLUMN_STATE.ROW_COUNT] = rows;
+    return batch;
+  }
+
+  /** Creates an empty batch with room for rows like those of `other`, as far as its limit allows.
+   *  @throws out_of_range as create */
+  static like(other: ColumnBatch, rowCapacity: number): ColumnBatch {
+    const { schema, bytesMax } = other;
+    const share = (rowCapacity / Math.max(1, other.rowCount)) * SPARE_SHARE;
+    const capacities = schema.all.flatMap((column, index) =>
+      [COLUMN_SLOT.VALIDITY, COLUMN_SLOT.OFFSETS, COLUMN_SLOT.VALUES].map((slot) => {
+        if (!other.isVariable(index * COLUMN_SLOT.COUNT + slot)) return slotBytes(column, slot, rowCapacity);
+        const least = slot === COLUMN_SLOT.VALUES && isText(column) ? VALUE_BYTES_MIN : ALIGN;
+        return Math.max(least, Math.ceil(other.usedOf(index, slot) * share));
+      }),
+    );
+    const bytes = capacities.reduce((sum, capacity) => sum + aligned(capacity), rowBytes(rowCapacity));
+    if (bytes > bytesMax) return ColumnBatch.create(schema, rowCapacity, bytesMax);
+    return new ColumnBatch(schema, rowCapacity, bytesMax, capacities);
   }
 
   get rowCount(): number {
@@ -232,7 +274,7 @@ export class ColumnBatch {
   /** Writes the place of each slot to the state and returns the bytes of the whole buffer. */
   private place(capacities: readonly number[]): number {
     const first = slotsAt(this.schema);
-    let at = aligned(this.rowCapacity * 4) + aligned(this.rowCapacity);
+    let at = rowBytes(this.rowCapacity);
     capacities.forEach((capacity, slot) => {
       this.state[first + 2 * slot] = at;
       this.state[first + 2 * slot + 1] = aligned(capacity);
@@ -243,7 +285,7 @@ export class ColumnBatch {
 
   /** Moves the batch to a buffer with these capacities; false if it would exceed the limit. */
   private move(capacities: readonly number[]): boolean {
-    const rows = aligned(this.rowCapacity * 4) + aligned(this.rowCapacity);
+    const rows = rowBytes(this.rowCapacity);
     const bytes = capacities.reduce((sum, capacity) => sum + aligned(capacity), rows);
     if (bytes > this.bytesMax) return false;
     const held = this.schema.all.flatMap((_, i) => [0, 1, 2].map((slot) => this.bytesOf(i, slot)));

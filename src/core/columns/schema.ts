@@ -15,6 +15,8 @@ export class ColumnSchema {
   readonly topIndex: readonly number[];
   /** COLUMN_CELL.COUNT words a column. @shape i32[all.length * COLUMN_CELL.COUNT] */
   readonly table: Int32Array;
+  /** Schemas that are known to be equal. */
+  private readonly equal = new WeakSet<ColumnSchema>();
 
   /** @throws out_of_range for more columns, or columns nested deeper, than COLUMN_LIMIT allows */
   constructor(top: readonly Column[]) {
@@ -67,4 +69,38 @@ export class ColumnSchema {
     }
     return children;
   }
+
+  /** Names of the column `index` and of those around it, outermost first. */
+  pathOf(index: number): string[] {
+    const path: string[] = [];
+    for (let at = 0, end = this.all.length; at < end; ) {
+      if (index >= this.nextOf(at)) {
+        at = this.nextOf(at);
+        continue;
+      }
+      path.push((this.all[at] as Column).name);
+      if (at === index) break;
+      end = this.nextOf(at);
+      at++;
+    }
+    return path;
+  }
+
+  /** True where the columns of `other` have the same names, kinds and symbols: batches of one are
+   *  batches of the other. */
+  equals(other: ColumnSchema): boolean {
+    if (this === other || this.equal.has(other)) return true;
+    const isEqual =
+      this.table.length === other.table.length &&
+      this.table.every((word, at) => word === other.table[at]) &&
+      this.all.every((column, index) => isSame(column, other.all[index] as Column));
+    if (isEqual) this.equal.add(other);
+    return isEqual;
+  }
 }
+
+const isSame = (one: Column, other: Column): boolean =>
+  one.name === other.name &&
+  (one.symbols === other.symbols ||
+    (one.symbols?.length === other.symbols?.length &&
+      (one.symbols ?? []).every((symbol, at) => symbol === other.symbols?.[at])));

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0xb0b96c2a;
+export const LAYOUT_FINGERPRINT = 0xcf936f50;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -270,6 +270,8 @@ export const PROTO_FLAG = {
   GROUP: 8,
   MAP: 16,
   RAW: 32,
+  PACKED: 64,
+  HIDES_ZERO: 128,
 } as const;
 
 /** Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields. */
@@ -278,6 +280,50 @@ export const PROTO_WORD = {
   NODE: 4,
   FIELD: 7,
   TAG: 3,
+} as const;
+
+/** Words of the state of encoded frames: rows, and bytes that the buffer must hold for the next row. */
+export const FRAMES_STATE = {
+  ROW_COUNT: 0,
+  NEED_BYTES: 1,
+  COUNT: 2,
+} as const;
+
+/** Verdict of one encoded row. REFUSED: the schema refuses a value. BROKEN: an offset or a type id leaves its column. TOO_LARGE: the frame exceeds its limit. NULL_VALUE, NO_VALUE: the row has no value, or could not be decoded. */
+export const ENCODE_STATUS = {
+  OK: 0,
+  REFUSED: 1,
+  BROKEN: 2,
+  TOO_LARGE: 3,
+  NULL_VALUE: 4,
+  NO_VALUE: 5,
+} as const;
+
+/** Greatest number of bytes of an encoded payload and of the prefix of a frame; free bytes that a kernel demands for each column; messages around a checked value. */
+export const ENCODE_LIMIT = {
+  PAYLOAD_BYTES: 67108864,
+  PREFIX_BYTES: 1024,
+  SPARE_BYTES: 64,
+  WRAPS: 128,
+} as const;
+
+/** Words of one column in a program that encodes Avro: branch of a value and of null in the column's union (or -1), and the operand: symbols of an enum, bytes of a decimal, check of a binary column with encoded values (or -1). */
+export const AVRO_PUT = {
+  VALUE_BRANCH: 0,
+  NULL_BRANCH: 1,
+  OPERAND: 2,
+  COUNT: 3,
+} as const;
+
+/** Words of one column in a program that encodes Protobuf, zero except at the column of a field: PROTO_KIND, PROTO_FLAG, field number, oneof or -1, table of an enum or check of a binary message or -1, PROTO_KIND of the map key or -1. */
+export const PROTO_PUT = {
+  KIND: 0,
+  FLAGS: 1,
+  NUMBER: 2,
+  ONEOF: 3,
+  OPERAND: 4,
+  KEY: 5,
+  COUNT: 6,
 } as const;
 
 /** First 64 bytes of every batch. Byte offsets of its fields. */

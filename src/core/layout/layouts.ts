@@ -642,6 +642,10 @@ export const CONSTANTS: readonly ConstantGroup[] = [
       MAP: 16,
       /** The column has the bytes of the message. */
       RAW: 32,
+      /** Encoding only: the values of a list are one run. */
+      PACKED: 64,
+      /** Encoding only: a zero is not written. */
+      HIDES_ZERO: 128,
     },
   },
   {
@@ -649,5 +653,35 @@ export const CONSTANTS: readonly ConstantGroup[] = [
     meaning:
       'Words of a program for Protobuf payloads. Head: nodes, enum tables, oneofs. A node is a message at one column (or -1): struct column, fields, counted fields, tags; FIELD words a field: kind, flags, column or -1, node or enum table or -1, oneof or -1, kind of the map key, zero; TAG words a tag, ascending: tag, field, 1 for a packed run. An enum table: count, then number and index, ascending. A oneof: count, then its fields.',
     values: { HEAD: 3, NODE: 4, FIELD: 7, TAG: 3 },
+  },
+  {
+    name: 'FRAMES_STATE',
+    meaning:
+      'Words of the state of encoded frames: rows, and bytes that the buffer must hold for the next row.',
+    values: { ROW_COUNT: 0, NEED_BYTES: 1, COUNT: 2 },
+  },
+  {
+    name: 'ENCODE_STATUS',
+    meaning:
+      'Verdict of one encoded row. REFUSED: the schema refuses a value. BROKEN: an offset or a type id leaves its column. TOO_LARGE: the frame exceeds its limit. NULL_VALUE, NO_VALUE: the row has no value, or could not be decoded.',
+    values: { OK: 0, REFUSED: 1, BROKEN: 2, TOO_LARGE: 3, NULL_VALUE: 4, NO_VALUE: 5 },
+  },
+  {
+    name: 'ENCODE_LIMIT',
+    meaning:
+      'Greatest number of bytes of an encoded payload and of the prefix of a frame; free bytes that a kernel demands for each column; messages around a checked value.',
+    values: { PAYLOAD_BYTES: 64 << 20, PREFIX_BYTES: 1024, SPARE_BYTES: 64, WRAPS: 128 },
+  },
+  {
+    name: 'AVRO_PUT',
+    meaning:
+      "Words of one column in a program that encodes Avro: branch of a value and of null in the column's union (or -1), and the operand: symbols of an enum, bytes of a decimal, check of a binary column with encoded values (or -1).",
+    values: { VALUE_BRANCH: 0, NULL_BRANCH: 1, OPERAND: 2, COUNT: 3 },
+  },
+  {
+    name: 'PROTO_PUT',
+    meaning:
+      'Words of one column in a program that encodes Protobuf, zero except at the column of a field: PROTO_KIND, PROTO_FLAG, field number, oneof or -1, table of an enum or check of a binary message or -1, PROTO_KIND of the map key or -1.',
+    values: { KIND: 0, FLAGS: 1, NUMBER: 2, ONEOF: 3, OPERAND: 4, KEY: 5, COUNT: 6 },
   },
 ];

@@ -107,12 +107,17 @@ export const SHOWN_PROPERTIES: ReadonlySet<string> = new Set([
   'transaction.timeout.ms',
 ]);
 
+/** Least length of a value that is hidden in messages. A shorter one occurs in ordinary words, and
+ *  the gaps in them would show it. */
+const HIDDEN_CHARS_MIN = 3;
+
 /** Secret values of a caller's properties, which messages of librdkafka may quote. */
 export const secretsOf = (properties: BrokerProperties = {}): Secrets =>
   new Secrets(
-    Object.entries(properties).flatMap(([name, value]) =>
-      SHOWN_PROPERTIES.has(name) ? [] : [String(value)],
-    ),
+    Object.entries(properties)
+      .filter(([name]) => !SHOWN_PROPERTIES.has(name))
+      .map(([, value]) => String(value))
+      .filter((value) => value.length >= HIDDEN_CHARS_MIN),
   );
 
 type Properties = Record<string, string>;

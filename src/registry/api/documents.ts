@@ -6,11 +6,16 @@ import type { SchemaTextFormat, StoredSchema, StoredVersion, SubjectConfig } fro
 import { qualify, qualifyWith } from '../store/state/names.ts';
 import { READ_ID_MAX } from '../store/state/records.ts';
 import { untilDone } from '../worker/checks.ts';
+import { Ready } from './answers.ts';
 import type { Call } from './operation.ts';
 import { formatOf, pageTooLarge } from './parameters.ts';
 
 /** Limit of schema text in one list, in characters. */
 const LIST_TEXT_CHARS_MAX = 64 << 20;
+/** Characters of a list that one turn of the event loop prints. */
+const TURN_CHARS_MAX = 1 << 20;
+/** Estimated characters of a document beside its schema text. */
+const DOCUMENT_CHARS = 256;
 
 /** Form in which a request wants its schema texts. */
 export interface Form {
@@ -76,16 +81,37 @@ export function versionDocuments(
   call: Call,
   versions: readonly StoredVersion[],
   form: Form,
-): unknown[] | Promise<unknown[]> {
+): unknown[] | Promise<unknown> {
   let chars = 0;
   for (const version of versions) {
     chars += version.content.text.length;
     if (chars > LIST_TEXT_CHARS_MAX)
       throw pageTooLarge('so many schemas', `of ${LIST_TEXT_CHARS_MAX} characters of schema text`);
   }
-  return form.format === ''
+  if (form.format !== '') return parsedDocuments(call, versions, form);
+  return chars + versions.length * DOCUMENT_CHARS <= TURN_CHARS_MAX
     ? versions.map((version) => versionDocument(call, version, form))
-    : parsedDocuments(call, versions, form);
+    : printedDocuments(call, versions, form);
+}
+
+/** Prints a long list in several turns of the event loop, so that other requests run in between. */
+async function printedDocuments(call: Call, versions: readonly StoredVersion[], form: Form): Promise<Ready> {
+  const parts: Buffer[] = [];
+  let turn: string[] = [];
+  let chars = 0;
+  const endTurn = async (): Promise<void> => {
+    parts.push(Buffer.from(`${parts.length === 0 ? '[' : ','}${turn.join(',')}`, 'utf8'));
+    turn = [];
+    chars = 0;
+    await nextTurn();
+  };
+  for (const version of versions) {
+    turn.push(JSON.stringify(versionDocument(call, version, form)));
+    chars += version.content.text.length + DOCUMENT_CHARS;
+    if (chars > TURN_CHARS_MAX) await endTurn();
+  }
+  if (turn.length > 0) await endTurn();
+  return new Ready(Buffer.concat([...parts, Buffer.from(']')]));
 }
 
 /** Builds documents whose text is rendered from the parsed schema. Each document is a step of its

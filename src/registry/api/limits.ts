@@ -1,7 +1,8 @@
 /** Limits of one schema, checked before it is parsed: size, nesting, and depth of references. */
 
-import type { Reference } from '../../formats/content.ts';
+import type { Json, Reference } from '../../formats/content.ts';
 import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX } from '../../formats/content.ts';
+import { contractEntries } from '../../formats/contract.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from '../../formats/format.ts';
 import { registryError } from '../errors.ts';
 import type { RegisterInput, RegistryService } from '../store/service.ts';
@@ -18,6 +19,10 @@ export interface SchemaLimits {
 
 /** A nested type adds up to three brackets. No schema nested deeper than this is accepted. */
 const NESTING_MAX = 200;
+
+/** Entries of the metadata and rules of a schema, or of settings. A registration reads, sorts and
+ *  hashes all of them several times on the thread that serves requests. */
+export const CONTRACT_ENTRIES_MAX = 4000;
 
 /** Largest values that can be set. */
 export const SCHEMA_LIMITS: SchemaLimits = {
@@ -44,6 +49,7 @@ export function checkLimits(
       `the schema${beside.length === 0 ? '' : ' with its metadata and rules'} has ${bytes} bytes, over the limit -schema-max=${limits.schemaMax}`,
     );
   }
+  checkEntries('schema', beside);
   if (nests(input, limits.nestingMax)) {
     throw registryError(
       'invalid_schema',
@@ -54,13 +60,23 @@ export function checkLimits(
     checkReferences(subject, input.references ?? [], limits.referencesMax, service);
 }
 
+/** @throws schema_too_large */
+function checkEntries(what: string, documents: readonly Json[]): void {
+  const entries = documents.reduce<number>((sum, document) => sum + contractEntries(document), 0);
+  if (entries <= CONTRACT_ENTRIES_MAX) return;
+  throw registryError(
+    'schema_too_large',
+    `the metadata and rules of the ${what} have more than ${CONTRACT_ENTRIES_MAX} entries (the limit contract-entries)`,
+  );
+}
+
 /** Limits the metadata and rules that settings add to every schema, as those of a schema are
  *  limited.
  *  @throws schema_too_large */
 export function checkSettings(update: Readonly<Record<string, unknown>>, { schemaMax }: SchemaLimits): void {
-  const bytes = Object.values(update)
-    .filter((value) => typeof value === 'object' && value !== null)
-    .reduce<number>((sum, value) => sum + Buffer.byteLength(JSON.stringify(value)), 0);
+  const documents = Object.values(update).filter((value) => typeof value === 'object' && value !== null);
+  const bytes = documents.reduce<number>((sum, value) => sum + Buffer.byteLength(JSON.stringify(value)), 0);
+  checkEntries('settings', documents as readonly Json[]);
   if (bytes > schemaMax) {
     throw registryError(
       'schema_too_large',

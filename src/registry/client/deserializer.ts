@@ -3,54 +3,24 @@
  *  Each writer schema is fetched once and compiled once. A record whose schema is loaded is read
  *  without I/O.
  */
-import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import { avroTypeName } from '../../formats/avro/syntax/tree.ts';
-import type { Reference, ResolvedReference } from '../../formats/content.ts';
 import type { Decode } from '../../formats/decode.ts';
-import type { SchemaFormat } from '../../formats/format.ts';
-import { guidOf } from '../../formats/guid.ts';
-import { parseSchema, type Schema } from '../../formats/schema.ts';
+import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
-import {
-  KEY_ID_HEADER,
-  type RecordId,
-  type RecordMessage,
-  readHeaderId,
-  readMessage,
-  readPrefixId,
-  VALUE_ID_HEADER,
-} from '../../serde/frame.ts';
-import { registryError } from '../errors.ts';
+import { type RecordId, type RecordMessage, readMessage } from '../../serde/frame.ts';
 import { readerCodec } from '../proof/reader.ts';
-import { headerOf, type RecordHeaders } from './headers.ts';
-import { versionOf } from './prefetch.ts';
-import type { ReaderIdentity } from './record-fault.ts';
+import type { RecordHeaders } from './headers.ts';
+import { type FramedRecord, framed, notCached, type ReaderOptions, RecordSchemas } from './record-schemas.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
-export interface DeserializerOptions {
-  /** True: records are keys. Default false. */
-  readonly isKey?: boolean;
-  /** Schema of the values that the caller wants, Avro also as the parsed JSON. Default: each record
-   *  is read with its writer's schema. Give this or `readerVersion`, not both. */
-  readonly readerSchema?: string | object;
-  /** Format of `readerSchema`; default AVRO. */
-  readonly format?: SchemaFormat;
-  /** Schemas that `readerSchema` refers to, by subject and version. */
-  readonly references?: readonly Reference[];
-  /** Version of a subject as the reader schema. */
-  readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
+export interface DeserializerOptions extends ReaderOptions {
   /** `reference` reads with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
-}
-
-/** Value of a record, null or undefined for a tombstone, with its headers. */
-export interface FramedRecord {
-  readonly bytes: Uint8Array | null | undefined;
-  readonly headers?: RecordHeaders | undefined;
 }
 
 /** Result of one record of a batch: a value, or the reason why there is none. */
@@ -64,51 +34,25 @@ const PATHS_MAX = 1024;
 
 /** Offset of the message indexes in a schema id header: behind its version and the guid. */
 const HEADER_INDEXES_START = 17;
-/** Offset of the schema id in a prefix, and of the guid in a header. */
-const ID_START = 1;
-
-interface Framed {
-  readonly bytes: Uint8Array | null;
-  readonly headers: RecordHeaders | undefined;
-}
-
-function framed(record: Uint8Array | null | undefined | FramedRecord): Framed {
-  if (record === null || record === undefined || record instanceof Uint8Array)
-    return { bytes: record ?? null, headers: undefined };
-  return { bytes: record.bytes ?? null, headers: record.headers };
-}
-
-interface Reader {
-  readonly schema: Schema;
-  readonly identity: ReaderIdentity;
-}
-
-interface Writer {
-  readonly schema: Schema;
-  /** By the index of a top-level message, or by the indexes of a nested one. */
-  readonly byPath: Map<number | string, Decode>;
-}
 
 /** Deserializer of framed records; made by `SchemaRegistry.deserializer`. */
 export class Deserializer<T = unknown> {
   private readonly client: RegistryClient;
   private readonly options: DeserializerOptions;
   private readonly times: SerdeTimes;
-  private readonly writers = new Map<number | string, Writer>();
-  private reader: Reader | undefined;
+  private readonly schemas: RecordSchemas;
+  /** Decoders of each writer schema, by the index of a top-level message, or by the indexes of a
+   *  nested one. */
+  private readonly decoders = new Map<number | string, Map<number | string, Decode>>();
   private codecs: RecordCodecs | undefined;
-  private loading: Promise<void> | undefined;
 
   /** @throws bad_option */
   constructor(client: RegistryClient, options: DeserializerOptions, times: SerdeTimes) {
     this.client = client;
     this.times = times;
     this.options = options;
+    this.schemas = new RecordSchemas(client, options, 'deserializer');
     if (options.codec !== 'reference') this.codecs = COMPILED_CODECS;
-    if (options.readerSchema !== undefined && options.readerVersion !== undefined)
-      throw registryError('bad_option', 'a deserializer has one reader schema', {
-        next: 'give readerSchema or readerVersion',
-      });
   }
 
   /** Loads the reader schema, and the writer schemas of these ids.
@@ -119,7 +63,7 @@ export class Deserializer<T = unknown> {
    */
   async prefetch(ids: readonly number[] = []): Promise<this> {
     await this.loadReader();
-    await Promise.all(ids.map((id) => this.loadWriter(id)));
+    await Promise.all(ids.map((id) => this.schemas.loadWriter(id)));
     return this;
   }
 
@@ -132,9 +76,9 @@ export class Deserializer<T = unknown> {
   async deserialize(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): Promise<T | null> {
     if (bytes === null || bytes === undefined) return null;
     await this.loadReader();
-    const id = this.recordId(bytes, headers);
-    if (this.writers.has(id.id)) this.client.countHits(1);
-    else await this.loadWriter(id.id);
+    const id = this.schemas.recordId(bytes, headers);
+    if (this.schemas.has(id.id)) this.client.countHits(1);
+    else await this.schemas.loadWriter(id.id);
     return this.decode(bytes, id);
   }
 
@@ -144,9 +88,9 @@ export class Deserializer<T = unknown> {
    */
   deserializeSync(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): T | null {
     if (bytes === null || bytes === undefined) return null;
-    if (this.hasReader) this.reader ??= this.cachedReader();
-    if (this.isWaiting) throw notCached('the reference codec');
-    return this.decode(bytes, this.recordId(bytes, headers));
+    this.schemas.demandReader();
+    if (this.codecs === undefined) throw notCached('the reference codec');
+    return this.decode(bytes, this.schemas.recordId(bytes, headers));
   }
 
   /** Deserializes records in order; a bad record costs its own row only.
@@ -157,11 +101,11 @@ export class Deserializer<T = unknown> {
   ): Promise<Deserialized<T | null>[]> {
     await this.loadReader();
     const plain = records.map(framed);
-    const failed = await this.loadWriters(plain);
+    const failed = await this.schemas.loadWriters(plain);
     return plain.map(({ bytes, headers }) => {
       try {
         if (bytes === null) return { value: null };
-        const id = this.recordId(bytes, headers);
+        const id = this.schemas.recordId(bytes, headers);
         const missing = failed.get(id.id);
         if (missing !== undefined) throw missing;
         return { value: this.decode(bytes, id) };
@@ -173,198 +117,42 @@ export class Deserializer<T = unknown> {
     });
   }
 
-  /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
-   *  none, by id.
-   */
-  private async loadWriters(
-    records: readonly Framed[],
-  ): Promise<ReadonlyMap<number | string, MillraceError>> {
-    const missing = new Map<number, number>();
-    const guids = new Set<string>();
-    for (const { bytes, headers } of records) {
-      const id = bytes === null ? undefined : this.idOf(bytes, headers);
-      if (id === undefined || this.writers.has(id)) continue;
-      if (typeof id === 'number') missing.set(id, (missing.get(id) ?? 0) + 1);
-      else guids.add(id);
-    }
-    const failed = new Map<number | string, MillraceError>();
-    const byId = async (): Promise<void> => {
-      for (const [id, found] of await this.client.schemasById(missing))
-        if (found instanceof MillraceError) failed.set(id, this.unreadable(found, id) as MillraceError);
-        else this.keep(id, found);
-    };
-    const byGuid = [...guids].map(async (guid) => {
-      try {
-        await this.loadWriter(guid);
-      } catch (thrown) {
-        const error = findMillraceError(thrown);
-        if (error?.row.reason === undefined) throw thrown;
-        failed.set(guid, error);
-      }
-    });
-    await Promise.all([missing.size > 0 ? byId() : undefined, ...byGuid]);
-    return failed;
-  }
-
-  /** Undefined for a record without a readable id, whose decoding then fails. */
-  private idOf(bytes: Uint8Array, headers: RecordHeaders | undefined): number | string | undefined {
-    try {
-      return this.recordId(bytes, headers).id;
-    } catch {
-      return undefined;
-    }
-  }
-
-  private get hasReader(): boolean {
-    return this.options.readerSchema !== undefined || this.options.readerVersion !== undefined;
-  }
-
-  /** True until the reader schema and the codecs are loaded. */
-  private get isWaiting(): boolean {
-    return this.codecs === undefined || (this.reader === undefined && this.hasReader);
-  }
-
   private async loadReader(): Promise<void> {
-    if (!this.isWaiting) return;
-    this.loading ??= this.fetchReader();
-    try {
-      await this.loading;
-    } finally {
-      this.loading = undefined;
-    }
-  }
-
-  /** Reader schema without a request. @throws schema_not_cached, invalid_schema */
-  private cachedReader(): Reader {
-    const { readerSchema, readerVersion, references = [] } = this.options;
-    if (readerVersion === undefined) {
-      if (references.length > 0 || readerSchema === undefined) throw notCached('the reader schema');
-      return this.givenReader([]);
-    }
-    const { subject, version } = readerVersion;
-    const found = versionOf(this.client.cachedVersions(subject), version);
-    if (found === undefined) throw notCached('the reader schema');
-    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
-  }
-
-  private givenReader(resolved: readonly ResolvedReference[]): Reader {
-    const { readerSchema, format = 'AVRO', references = [] } = this.options;
-    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
-    const schema = parseSchema(format, text, { references: resolved });
-    return { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
-  }
-
-  private async fetchReader(): Promise<void> {
-    this.codecs = await recordCodecs(this.options.codec ?? 'compiled');
-    if (!this.hasReader) return;
-    const { readerVersion, references = [] } = this.options;
-    if (readerVersion !== undefined) {
-      const { subject, version } = readerVersion;
-      const found = await this.client.version(subject, String(version));
-      const identity = { subject, version: found.version, schemaId: found.id };
-      this.reader = { schema: found.schema, identity };
-      return;
-    }
-    this.reader = this.givenReader(await this.client.resolve(references));
-  }
-
-  private async loadWriter(id: number | string): Promise<void> {
-    try {
-      const schema =
-        typeof id === 'number' ? await this.client.schemaById(id) : await this.client.schemaByGuid(id);
-      this.keep(id, schema);
-    } catch (cause) {
-      throw this.unreadable(cause, id);
-    }
-  }
-
-  /** Error of a writer schema that was not loaded. An id that the registry does not know is a fact
-   *  about the record. */
-  private unreadable(thrown: unknown, id: number | string): unknown {
-    const error = findMillraceError(thrown);
-    const fact =
-      error?.code === 'schema_not_found'
-        ? registryError('unknown_schema_id', error.message, { cause: error })
-        : thrown;
-    const byte = typeof id === 'number' ? { byte: ID_START } : { headerByte: ID_START };
-    return this.described(fact, { ...byte, schemaId: id });
-  }
-
-  /** Adds details to an error that is a fact about a record; any other error stays. */
-  private described(thrown: unknown, more: Readonly<Record<string, unknown>>): unknown {
-    const error = findMillraceError(thrown);
-    const reason = error?.row.reason;
-    if (error === undefined || reason === undefined) return thrown;
-    const { code, row, message, next } = error;
-    const reader = this.reader === undefined ? {} : { reader: this.reader.identity };
-    return new MillraceError(code, row, message, {
-      ...(next === undefined ? {} : { next }),
-      cause: thrown,
-      details: { ...more, ...error.details, ...reader, reason },
-    });
-  }
-
-  private keep(id: number | string, schema: Schema): Writer {
-    const known = this.writers.get(id);
-    if (known !== undefined) return known;
-    const writer = { schema, byPath: new Map<string, Decode>() };
-    this.writers.set(id, writer);
-    return writer;
-  }
-
-  /** Writer schema without a request. @throws schema_not_cached */
-  private writerOf(id: number | string): Writer {
-    const known = this.writers.get(id);
-    if (known !== undefined) return known;
-    const schema = this.client.cachedSchema(id);
-    if (schema === undefined) throw notCached(`the schema ${id}`);
-    return this.keep(id, schema);
-  }
-
-  /** The header first, then the prefix, as the existing deserializers do. */
-  private recordId(bytes: Uint8Array, headers: RecordHeaders | undefined): RecordId {
-    try {
-      const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
-      return header === undefined ? readPrefixId(bytes) : readHeaderId(header);
-    } catch (thrown) {
-      throw this.described(thrown, {});
-    }
+    if (this.codecs !== undefined && !this.schemas.isWaiting) return;
+    this.codecs ??= await recordCodecs(this.options.codec ?? 'compiled');
+    await this.schemas.loadReader();
   }
 
   private decode(bytes: Uint8Array, id: RecordId): T {
     const startMs = this.times.nowMs();
-    const writer = this.writerOf(id.id);
+    const writer = this.schemas.writerOf(id.id);
     let message: RecordMessage | undefined;
     try {
-      message = readMessage(id, writer.schema.format === 'PROTOBUF');
-      const decode = this.codecOf(writer, message);
+      message = readMessage(id, writer.format === 'PROTOBUF');
+      const decode = this.codecOf(id.id, writer, message);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       const value = decode(buffer, message.payloadStart, buffer.length) as T;
       this.times.deserialized(startMs);
       return value;
     } catch (thrown) {
-      throw this.described(thrown, { schemaId: id.id, ...placeOf(thrown, writer.schema, id, message) });
+      throw this.schemas.described(thrown, { schemaId: id.id, ...placeOf(thrown, writer, id, message) });
     }
   }
 
-  private codecOf(writer: Writer, { index, path }: RecordMessage): Decode {
+  private codecOf(id: number | string, writer: Schema, { index, path }: RecordMessage): Decode {
     const key = index >= 0 ? index : path.join();
-    const known = writer.byPath.get(key);
+    const known = this.decoders.get(id)?.get(key);
     if (known !== undefined) return known;
-    const made = readerCodec(this.reader?.schema ?? writer.schema, writer.schema, path, this.codecs);
-    if (writer.byPath.size < PATHS_MAX) writer.byPath.set(key, made);
+    const made = readerCodec(this.schemas.reader?.schema ?? writer, writer, path, this.codecs);
+    const byPath = this.decoders.get(id) ?? new Map<number | string, Decode>();
+    if (byPath.size < PATHS_MAX) this.decoders.set(id, byPath.set(key, made));
     return made;
   }
 }
 
-const notCached = (what: string): Error =>
-  registryError('schema_not_cached', `${what} is not loaded`, {
-    next: 'await registry.prefetch(topic), deserializer.prefetch() or deserialize() first',
-  });
-
 /** Place of an error in the record. @param message undefined where the message indexes cannot be
  *  read */
-function placeOf(
+export function placeOf(
   thrown: unknown,
   writer: Schema,
   id: RecordId,

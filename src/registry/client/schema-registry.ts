@@ -8,6 +8,8 @@ import { SharedRequests, ThreadRequests } from '../../serde/shared-client.ts';
 import { type RegistryTls, urlsTransport } from '../../serde/urls-transport.ts';
 import { registryError } from '../errors.ts';
 import { systemClock, systemRandom } from '../system.ts';
+import { type ColumnDecoderOptions, RecordColumnDecoder } from './column-decoder.ts';
+import { type ColumnEncoderOptions, RecordColumnEncoder } from './column-encoder.ts';
 import { Deserializer, type DeserializerOptions } from './deserializer.ts';
 import { type Prefetched, type PrefetchOptions, prefetchTopic } from './prefetch.ts';
 import { type SerdeTimes, serdeTimes } from './serde-metrics.ts';
@@ -101,6 +103,28 @@ export class SchemaRegistry {
   /** Makes a deserializer; no request is sent before its first record. @throws bad_option */
   deserializer<T = unknown>(options: DeserializerOptions = {}): Deserializer<T> {
     return new Deserializer<T>(this.client, options, this.times);
+  }
+
+  /** Makes a decoder of records into columns; no request is sent before its first batch.
+   *  @throws bad_option, addon_missing, addon_mismatch
+   *  @example
+   *  const decoder = registry.columnDecoder({ readerVersion, fields: ['id', 'customer.city'] });
+   *  const records = await decoder.decode(messages.map(({ value }) => value));
+   */
+  columnDecoder<T = unknown>(options: ColumnDecoderOptions = {}): RecordColumnDecoder<T> {
+    return new RecordColumnDecoder<T>(this.client, options, this.times);
+  }
+
+  /** Makes an encoder of columns into records of one schema for one topic; no request is sent
+   *  before its prefetch.
+   *  @throws bad_option, addon_missing, addon_mismatch
+   *  @example
+   *  const encoder = registry.columnEncoder({ topic: 'orders', version: 'latest' });
+   *  await encoder.prefetch();
+   *  const framed = encoder.encode(table);
+   */
+  columnEncoder(options: ColumnEncoderOptions): RecordColumnEncoder {
+    return new RecordColumnEncoder(this.client, options, this.times);
   }
 
   /** Loads the schemas of a topic, so that its serializers and deserializers are synchronous from

@@ -4,44 +4,16 @@
  *  and does no I/O.
  */
 
-import { framePrefix } from '../../addon/reference/frame.ts';
 import { MillraceError } from '../../core/errors.ts';
-import type { Reference } from '../../formats/content.ts';
-import type { SchemaFormat } from '../../formats/format.ts';
-import { guidOf } from '../../formats/guid.ts';
 import { Payloads } from '../../formats/payloads.ts';
-import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
-import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
-import { versionOf } from './prefetch.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
-import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
+import { type Framing, WriterSchema, type WriterSchemaOptions, type WrittenSchema } from './writer-schema.ts';
 
-export interface SerializerOptions {
-  /** Topic of the records. */
-  readonly topic: string;
-  /** True: records are keys. Default false. */
-  readonly isKey?: boolean;
-  /** Default TopicName. */
-  readonly subject?: SubjectStrategy;
-  /** Format of `schema`; default AVRO. */
-  readonly format?: SchemaFormat;
-  /** Text of the schema; Avro also as the parsed JSON. Give this or `version`. */
-  readonly schema?: string | object;
-  /** Schemas that `schema` refers to, by subject and version. */
-  readonly references?: readonly Reference[];
-  /** Version of the subject to write with. Give this or `schema`. */
-  readonly version?: number | 'latest';
-  /** True: registers `schema`. Default false: the subject must have it already. */
-  readonly autoRegister?: boolean;
-  /** `prefix`: the id is before the payload. `headers`: the guid is in a record header. Default
-   *  prefix. */
-  readonly header?: 'prefix' | 'headers';
-  /** Full name of the Protobuf message; default: the first of the file. */
-  readonly message?: string;
+export interface SerializerOptions extends WriterSchemaOptions {
   /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
@@ -49,18 +21,10 @@ export interface SerializerOptions {
 
 /** Initial bytes of the buffer for one value. */
 const BUFFER_BYTES = 4096;
-const NOTHING = Buffer.alloc(0);
 
-interface Loaded {
-  readonly schema: Schema;
+interface Loaded extends WrittenSchema, Framing {
   readonly codec: WriterCodec;
-  readonly id: number;
-  readonly prefix: Buffer;
-  readonly headers: Readonly<Record<string, Buffer>>;
 }
-
-const textOf = (schema: string | object): string =>
-  typeof schema === 'string' ? schema : JSON.stringify(schema);
 
 function withSchemaId(thrown: unknown, schemaId: number): unknown {
   if (!(thrown instanceof MillraceError)) return thrown;
@@ -74,7 +38,7 @@ function withSchemaId(thrown: unknown, schemaId: number): unknown {
 
 /** Serializer of one schema for one topic; made by `SchemaRegistry.serializer`. */
 export class Serializer<T = unknown> {
-  private readonly client: RegistryClient;
+  private readonly writer: WriterSchema;
   private readonly options: SerializerOptions;
   private readonly times: SerdeTimes;
   private readonly payloads = new Payloads(1, BUFFER_BYTES);
@@ -83,20 +47,9 @@ export class Serializer<T = unknown> {
 
   /** @throws bad_option */
   constructor(client: RegistryClient, options: SerializerOptions, times: SerdeTimes) {
-    this.client = client;
     this.times = times;
     this.options = options;
-    const { schema, version, autoRegister } = options;
-    if ((schema === undefined) === (version === undefined))
-      throw registryError(
-        'bad_option',
-        'a serializer writes either a given schema or a version of the subject',
-        {
-          next: 'give schema or version',
-        },
-      );
-    if (autoRegister === true && schema === undefined)
-      throw registryError('bad_option', 'autoRegister needs a schema to register', { next: 'give schema' });
+    this.writer = new WriterSchema(client, options, 'serializer');
   }
 
   /** Loads the schema and its id, once. A failed load is repeated by the next call.
@@ -164,61 +117,19 @@ export class Serializer<T = unknown> {
   }
 
   private async load(): Promise<Loaded> {
-    const { codec = 'compiled', header } = this.options;
-    const { schema, id } = await this.resolve();
-    const guid = header === 'headers' ? await this.client.guidOf(id) : '';
-    return this.compile(schema, id, guid, await recordCodecs(codec));
+    const written = await this.writer.load();
+    return this.compile(written, await recordCodecs(this.options.codec ?? 'compiled'));
   }
 
-  /** @param guid of the schema, used with `header: 'headers'` */
-  private compile(schema: Schema, id: number, guid: string, codecs: RecordCodecs): Loaded {
-    const { message, header, isKey } = this.options;
-    const codec = codecs.writer(schema, message);
-    const { messageIndexes } = codec;
-    if (header !== 'headers')
-      return { schema, codec, id, prefix: Buffer.from(framePrefix(id, messageIndexes)), headers: {} };
-    const name = isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER;
-    return { schema, codec, id, prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
+  private compile(written: WrittenSchema, codecs: RecordCodecs): Loaded {
+    const codec = codecs.writer(written.schema, this.options.message);
+    return { ...written, codec, ...this.writer.framing(written, codec.messageIndexes) };
   }
 
   /** Loads from the caches. Undefined: a request, or the reference codec, is needed. */
   private cached(): Loaded | undefined {
     if (this.options.codec === 'reference') return undefined;
-    const { schema: given, version, format = 'AVRO', references = [], message } = this.options;
-    if (given === undefined) {
-      const found = versionOf(this.client.cachedVersions(this.subjectWith(undefined)), version ?? 'latest');
-      return found && this.compile(found.schema, found.id, found.guid, COMPILED_CODECS);
-    }
-    if (references.length > 0) return undefined;
-    const schema = parseSchema(format, textOf(given));
-    const versions = this.client.cachedVersions(this.subjectWith(recordNameOf(schema, message)));
-    const guid = guidOf({ format, text: schema.text, references });
-    const found = versions?.find((one) => one.guid === guid);
-    return found && this.compile(schema, found.id, guid, COMPILED_CODECS);
-  }
-
-  private async resolve(): Promise<{ readonly schema: Schema; readonly id: number }> {
-    const { schema: given, version, format = 'AVRO', references = [], autoRegister, message } = this.options;
-    if (given === undefined) {
-      const subject = this.subjectWith(undefined);
-      return this.client.version(subject, String(version));
-    }
-    const text = textOf(given);
-    const resolved = await this.client.resolve(references);
-    const schema = parseSchema(format, text, { references: resolved });
-    const subject = this.subjectWith(recordNameOf(schema, message));
-    if (autoRegister === true)
-      return { schema, id: await this.client.register(subject, format, text, references) };
-    const found = await this.client.findVersion(subject, format, text, references);
-    if (found === undefined)
-      throw registryError('schema_not_found', `the subject ${subject} does not have this schema`, {
-        next: 'register it, or set autoRegister',
-      });
-    return { schema, id: found.id };
-  }
-
-  private subjectWith(recordName: string | undefined): string {
-    const { topic, isKey = false, subject = 'TopicName' } = this.options;
-    return subjectOf(subject, { topic, isKey, recordName });
+    const written = this.writer.cached();
+    return written && this.compile(written, COMPILED_CODECS);
   }
 }

@@ -8,7 +8,7 @@ import { registryError } from '../errors.ts';
 
 /** librdkafka's error names for too large: the limit of the topic or client, and the topic's
  *  segment size. */
-const TOO_LARGE: readonly string[] = ['MSG_SIZE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE'];
+export const TOO_LARGE: readonly string[] = ['MSG_SIZE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE'];
 
 /** Resolves when every row is acknowledged or refused as too large.
  *  @returns the rows that the topic refuses as too large

@@ -66,7 +66,7 @@ export class PartitionReader {
   private async finish(): Promise<boolean> {
     const { options, records } = this;
     const { metrics, clock, subject, ends } = options;
-    if (!(await this.prepare())) return false;
+    if (!(await prepared(options, records))) return false;
     const startMs = clock.monotonicMs();
     const { decoded, failed, skipped = 0, end = records.rowCount } = options.decoder.decode(records);
     const rows = decoded.length + failed.length + skipped;
@@ -83,31 +83,35 @@ export class PartitionReader {
     options.onRows(rows, failed.length, decoded.length);
     return true;
   }
+}
 
-  /** Loads the schemas of the batch, and waits for the registry without a limit. */
-  private async prepare(): Promise<boolean> {
-    const { decoder, clock, drain, log, metrics } = this.options;
-    let delayMs = REGISTRY_RETRY_MS;
-    let waits = false;
-    for (;;) {
-      try {
-        await decoder.prepare(this.records);
-        if (waits) log.info({}, 'the registry answers again');
-        return true;
-      } catch (thrown) {
-        if (!isRegistryAway(thrown)) throw thrown;
-        if (!waits) {
-          metrics.registryWaits.add();
-          log.warn(
-            { error: (thrown as Error).message },
-            'the registry does not answer; paused until it does',
-          );
-        }
-        waits = true;
-        if (drain.aborted) return false;
-        await sleep(clock, delayMs, drain);
-        delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
+type Preparing = Pick<PartitionReaderOptions, 'clock' | 'drain' | 'log' | 'metrics'> & {
+  readonly decoder: Pick<RecordDecoder, 'prepare'>;
+};
+
+/** Loads the schemas of a batch, and waits for the registry without a limit. False: the drain came
+ *  before the registry answered. */
+export async function prepared(
+  { decoder, clock, drain, log, metrics }: Preparing,
+  records: RecordBatch,
+): Promise<boolean> {
+  let delayMs = REGISTRY_RETRY_MS;
+  let waits = false;
+  for (;;) {
+    try {
+      await decoder.prepare(records);
+      if (waits) log.info({}, 'the registry answers again');
+      return true;
+    } catch (thrown) {
+      if (!isRegistryAway(thrown)) throw thrown;
+      if (!waits) {
+        metrics.registryWaits.add();
+        log.warn({ error: (thrown as Error).message }, 'the registry does not answer; paused until it does');
       }
+      waits = true;
+      if (drain.aborted) return false;
+      await sleep(clock, delayMs, drain);
+      delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
     }
   }
 }

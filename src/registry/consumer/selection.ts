@@ -12,13 +12,24 @@ export interface RecordBudget {
   readonly isSpent: boolean;
 }
 
-/** @param count 0: no limit */
-export function recordBudget(count: number): RecordBudget {
-  let left = count === 0 ? Number.POSITIVE_INFINITY : count;
+/** Number of records that may still be selected, in shared memory. */
+export type BudgetCells = BigInt64Array<SharedArrayBuffer>;
+
+/** @param count 0: no limit, which needs no cells */
+export function budgetCells(count: number): BudgetCells | undefined {
+  if (count === 0) return undefined;
+  const cells = new BigInt64Array(new SharedArrayBuffer(8));
+  cells[0] = BigInt(count);
+  return cells;
+}
+
+/** @param cells undefined: no limit */
+export function recordBudget(cells: BudgetCells | undefined): RecordBudget {
+  if (cells === undefined) return { take: () => true, isSpent: false };
   return {
-    take: () => left-- > 0,
+    take: () => Atomics.sub(cells, 0, 1n) > 0n,
     get isSpent() {
-      return left <= 0;
+      return Atomics.load(cells, 0) <= 0n;
     },
   };
 }

@@ -9,11 +9,12 @@
 import type { Kernels } from '../../addon/surface.ts';
 import type { Clock } from '../../core/clock.ts';
 import { FRAME, RECORD_FLAG } from '../../core/layout/layouts.gen.ts';
-import { RecordBatch } from '../../core/layout/record-batch.ts';
+import { RecordBatch, type RecordHeader } from '../../core/layout/record-batch.ts';
 import type { Counter, Histogram, Metrics } from '../../core/metrics.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import type { BatchProducer } from '../../io/kafka/port.ts';
 import type { WriterCodec } from '../../serde/codec.ts';
+import { batchOf } from '../consumer/deliver.ts';
 import { registryError } from '../errors.ts';
 
 const BATCHES_IN_FLIGHT_MAX = 4;
@@ -35,6 +36,8 @@ export interface FramedProducerOptions {
   readonly keyOf: (value: unknown) => string | Uint8Array | null;
   /** Milliseconds that the caller took to prepare a value for the codec. Default 0. */
   readonly preparedMs?: (value: unknown) => number;
+  /** Headers of every record. Default: none. */
+  readonly headers?: readonly RecordHeader[] | undefined;
   readonly metrics: ProducerMetrics;
 }
 
@@ -66,6 +69,8 @@ export class FramedProducer {
   private readonly payloads: Payloads;
   /** Milliseconds that each value of the batch took. */
   private readonly encodeMs: Float64Array;
+  /** Encoded headers; all rows of a batch share one copy. */
+  private readonly headers: Uint8Array;
   private readonly free: RecordBatch[] = [];
   private readonly waiters: Array<() => void> = [];
   private readonly inFlight = new Set<Promise<void>>();
@@ -76,6 +81,7 @@ export class FramedProducer {
     this.topics = [options.topic];
     this.payloads = new Payloads(options.batchRows, options.batchRows * ROW_BYTES);
     this.encodeMs = new Float64Array(options.batchRows);
+    this.headers = encodedHeaders(options.headers ?? []);
     for (let i = 0; i < BATCHES_IN_FLIGHT_MAX; i++)
       this.free.push(RecordBatch.create(options.batchRows, options.batchRows * ROW_BYTES));
   }
@@ -121,7 +127,11 @@ export class FramedProducer {
     while (done < payloads.count) {
       const rows = payloads.count - done;
       const bytes =
-        payloads.used - (payloads.start[done] as number) + rows * FRAME_BYTES_MAX + keyBytes(keys, done);
+        payloads.used -
+        (payloads.start[done] as number) +
+        rows * FRAME_BYTES_MAX +
+        keyBytes(keys, done) +
+        this.headers.length;
       const extra = RecordBatch.create(rows, bytes);
       done += this.fill(extra, schemaId, keys, done);
       this.produce(extra);
@@ -148,7 +158,7 @@ export class FramedProducer {
     const { payloads } = this;
     const { kernels, codec } = this.options;
     let fits = 0;
-    let room = batch.arenaCapacity;
+    let room = batch.arenaCapacity - this.headers.length;
     for (let row = from; row < payloads.count && fits < batch.rowCapacity; row++) {
       room -= (payloads.length[row] as number) + FRAME_BYTES_MAX + (keys[row]?.length ?? 0);
       if (room < 0) break;
@@ -176,7 +186,22 @@ export class FramedProducer {
       at += key.length;
     }
     batch.arenaUsed = at;
+    this.addHeaders(batch);
     return taken;
+  }
+
+  private addHeaders(batch: RecordBatch): void {
+    const { headers } = this;
+    if (headers.length === 0) return;
+    const { headersStart, headersLength, flags, arena } = batch.columns;
+    const at = batch.arenaUsed;
+    arena.set(headers, at);
+    batch.arenaUsed = at + headers.length;
+    for (let row = 0; row < batch.rowCount; row++) {
+      headersStart[row] = at;
+      headersLength[row] = headers.length;
+      flags[row] = (flags[row] as number) | RECORD_FLAG.HAS_HEADERS;
+    }
   }
 
   private produce(batch: RecordBatch): void {
@@ -238,4 +263,12 @@ function keyBytes(keys: ReadonlyArray<Uint8Array | null>, from: number): number 
   let bytes = 0;
   for (let row = from; row < keys.length; row++) bytes += keys[row]?.length ?? 0;
   return bytes;
+}
+
+/** Bytes of headers as a batch holds them. */
+function encodedHeaders(headers: readonly RecordHeader[]): Uint8Array {
+  if (headers.length === 0) return new Uint8Array();
+  const { columns } = batchOf([{ headers }]);
+  const at = columns.headersStart[0] as number;
+  return columns.arena.slice(at, at + (columns.headersLength[0] as number));
 }

@@ -105,6 +105,11 @@ describe('code blocks of the documents', () => {
     for (const path of examples) expect(page, path).toContain(`\`\`\`js\n${read(path)}\`\`\``);
   });
 
+  it('the how-to of columns prints its example exactly as it runs', () => {
+    const page = read('docs/how-to/columns.md');
+    expect(page).toContain(`\`\`\`js\n${read('examples/columns/totals.mjs')}\`\`\``);
+  });
+
   it('every block of JSON parses', () => {
     expect(refused(inLanguages('json'), JSON.parse)).toEqual([]);
   });

@@ -1,5 +1,5 @@
 /** Interpreter of programs for Protobuf payloads; the addon's implementation is
- *  native/kernel/codec/protobuf.cc.
+ *  native/kernel/codec/protobuf.cc, with a faster reader for payloads in the usual order.
  *
  *  A message is complete only at its end, because its fields arrive in any order and a later value
  *  replaces or extends an earlier one. So the values of a message are held in a frame, and appended

@@ -29,7 +29,7 @@ export function compileProto(message: ProtoMessage, requested: Requested): Compi
 
 const NONE = -1;
 
-const SCALAR_KINDS: Readonly<Record<string, number>> = {
+export const SCALAR_KINDS: Readonly<Record<string, number>> = {
   int32: PROTO_KIND.INT32,
   uint32: PROTO_KIND.UINT32,
   sint32: PROTO_KIND.SINT32,
@@ -47,7 +47,7 @@ const SCALAR_KINDS: Readonly<Record<string, number>> = {
   bytes: PROTO_KIND.BYTES,
 };
 
-function kindOf({ message, enumeration, type }: ProtoField): number {
+export function kindOf({ message, enumeration, type }: ProtoField): number {
   if (message !== undefined) return PROTO_KIND.MESSAGE;
   if (enumeration === undefined) return SCALAR_KINDS[type] as number;
   return enumeration.closed ? PROTO_KIND.CLOSED_ENUM : PROTO_KIND.ENUM;

@@ -1,10 +1,10 @@
 /** Decodes Protobuf payloads into columns of a message. */
 import { ColumnBatch } from '../../../core/columns/batch.ts';
 import { type ColumnKernels, decodeColumns, type PayloadSpans } from '../../../core/columns/kernel.ts';
-import type { ColumnSchema } from '../../../core/columns/schema.ts';
+import { ColumnSchema } from '../../../core/columns/schema.ts';
 import type { ProtoMessage } from '../tree.ts';
 import { compileProto } from './compile.ts';
-import { requestedFields } from './plan.ts';
+import { planOf, requestedFields } from './plan.ts';
 import { ProtoRows } from './rows.ts';
 
 export interface ProtoColumnDecoder {
@@ -25,6 +25,7 @@ export interface ProtoColumnDecoder {
  *
  *  @param fields paths of the requested fields, such as `customer.city`; absent: all fields. Other
  *  fields are checked and dropped.
+ *  @param shared schema of batches that several decoders of the message fill
  *  @throws unknown_field for a path that the message does not have
  *  @throws invalid_schema for a message set, and for types that combine in too many ways
  *  @example
@@ -36,16 +37,24 @@ export function protoColumnDecoder(
   kernels: ColumnKernels,
   message: ProtoMessage,
   fields?: readonly string[],
+  shared?: ColumnSchema,
 ): ProtoColumnDecoder {
   const requested = fields === undefined ? undefined : requestedFields(message, fields);
   const compiled = compileProto(message, requested);
   const { program } = compiled;
-  const opened = kernels.openProtobuf(program);
+  const schema = shared?.equals(program.schema) === true ? shared : program.schema;
+  const opened = kernels.openProtobuf({ ...program, schema });
   return {
-    schema: program.schema,
-    createBatch: (rowCapacity) => ColumnBatch.create(program.schema, rowCapacity),
+    schema,
+    createBatch: (rowCapacity) => ColumnBatch.create(schema, rowCapacity),
     decode: (payloads, from, to, into) => decodeColumns(opened, payloads, from, to, into),
     rows: () => new ProtoRows(compiled, fields === undefined),
     close: () => opened.close(),
   };
+}
+
+/** Columns of the batches of a message. @throws unknown_field */
+export function protoColumns(message: ProtoMessage, fields?: readonly string[]): ColumnSchema {
+  const plan = planOf(message, fields === undefined ? undefined : requestedFields(message, fields));
+  return new ColumnSchema(plan.fields.map(({ column }) => column));
 }

@@ -70,7 +70,8 @@ function sorted(value: Json | undefined): unknown {
     .map((key) => [key, sorted(object[key])]);
 }
 
-const side = ({ references, metadata, ruleSet }: SchemaContent): string =>
+/** Canonical text of everything of a content but its format and text; empty for a plain content. */
+export const side = ({ references, metadata, ruleSet }: SchemaContent): string =>
   references.length === 0 && metadata === undefined && ruleSet === undefined
     ? ''
     : JSON.stringify([

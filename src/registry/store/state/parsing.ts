@@ -1,4 +1,5 @@
 /** Parses schemas on demand and keeps the trees in a bounded LRU cache. */
+import { createHash } from 'node:crypto';
 import type { Logger } from '../../../core/log.ts';
 import {
   type Json,
@@ -8,15 +9,21 @@ import {
   type ResolvedReference,
   type SchemaContent,
 } from '../../../formats/content.ts';
-import { readMetadata, readRuleSet, sameForm } from '../../../formats/contract.ts';
+import { contractEntries, readMetadata, readRuleSet, sameForm } from '../../../formats/contract.ts';
 import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../../../formats/format.ts';
 import type { ParseOptions, TextForm } from '../../../formats/options.ts';
 import { lookupTextOf, type Schema, schemaText } from '../../../formats/schema.ts';
 import { registryError } from '../../errors.ts';
-import { CHECK_CHARS_MAX, type Checks, Deferred, type Origin } from '../../worker/checks.ts';
+import {
+  CHECK_CHARS_MAX,
+  type Checks,
+  Deferred,
+  INLINE_CHARS_MAX,
+  type Origin,
+} from '../../worker/checks.ts';
 import { charsOf, readSource, type SchemaSource } from '../../worker/judge.ts';
 import type { SchemaInput } from '../service.ts';
-import { isSameContent, type State, type Text } from './model.ts';
+import { type State, side, type Text } from './model.ts';
 import { qualify, qualifyWith } from './names.ts';
 
 /** Limits of the tree cache: characters of the cached texts, and number of trees. */
@@ -188,22 +195,24 @@ function withoutVersion(metadata: Json | undefined): Json | undefined {
   return Object.keys(kept).length === 0 ? undefined : kept;
 }
 
-/** Compares everything but the texts. Ignores the version number that registration writes into the
- *  metadata, and spellings of metadata and rules that a log may hold but that are not written here.
+/** Key of everything of a content but its text: equal exactly where two contents are equal in it.
+ *  Ignores the version number that registration writes into the metadata, and spellings of metadata
+ *  and rules that a log may hold but that are not written here. A digest where there are metadata
+ *  or rules, because keys are kept.
  */
-function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): boolean {
-  const plain = (content: SchemaContent): SchemaContent => {
-    const metadata = withoutVersion(sameForm(content.metadata, readMetadata));
-    const ruleSet = sameForm(content.ruleSet, readRuleSet);
-    return {
-      format: content.format,
-      text: '',
-      references: references ? content.references : [],
-      ...(metadata === undefined ? {} : { metadata }),
-      ...(ruleSet === undefined ? {} : { ruleSet }),
-    };
-  };
-  return isSameContent(plain(a), plain(b));
+function besideKey(content: SchemaContent, references: boolean): string {
+  const metadata = withoutVersion(sameForm(content.metadata, readMetadata));
+  const ruleSet = sameForm(content.ruleSet, readRuleSet);
+  const key = side({
+    format: content.format,
+    text: '',
+    references: references ? content.references : [],
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(ruleSet === undefined ? {} : { ruleSet }),
+  });
+  return metadata === undefined && ruleSet === undefined
+    ? key
+    : createHash('sha256').update(key).digest('base64');
 }
 
 /** Content that would store the sent text verbatim. Parses nothing, so it also finds texts that no
@@ -234,6 +243,8 @@ export class Parser {
   private readonly logger: Logger;
   private readonly parsed = new ParsedSchemas();
   private readonly spellings = new WeakMap<Text, Spelling>();
+  /** Keys of metadata and rules, by whether they include the references. */
+  private readonly besides = { true: new WeakMap<Text, string>(), false: new WeakMap<Text, string>() };
   private readonly reported = new Set<string>();
   readonly checks: Checks;
 
@@ -363,6 +374,12 @@ export class Parser {
     const { content, lookupText } = prepared;
     const exact = state.newestWith(content, versions);
     if (exact >= 0) return exact;
+    const own = new Map<boolean, string>();
+    const ownKey = (references: boolean): string => {
+      const key = own.get(references) ?? besideKey(content, references);
+      own.set(references, key);
+      return key;
+    };
     return versions.findLastIndex(({ text }) => {
       if (text.content.format !== content.format) return false;
       const written = content.references.length === 0 && text.content.references.length > 0;
@@ -372,8 +389,24 @@ export class Parser {
         ? spelling.resolved === content.text
         : (spelling.text ?? text.content.text) === lookupText;
       if (!isSame) return false;
-      return isSameBeside(text.content, content, !written);
+      return this.besideKeyOf(text, !written) === ownKey(!written);
     });
+  }
+
+  /** Key of everything of a stored content but its text. @throws Deferred */
+  private besideKeyOf(text: Text, references: boolean): string {
+    const { content } = text;
+    const entries = contractEntries(content.metadata) + contractEntries(content.ruleSet);
+    if (entries === 0) return besideKey(content, references);
+    const keys = this.besides[`${references}`];
+    let key = keys.get(text);
+    if (key !== undefined) return key;
+    // An entry costs about as much as a character of a text that is parsed.
+    const cost = Math.min(entries, INLINE_CHARS_MAX / 2);
+    if (!this.checks.takes(cost)) this.checks.pauseFor(cost);
+    key = besideKey(content, references);
+    keys.set(text, key);
+    return key;
   }
 
   private spelling(state: State, subject: string, text: Text): Spelling | undefined {

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { nodeHttpDriver } from '../../../../src/io/http/node/server.ts';
-import type { HttpServer } from '../../../../src/io/http/port.ts';
+import type { HttpResponse, HttpRoute, HttpServer } from '../../../../src/io/http/port.ts';
 import { registryFallbacks } from '../../../../src/registry/api/answers.ts';
 import { registryRoutes } from '../../../../src/registry/api/routes.ts';
 import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
-import { realClock } from '../../../wait.ts';
+import { realClock, turn } from '../../../wait.ts';
 
 const TYPE = 'application/vnd.schemaregistry.v1+json';
 const BODY_BYTES_MAX = 100_000;
@@ -67,6 +67,48 @@ const error = (status: number, number: number, message: unknown = expect.any(Str
   status,
   type: TYPE,
   body: { error_code: number, message },
+});
+
+describe('long lists', () => {
+  it('a long list of schemas is printed in several turns of the event loop', async () => {
+    const registry = await Registry.open(new MemoryLog(), silentLogger, { clock: realClock });
+    const count = 12;
+    for (let i = 0; i < count; i++)
+      await registry.register(
+        `s${i}`,
+        { text: avro(field(`f${i}`, 'int', { doc: 'x'.repeat(500_000) })) },
+        {},
+      );
+    const list = registryRoutes(() => registry).find(
+      ({ method, path }) => method === 'GET' && path === '/schemas',
+    ) as HttpRoute;
+    const turnsOf = async (query: string): Promise<readonly [number, unknown]> => {
+      let body: HttpResponse['body'];
+      void Promise.resolve(
+        list.handler({
+          ...{ method: 'GET', path: '/schemas', params: {}, query: new URLSearchParams(query) },
+          ...{
+            header: () => [],
+            signal: new AbortController().signal,
+            remoteAddress: '',
+            body: new Uint8Array(),
+          },
+        }),
+      ).then((response) => {
+        body = response.body;
+      });
+      let turns = 0;
+      for (; body === undefined; turns++) await turn();
+      return [turns, JSON.parse(Buffer.from(body as Uint8Array).toString('utf8'))];
+    };
+    const [fewTurns, few] = await turnsOf('subjectPrefix=s3');
+    const [turns, all] = await turnsOf('');
+    expect(turns - fewTurns).toBeGreaterThan(3);
+    const versions = all as Array<{ readonly subject: string; readonly schema: string }>;
+    expect(versions.map(({ subject }) => subject)).toEqual(registry.subjects({ prefix: '', deleted: 'no' }));
+    expect(versions.find(({ subject }) => subject === 's3')).toEqual((few as readonly unknown[])[0]);
+    await registry.close();
+  });
 });
 
 describe('registration and reading', () => {

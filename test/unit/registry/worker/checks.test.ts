@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { hostileSchemas } from '../../../../bench/hostile.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { parseSchema } from '../../../../src/formats/schema.ts';
+import { CONTRACT_ENTRIES_MAX } from '../../../../src/registry/api/limits.ts';
 import { StepBudget } from '../../../../src/registry/compatibility/finding.ts';
 import { checkPair } from '../../../../src/registry/compatibility/modes.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
@@ -236,6 +237,39 @@ describe('serving thread', () => {
     });
     expect(await code(Promise.resolve(asked))).toBe('schema_not_found');
     expect(steps).toBeGreaterThan(4);
+    await other.close();
+  });
+
+  it('the serving thread pauses between the metadata that it compares for one look-up, and compares each once', async () => {
+    await open();
+    await registry.setConfig('s', { compatibility: 'NONE' });
+    const withMetadata = (i: number) => ({
+      ...asJson(SMALL),
+      metadata: {
+        properties: Object.fromEntries(
+          Array.from({ length: CONTRACT_ENTRIES_MAX }, (_, k) => [`${k}`, `${i}`]),
+        ),
+      },
+    });
+    for (let i = 0; i < 12; i++)
+      await untilDone(() => registry.step(() => registry.register('s', withMetadata(i), {})));
+    const other = await Registry.open(
+      Object.assign(new TestLog(), { records: (registry as unknown as { log: TestLog }).log.records }),
+      silentLogger,
+      { clock: realClock, checkRunner: runner },
+    );
+    /** Steps of a look-up that compares with every version. */
+    const stepsOfLookup = async (): Promise<number> => {
+      let steps = 0;
+      const asked = untilDone(() => {
+        steps++;
+        return other.step(() => other.lookup('s', withMetadata(99), {}));
+      });
+      expect(await code(Promise.resolve(asked))).toBe('schema_not_found');
+      return steps;
+    };
+    expect(await stepsOfLookup()).toBeGreaterThan(4);
+    expect(await stepsOfLookup()).toBe(1);
     await other.close();
   });
 

@@ -1,0 +1,238 @@
+/** Schemas of framed records: the reader schema that a program wants, and the writer schemas of the
+ *  ids in records, each loaded once. */
+import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import type { Reference, ResolvedReference } from '../../formats/content.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import { guidOf } from '../../formats/guid.ts';
+import { parseSchema, type Schema } from '../../formats/schema.ts';
+import type { RegistryClient } from '../../serde/client.ts';
+import {
+  KEY_ID_HEADER,
+  type RecordId,
+  readHeaderId,
+  readPrefixId,
+  VALUE_ID_HEADER,
+} from '../../serde/frame.ts';
+import { registryError } from '../errors.ts';
+import { headerOf, type RecordHeaders } from './headers.ts';
+import { versionOf } from './prefetch.ts';
+import type { ReaderIdentity } from './record-fault.ts';
+
+/** Schema that records are read with. */
+export interface ReaderOptions {
+  /** True: records are keys. Default false. */
+  readonly isKey?: boolean;
+  /** Schema of the values that the caller wants, Avro also as the parsed JSON. Default: each record
+   *  is read with its writer's schema. Give this or `readerVersion`, not both. */
+  readonly readerSchema?: string | object;
+  /** Format of `readerSchema`; default AVRO. */
+  readonly format?: SchemaFormat;
+  /** Schemas that `readerSchema` refers to, by subject and version. */
+  readonly references?: readonly Reference[];
+  /** Version of a subject as the reader schema. */
+  readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
+}
+
+/** Value of a record, null or undefined for a tombstone, with its headers. */
+export interface FramedRecord {
+  readonly bytes: Uint8Array | null | undefined;
+  readonly headers?: RecordHeaders | undefined;
+}
+
+/** Record of either form. */
+export interface Framed {
+  readonly bytes: Uint8Array | null;
+  readonly headers: RecordHeaders | undefined;
+}
+
+export function framed(record: Uint8Array | null | undefined | FramedRecord): Framed {
+  if (record === null || record === undefined || record instanceof Uint8Array)
+    return { bytes: record ?? null, headers: undefined };
+  return { bytes: record.bytes ?? null, headers: record.headers };
+}
+
+interface Reader {
+  readonly schema: Schema;
+  readonly identity: ReaderIdentity;
+}
+
+/** Offset of the schema id in a prefix, and of the guid in a header. */
+const ID_START = 1;
+
+export const notCached = (what: string): Error =>
+  registryError('schema_not_cached', `${what} is not loaded`, {
+    next: 'await registry.prefetch(topic), or prefetch() of this object, first',
+  });
+
+export class RecordSchemas {
+  private readonly client: RegistryClient;
+  private readonly options: ReaderOptions;
+  private readonly writers = new Map<number | string, Schema>();
+  private loading: Promise<Reader> | undefined;
+  /** The reader schema, once it is loaded; undefined where each record has its writer's. */
+  reader: Reader | undefined;
+
+  /** @param what the object that reads, for messages. @throws bad_option */
+  constructor(client: RegistryClient, options: ReaderOptions, what: string) {
+    this.client = client;
+    this.options = options;
+    if (options.readerSchema !== undefined && options.readerVersion !== undefined)
+      throw registryError('bad_option', `a ${what} has one reader schema`, {
+        next: 'give readerSchema or readerVersion',
+      });
+  }
+
+  get hasReader(): boolean {
+    return this.options.readerSchema !== undefined || this.options.readerVersion !== undefined;
+  }
+
+  /** True until the reader schema is loaded. */
+  get isWaiting(): boolean {
+    return this.reader === undefined && this.hasReader;
+  }
+
+  /** Loads the reader schema, once. A failed load is repeated by the next call. */
+  async loadReader(): Promise<void> {
+    if (!this.isWaiting) return;
+    this.loading ??= this.fetchReader();
+    try {
+      this.reader = await this.loading;
+    } finally {
+      this.loading = undefined;
+    }
+  }
+
+  /** Loads the reader schema without a request. @throws schema_not_cached, invalid_schema */
+  demandReader(): void {
+    if (this.hasReader) this.reader ??= this.cachedReader();
+  }
+
+  has(id: number | string): boolean {
+    return this.writers.has(id);
+  }
+
+  /** Writer schema without a request. @throws schema_not_cached */
+  writerOf(id: number | string): Schema {
+    const known = this.writers.get(id);
+    if (known !== undefined) return known;
+    const schema = this.client.cachedSchema(id);
+    if (schema === undefined) throw notCached(`the schema ${id}`);
+    this.writers.set(id, schema);
+    return schema;
+  }
+
+  async loadWriter(id: number | string): Promise<void> {
+    try {
+      const schema =
+        typeof id === 'number' ? await this.client.schemaById(id) : await this.client.schemaByGuid(id);
+      this.writers.set(id, schema);
+    } catch (cause) {
+      throw this.unreadable(cause, id);
+    }
+  }
+
+  /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
+   *  none, by id.
+   */
+  async loadWriters(records: readonly Framed[]): Promise<ReadonlyMap<number | string, MillraceError>> {
+    const missing = new Map<number, number>();
+    const guids = new Set<string>();
+    for (const { bytes, headers } of records) {
+      const id = bytes === null ? undefined : this.idOf(bytes, headers);
+      if (id === undefined || this.writers.has(id)) continue;
+      if (typeof id === 'number') missing.set(id, (missing.get(id) ?? 0) + 1);
+      else guids.add(id);
+    }
+    const failed = new Map<number | string, MillraceError>();
+    const byId = async (): Promise<void> => {
+      for (const [id, found] of await this.client.schemasById(missing))
+        if (found instanceof MillraceError) failed.set(id, this.unreadable(found, id) as MillraceError);
+        else this.writers.set(id, found);
+    };
+    const byGuid = [...guids].map(async (guid) => {
+      try {
+        await this.loadWriter(guid);
+      } catch (thrown) {
+        const error = findMillraceError(thrown);
+        if (error?.row.reason === undefined) throw thrown;
+        failed.set(guid, error);
+      }
+    });
+    await Promise.all([missing.size > 0 ? byId() : undefined, ...byGuid]);
+    return failed;
+  }
+
+  /** Id of a record: the header first, then the prefix, as the existing deserializers do.
+   *  @throws bad_magic, truncated_frame */
+  recordId(bytes: Uint8Array, headers: RecordHeaders | undefined): RecordId {
+    try {
+      const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
+      return header === undefined ? readPrefixId(bytes) : readHeaderId(header);
+    } catch (thrown) {
+      throw this.described(thrown, {});
+    }
+  }
+
+  /** Adds details to an error that is a fact about a record; any other error stays. */
+  described(thrown: unknown, more: Readonly<Record<string, unknown>>): unknown {
+    const error = findMillraceError(thrown);
+    const reason = error?.row.reason;
+    if (error === undefined || reason === undefined) return thrown;
+    const { code, row, message, next } = error;
+    const reader = this.reader === undefined ? {} : { reader: this.reader.identity };
+    return new MillraceError(code, row, message, {
+      ...(next === undefined ? {} : { next }),
+      cause: thrown,
+      details: { ...more, ...error.details, ...reader, reason },
+    });
+  }
+
+  /** Undefined for a record without a readable id, whose decoding then fails. */
+  private idOf(bytes: Uint8Array, headers: RecordHeaders | undefined): number | string | undefined {
+    try {
+      return this.recordId(bytes, headers).id;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Reader schema without a request. @throws schema_not_cached, invalid_schema */
+  private cachedReader(): Reader {
+    const { readerSchema, readerVersion, references = [] } = this.options;
+    if (readerVersion === undefined) {
+      if (references.length > 0 || readerSchema === undefined) throw notCached('the reader schema');
+      return this.givenReader([]);
+    }
+    const { subject, version } = readerVersion;
+    const found = versionOf(this.client.cachedVersions(subject), version);
+    if (found === undefined) throw notCached('the reader schema');
+    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+  }
+
+  private givenReader(resolved: readonly ResolvedReference[]): Reader {
+    const { readerSchema, format = 'AVRO', references = [] } = this.options;
+    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
+    const schema = parseSchema(format, text, { references: resolved });
+    return { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+  }
+
+  private async fetchReader(): Promise<Reader> {
+    const { readerVersion, references = [] } = this.options;
+    if (readerVersion === undefined) return this.givenReader(await this.client.resolve(references));
+    const { subject, version } = readerVersion;
+    const found = await this.client.version(subject, String(version));
+    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+  }
+
+  /** Error of a writer schema that was not loaded. An id that the registry does not know is a fact
+   *  about the record. */
+  private unreadable(thrown: unknown, id: number | string): unknown {
+    const error = findMillraceError(thrown);
+    const fact =
+      error?.code === 'schema_not_found'
+        ? registryError('unknown_schema_id', error.message, { cause: error })
+        : thrown;
+    const byte = typeof id === 'number' ? { byte: ID_START } : { headerByte: ID_START };
+    return this.described(fact, { ...byte, schemaId: id });
+  }
+}

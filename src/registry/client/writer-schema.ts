@@ -1,0 +1,128 @@
+/** Schema that records are written with: loaded once, from requests or from the caches. */
+import { framePrefix } from '../../addon/reference/frame.ts';
+import type { Reference } from '../../formats/content.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import { guidOf } from '../../formats/guid.ts';
+import { parseSchema, type Schema } from '../../formats/schema.ts';
+import type { RegistryClient } from '../../serde/client.ts';
+import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { registryError } from '../errors.ts';
+import { versionOf } from './prefetch.ts';
+import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
+
+export interface WriterSchemaOptions {
+  /** Topic of the records. */
+  readonly topic: string;
+  /** True: records are keys. Default false. */
+  readonly isKey?: boolean;
+  /** Default TopicName. */
+  readonly subject?: SubjectStrategy;
+  /** Format of `schema`; default AVRO. */
+  readonly format?: SchemaFormat;
+  /** Text of the schema; Avro also as the parsed JSON. Give this or `version`. */
+  readonly schema?: string | object;
+  /** Schemas that `schema` refers to, by subject and version. */
+  readonly references?: readonly Reference[];
+  /** Version of the subject to write with. Give this or `schema`. */
+  readonly version?: number | 'latest';
+  /** True: registers `schema`. Default false: the subject must have it already. */
+  readonly autoRegister?: boolean;
+  /** `prefix`: the id is before the payload. `headers`: the guid is in a record header. Default
+   *  prefix. */
+  readonly header?: 'prefix' | 'headers';
+  /** Full name of the Protobuf message; default: the first of the file. */
+  readonly message?: string;
+}
+
+const NOTHING = Buffer.alloc(0);
+
+/** A schema with its id. */
+export interface WrittenSchema {
+  readonly schema: Schema;
+  readonly id: number;
+  /** Guid of the schema; empty where no header needs it. */
+  readonly guid: string;
+}
+
+/** Parts of a record besides its payload. */
+export interface Framing {
+  readonly prefix: Buffer;
+  readonly headers: Readonly<Record<string, Buffer>>;
+}
+
+const textOf = (schema: string | object): string =>
+  typeof schema === 'string' ? schema : JSON.stringify(schema);
+
+export class WriterSchema {
+  private readonly client: RegistryClient;
+  private readonly options: WriterSchemaOptions;
+
+  /** @param what the object that writes, for messages. @throws bad_option */
+  constructor(client: RegistryClient, options: WriterSchemaOptions, what: string) {
+    this.client = client;
+    this.options = options;
+    const { schema, version, autoRegister } = options;
+    if ((schema === undefined) === (version === undefined))
+      throw registryError(
+        'bad_option',
+        `a ${what} writes either a given schema or a version of the subject`,
+        { next: 'give schema or version' },
+      );
+    if (autoRegister === true && schema === undefined)
+      throw registryError('bad_option', 'autoRegister needs a schema to register', { next: 'give schema' });
+  }
+
+  /** Loads the schema and its id.
+   *  @throws bad_option, invalid_schema, incompatible, subject_not_found, version_not_found,
+   *    schema_not_found, registry_unavailable, registry_protocol, unauthenticated, forbidden */
+  async load(): Promise<WrittenSchema> {
+    const { schema, id } = await this.resolve();
+    return { schema, id, guid: this.options.header === 'headers' ? await this.client.guidOf(id) : '' };
+  }
+
+  /** Loads from the caches. Undefined: a request is needed. */
+  cached(): WrittenSchema | undefined {
+    const { schema: given, version, format = 'AVRO', references = [], message } = this.options;
+    if (given === undefined)
+      return versionOf(this.client.cachedVersions(this.subjectWith(undefined)), version ?? 'latest');
+    if (references.length > 0) return undefined;
+    const schema = parseSchema(format, textOf(given));
+    const versions = this.client.cachedVersions(this.subjectWith(recordNameOf(schema, message)));
+    const guid = guidOf({ format, text: schema.text, references });
+    const found = versions?.find((one) => one.guid === guid);
+    return found && { schema, id: found.id, guid };
+  }
+
+  /** @param messageIndexes of the written message; null for Avro */
+  framing({ id, guid }: WrittenSchema, messageIndexes: Int32Array | null): Framing {
+    const { header, isKey } = this.options;
+    if (header !== 'headers') return { prefix: Buffer.from(framePrefix(id, messageIndexes)), headers: {} };
+    const name = isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER;
+    return { prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
+  }
+
+  private async resolve(): Promise<{ readonly schema: Schema; readonly id: number }> {
+    const { schema: given, version, format = 'AVRO', references = [], autoRegister, message } = this.options;
+    if (given === undefined) {
+      const subject = this.subjectWith(undefined);
+      return this.client.version(subject, String(version));
+    }
+    const text = textOf(given);
+    const resolved = await this.client.resolve(references);
+    const schema = parseSchema(format, text, { references: resolved });
+    const subject = this.subjectWith(recordNameOf(schema, message));
+    if (autoRegister === true)
+      return { schema, id: await this.client.register(subject, format, text, references) };
+    const found = await this.client.findVersion(subject, format, text, references);
+    if (found === undefined)
+      throw registryError('schema_not_found', `the subject ${subject} does not have this schema`, {
+        next: 'register it, or set autoRegister',
+      });
+    return { schema, id: found.id };
+  }
+
+  private subjectWith(recordName: string | undefined): string {
+    const { topic, isKey = false, subject = 'TopicName' } = this.options;
+    return subjectOf(subject, { topic, isKey, recordName });
+  }
+}
