@@ -69,23 +69,26 @@ it('an Avro encoder writes the same bytes and refuses the same values after many
   expect(refused).toBeGreaterThan(SCHEMAS * VALUES);
 });
 
-it.each(SYNTAXES)('%s: an encoder writes the same bytes and refuses the same values after many', (syntax) => {
-  let refused = 0;
-  for (let seed = 1; seed <= SCHEMAS; seed++) {
-    const next = randomOf(seed * 43);
-    const text = randomText(seed * 43, syntax, { required: true });
-    const parse = (): ProtoSchema => parseSchema('PROTOBUF', text) as ProtoSchema;
-    const schema = parse();
-    const [message] = schema.tree.messages;
-    if (message === undefined) throw new Error('the schema has a message');
-    const values = Array.from({ length: VALUES }, () => {
-      const bytes = encodeProto(message, randomDatum(next, message));
-      return COMPILED_CODECS.reader(schema, schema, [0])(bytes, 0, bytes.length);
-    });
-    refused += demandSame(parse, values, next);
-  }
-  expect(refused).toBeGreaterThan(SCHEMAS * VALUES);
-});
+it.each(SYNTAXES)(
+  'an encoder of %s writes the same bytes and refuses the same values after many',
+  (syntax) => {
+    let refused = 0;
+    for (let seed = 1; seed <= SCHEMAS; seed++) {
+      const next = randomOf(seed * 43);
+      const text = randomText(seed * 43, syntax, { required: true });
+      const parse = (): ProtoSchema => parseSchema('PROTOBUF', text) as ProtoSchema;
+      const schema = parse();
+      const [message] = schema.tree.messages;
+      if (message === undefined) throw new Error('the schema has a message');
+      const values = Array.from({ length: VALUES }, () => {
+        const bytes = encodeProto(message, randomDatum(next, message));
+        return COMPILED_CODECS.reader(schema, schema, [0])(bytes, 0, bytes.length);
+      });
+      refused += demandSame(parse, values, next);
+    }
+    expect(refused).toBeGreaterThan(SCHEMAS * VALUES);
+  },
+);
 
 const NAMES = ['constructor', '__proto__', 'toString', 'plain'];
 const named = (): AvroSchema =>

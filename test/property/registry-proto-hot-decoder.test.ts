@@ -10,7 +10,7 @@ const SCHEMAS = 70;
 const EVENTS = 3;
 
 it.each(SYNTAXES)(
-  '%s: a decoder gives the same values and errors after many payloads as before',
+  'a decoder of %s gives the same values and errors after many payloads as before',
   (syntax) => {
     const seen = { values: 0, errors: 0 };
     for (let seed = 1; seed <= SCHEMAS; seed++) {
