@@ -263,7 +263,8 @@ class Measurement {
   }
 }
 
-async function brokersOf(context: BenchContext): Promise<string> {
+/** The given brokers, or one that ends with the benchmark. */
+export async function brokersOf(context: BenchContext): Promise<string> {
   if (context.brokers !== undefined) return context.brokers;
   context.say('starting a broker');
   const stack = await startStack({

@@ -1,11 +1,12 @@
 /** `millrace bench engine`: the whole window engine as a real process with a real broker.
  *
  *  engine-kernel measures its kernel alone, engine-checkpoint its pauses and restarts, results its
- *  results. Parts: kafka, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss, accumulate,
- *  firing, session-firing, postgres. */
+ *  results. Parts: kafka, formats, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss,
+ *  accumulate, firing, session-firing, postgres. */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { Drains } from './engine/drains.ts';
+import { formats } from './engine/formats.ts';
 import { Latencies } from './engine/latencies.ts';
 import { postgresSink } from './engine/postgres-sink.ts';
 import type { Bench, BenchResult } from './harness.ts';
@@ -24,6 +25,7 @@ function parts(): Readonly<Record<string, Part>> {
       ceiling = results.find(({ unit }) => unit === 'events/s')?.value;
       return results;
     },
+    formats,
     sliding: (world) => drains(world).sliding(),
     disk: (world) => drains(world).disk(),
     'disk-sliding': (world) => drains(world).diskFired('sliding'),
@@ -44,6 +46,6 @@ export const bench: Bench = {
   name: 'engine',
   takesBrokerProperties: true,
   summary:
-    'The whole window engine: from Kafka beside a bare C++ loop, sliding beside tumbling, disk beside memory, latencies.',
+    'The whole window engine: from Kafka beside a bare C++ loop, formats beside the fixed layout, sliding beside tumbling, disk beside memory, latencies.',
   run: (context) => openParts(context, parts()),
 };

@@ -91,6 +91,8 @@ export interface BenchContext {
   readonly cases?: number | undefined;
   /** Seed of the first random case. */
   readonly seed?: number | undefined;
+  /** Folder that gets the JSON and the page of a benchmark that has cells. */
+  readonly out?: string | undefined;
   /** Aborted when the process has to end. */
   readonly drain: AbortSignal;
   /** Prints a line that describes the current step to stderr. */

@@ -25,5 +25,6 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
   hostile: () => import('./hostile.ts'),
+  rollout: () => import('./rollout.ts'),
   columns: () => import('./columns.ts'),
 };

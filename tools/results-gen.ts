@@ -1,9 +1,11 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
- *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. */
+ *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
+ *  rollout bench have a page of their own. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
+import { type RolloutReport, rolloutPage } from '../bench/rollout/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
 
 const FOLDER = 'docs/results';
@@ -41,7 +43,7 @@ function section(name: string, report: BenchReport): string[] {
   ];
 }
 
-/** The page, by its path from the project's root. */
+/** The pages, by their paths from the project's root. */
 export function generateResults(): ReadonlyMap<string, string> {
   const folder = join(packageRoot(), FOLDER);
   const reports = readdirSync(folder)
@@ -62,7 +64,11 @@ export function generateResults(): ReadonlyMap<string, string> {
     '',
     ...reports.flatMap(({ name, report }) => section(name, report)),
   ];
-  return new Map([[PAGE, `${lines.join('\n').trimEnd()}\n`]]);
+  const cells = reports.find(({ report }) => report.bench === 'rollout')?.report;
+  return new Map([
+    [PAGE, `${lines.join('\n').trimEnd()}\n`],
+    ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
+  ]);
 }
 
 if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1]) {

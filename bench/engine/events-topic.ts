@@ -11,6 +11,8 @@ export interface EventsSpec {
   readonly zipf: number;
   /** Events per millisecond of event time. */
   readonly perMs: number;
+  /** Flags of the generator besides these; absent: none. */
+  readonly flags?: readonly string[];
 }
 
 export interface EventsTopic extends EventsSpec {
@@ -54,7 +56,12 @@ export class EventsTopics {
     const { world } = this;
     const name = world.topic();
     world.context.say(`filling ${spec.events} events of ${spec.accounts} accounts`);
-    await world.run('gen', [...flagsOf(world, name), ...shapeOf(spec), `-count=${spec.events}`]);
+    await world.run('gen', [
+      ...flagsOf(world, name),
+      ...shapeOf(spec),
+      ...(spec.flags ?? []),
+      `-count=${spec.events}`,
+    ]);
     return { ...spec, name };
   }
 }

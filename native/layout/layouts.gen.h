@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x1999b285U;
+inline constexpr std::uint32_t kFingerprint = 0xcf936f50U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -44,10 +44,21 @@ inline constexpr std::int32_t kDeltaStatusBadSlice = 2;
 inline constexpr std::int32_t kDeltaStatusBadColumn = 3;
 inline constexpr std::int32_t kDeltaStatusBadDelta = 4;
 
-// Verdict of the event decode.
+// Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. The others: no event.
 inline constexpr std::int32_t kEventStatusOk = 0;
 inline constexpr std::int32_t kEventStatusNull = 1;
 inline constexpr std::int32_t kEventStatusBadLength = 2;
+inline constexpr std::int32_t kEventStatusFiltered = 3;
+inline constexpr std::int32_t kEventStatusBadMagic = 4;
+inline constexpr std::int32_t kEventStatusTruncatedFrame = 5;
+inline constexpr std::int32_t kEventStatusUnknownSchemaId = 6;
+inline constexpr std::int32_t kEventStatusBadMessageIndex = 7;
+inline constexpr std::int32_t kEventStatusIncompatibleSchema = 8;
+inline constexpr std::int32_t kEventStatusMalformedPayload = 9;
+inline constexpr std::int32_t kEventStatusMissingField = 10;
+inline constexpr std::int32_t kEventStatusBadKey = 11;
+inline constexpr std::int32_t kEventStatusBadTime = 12;
+inline constexpr std::int32_t kEventStatusBadValue = 13;
 
 // Reason that a row was not admitted.
 inline constexpr std::int32_t kRefusalLate = 1;
@@ -385,7 +396,7 @@ struct EventBatch {
   std::int64_t* value = nullptr;  // Aggregated value.
   std::int64_t* event_ts = nullptr;  // Event time, ms since the epoch.
   std::uint64_t* seq = nullptr;  // Number of the event.
-  std::uint8_t* status = nullptr;  // EVENT_STATUS.*; the other columns are 0 unless OK.
+  std::uint8_t* status = nullptr;  // EVENT_STATUS.*; the other columns are 0 unless OK or FILTERED.
 
   // Bytes of a buffer that holds this batch.
   static constexpr std::uint64_t Bytes(std::uint64_t row_capacity) {

@@ -42,7 +42,10 @@ const SETTINGS = {
     secret: true,
     help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
   },
-  only: { type: 'list', help: 'orders, relay, inbox, engine, serde: the parts to run (default: all)' },
+  only: {
+    type: 'list',
+    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all)',
+  },
   peers: {
     type: 'list',
     help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; serde: protobufjs, bufbuild, kafkajs, confluent, arrow-avro; an empty value for no peer (default: all, with -smoke none)',
@@ -78,6 +81,10 @@ const SETTINGS = {
   vs: {
     type: 'string',
     help: 'registry: URL of another registry that gets the same load in the same run (the registered schemas stay there), or apicurio to download and start Apicurio',
+  },
+  out: {
+    type: 'string',
+    help: 'rollout: folder for rollout.json and rollout.md, such as docs/results; cells that the same build has run there are kept',
   },
   cases: {
     type: 'int',
@@ -130,6 +137,7 @@ function runOptions(context: Context): BenchContext {
     brokerCount: context.settings['broker-count'],
     heldXmin: context.settings['held-xmin'],
     killAfterMs: context.settings['kill-after'],
+    out: context.settings.out,
     drain: context.drain,
     say: (line) => context.say(line),
     onClose: (close) => context.onClose(close),

@@ -2,18 +2,23 @@
  *  the sink as CSV. */
 
 import { randomUUID } from 'node:crypto';
-import type { Kernels } from '../addon/surface.ts';
+import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
+import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import { engineError } from '../engine/errors.ts';
 import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { engineMetrics } from '../engine/metrics.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
+import { BINARY256 } from '../engine/source/input/binary256.ts';
+import { hasSignedKeys } from '../engine/source/input/definition.ts';
+import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
+import { openDisk } from '../io/disk/node.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
@@ -25,6 +30,7 @@ import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
+import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
@@ -37,6 +43,7 @@ const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 const SETTINGS = {
   ...BROKER_SETTINGS,
   ...JOB_SETTINGS,
+  ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
   'state-dir': {
@@ -127,16 +134,26 @@ function neededBrokers(context: Context): string {
 const writeOut = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
+/** True if an export prints keys with a sign. */
+async function exportsSignedKeys({ settings }: Context): Promise<boolean> {
+  const { 'export-keys': asked, 'state-dir': folder } = settings;
+  if (asked !== undefined) return asked === 'signed';
+  // An export from another machine has no folder, and makes none.
+  const job = existsSync(folder) ? await savedJob(await openDisk(folder)) : undefined;
+  return hasSignedKeys(job?.input ?? BINARY256);
+}
+
 async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
   const pages = await readSink(context);
+  const isSigned = await exportsSignedKeys(context);
   await writeOut(`${HEADER}\n`);
   for await (const page of pages) {
     const lines = page.map((row) =>
       [
-        row.accountId,
+        isSigned ? BigInt.asIntN(64, row.accountId) : row.accountId,
         row.windowStart,
         row.windowEnd,
         row.count,
@@ -204,7 +221,7 @@ function topicFinder(
 async function openSource(
   context: Context,
   driver: BrokerDriver,
-  kernel: Kernels,
+  input: EventInput,
   found: { readonly partitionCount: number; readonly topicId: string | undefined },
   stages: Stages,
   shares: MemoryShares | undefined,
@@ -236,7 +253,7 @@ async function openSource(
   });
   const source = new BrokerSource({
     consumer,
-    kernels: kernel,
+    input,
     clock: context.clock,
     stages,
     topic: settings.topic,
@@ -296,7 +313,7 @@ async function runToEnd(
   context.setReady();
   const summary = await engine.run(context.drain);
   done();
-  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
+  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
   context.print(text, { ...printed, ...engine.watermark() });
   const hasEnd = settings.bounded || settings['exit-at-end'];
@@ -341,7 +358,7 @@ async function runEngine(context: Context): Promise<number> {
   }
   const sink = await openSink(context);
   const driver = await brokerDriver(context);
-  const kernel = await kernels(context);
+  const input = await openInput(context, job, kernels(context));
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName });
@@ -351,7 +368,7 @@ async function runEngine(context: Context): Promise<number> {
   const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
   const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const reader = await openSource(context, driver, kernel, found, stages, shares);
+  const reader = await openSource(context, driver, input, found, stages, shares);
   const { source, lease } =
     group === undefined
       ? { source: reader, lease: undefined }
@@ -370,6 +387,7 @@ async function runEngine(context: Context): Promise<number> {
     clusterId,
     topicId,
     source,
+    input,
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,
     ...(spill === undefined ? {} : { spill }),
@@ -393,6 +411,7 @@ async function runEngine(context: Context): Promise<number> {
   });
   engines.set(context, engine);
   context.readiness('restored', () => engine.restored);
+  context.readiness('registry', () => input.isReady);
   context.readiness('sink', () => engine.sinkReady);
   if (lateName !== undefined) context.readiness('late topic', () => engine.lateReady);
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
@@ -433,9 +452,10 @@ need the right to read the resource windows.
         next: 'see -help',
       });
     }
-    if (context.isFlag('export-wait')) {
-      throw coreError('usage', '-export-wait changes nothing without export', {
-        next: 'leave -export-wait out, or run engine export',
+    for (const flag of ['export-wait', 'export-keys'] as const) {
+      if (!context.isFlag(flag)) continue;
+      throw coreError('usage', `-${flag} changes nothing without export`, {
+        next: `leave -${flag} out, or run engine export`,
       });
     }
     return runEngine(context);

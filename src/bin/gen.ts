@@ -23,6 +23,7 @@ import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels } from '../shell/drivers.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { makeTopics } from '../shell/topics.ts';
+import { FORMAT_EVENT_BYTES, formatEvents, framedEvents, jsonEvents } from './gen/format-events.ts';
 import { SCHEMA_EVENT_BYTES, SCHEMA_EVENTS_BYTES_MIN, schemaEvents } from './gen/schema-events.ts';
 import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
 import { registryClient } from './registry-clients/shared.ts';
@@ -100,9 +101,8 @@ const SETTINGS = {
   },
   format: {
     type: 'string',
-    choices: ['json', 'avro', 'protobuf'],
-    default: 'json',
-    help: 'orders: json lines for a file or stdout; avro or protobuf for a topic and for -print-schema',
+    choices: ['json', 'avro', 'protobuf', 'binary256'],
+    help: 'orders: json lines for a file or stdout; avro or protobuf for a topic and for -print-schema (default json). events: binary256, the fixed layout of 256 bytes, or json; avro or protobuf for a topic (default binary256)',
   },
   'print-schema': {
     type: 'string',
@@ -113,7 +113,7 @@ const SETTINGS = {
   registry: {
     type: 'string',
     default: 'http://127.0.0.1:8081',
-    help: 'orders in a topic, schema: address of the schema registry',
+    help: 'orders and framed events in a topic, schema: address of the schema registry',
   },
   ...CREDENTIAL_SETTINGS,
   message: {
@@ -123,7 +123,7 @@ const SETTINGS = {
   },
   subject: {
     type: 'string',
-    help: 'schema: subject of the schema; orders in a topic: subject of the schemas (default TOPIC-value)',
+    help: 'schema: subject of the schema; orders and framed events in a topic: subject of the schemas (default TOPIC-value)',
   },
   'connect-timeout': {
     type: 'duration',
@@ -240,14 +240,33 @@ async function schemaSource(context: Context, output: Output): Promise<BatchSour
 
 function printSchema(context: Context, version: string): number {
   const { format } = context.settings;
-  if (format === 'json')
+  if (format !== 'avro' && format !== 'protobuf')
     throw coreError('usage', '-print-schema needs -format=avro or -format=protobuf', {
       next: 'add -format=avro',
     });
   const shape = version === 'breaking' ? version : orderShapeOf(version);
-  const text = orderSchema(shape, format as 'avro' | 'protobuf');
+  const text = orderSchema(shape, format);
   context.print(text, { version, format, schema: text });
   return EXIT.done;
+}
+
+/** Source of events in the format that -format names. @throws usage, and errors of the registry */
+async function eventSource(
+  context: Context,
+  generator: EventGenerator,
+  output: Output,
+): Promise<BatchSource> {
+  const { format = 'binary256', subject } = context.settings;
+  if (format === 'binary256') return { fill: (into, most) => generator.fillRecords(into, most) };
+  const isTopic = output.kind === 'kafka';
+  if (format === 'json') return formatEvents(generator, jsonEvents(isTopic ? '' : '\n'), isTopic);
+  if (output.kind !== 'kafka')
+    throw coreError('usage', `events in ${format} go to a topic only`, {
+      next: 'give -out=kafka:TOPIC, or -format=json',
+    });
+  const client = registryClient(context);
+  const encode = await framedEvents(client, subject ?? `${output.topic}-value`, format as 'avro');
+  return formatEvents(generator, encode, true);
 }
 
 async function sourceOf(
@@ -260,8 +279,7 @@ async function sourceOf(
   const kind = kindOf(context);
   if (kind === 'schema') return schemaSource(context, output);
   if (kind === 'events') {
-    const generator = new EventGenerator(eventOptions(context), gen);
-    return { fill: (into, most) => generator.fillRecords(into, most) };
+    return eventSource(context, new EventGenerator(eventOptions(context), gen), output);
   }
   const versions = versionsOf(context);
   const generator = new OrderGenerator({
@@ -273,7 +291,7 @@ async function sourceOf(
   });
   let encode = orderLine;
   if (output.kind === 'kafka') {
-    if (settings.format === 'json') {
+    if (settings.format !== 'avro' && settings.format !== 'protobuf') {
       throw coreError('usage', 'orders in a topic are framed records', {
         next: 'give -format=avro or -format=protobuf',
       });
@@ -283,14 +301,14 @@ async function sourceOf(
     encode = await framedOrders({
       registry: settings,
       subject: settings.subject ?? `${output.topic}-value`,
-      format: settings.format as 'avro' | 'protobuf',
+      format: settings.format,
       versions,
       timeoutMs: settings['connect-timeout'],
       kernels: chosen,
       clock,
       metrics,
     });
-  } else if (settings.format !== 'json') {
+  } else if (settings.format !== undefined && settings.format !== 'json') {
     throw coreError('usage', `orders in ${settings.format} go to a topic only`, {
       next: 'give -out=kafka:TOPIC, or -format=json',
     });
@@ -398,9 +416,12 @@ function batchesOf({ settings }: Context, kind: Kind): RecordBatch[] {
   const bytes =
     kind === 'schema'
       ? Math.max(SCHEMA_EVENTS_BYTES_MIN, rows * SCHEMA_EVENT_BYTES)
-      : rows * (kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX);
+      : rows * (kind === 'events' ? eventBytesOf(settings.format) : ORDER_BYTES_MAX);
   return Array.from({ length: BATCHES_IN_FLIGHT_MAX }, () => RecordBatch.create(rows, bytes));
 }
+
+const eventBytesOf = (format = 'binary256'): number =>
+  format === 'binary256' ? EVENT.BYTES : FORMAT_EVENT_BYTES;
 
 /** Generated rows in messages. */
 const UNITS: Readonly<Record<Kind, string>> = { events: 'events', orders: 'orders', schema: 'events' };
@@ -480,9 +501,11 @@ export const command = defineCommand({
     'Generate events of any schema, orders or window events from a seed, to a topic, a file or stdout.',
   description: [
     'The same seed and flags give the same bytes on every machine, whatever the batch size and with or without the',
-    'addon. Events are 256 B each, one after the other in a file; orders are JSON lines, or framed records in a topic.',
+    'addon. Events are 256 B each, one after the other in a file, or records of -format; orders are JSON lines, or framed',
+    'records in a topic.',
     'Random events of a schema are valid values of it: framed records in a topic, JSON lines elsewhere.',
     'Examples: millrace gen -subject=orders-value -schema-version=latest -seed=7 -count=1000 -out=kafka:orders',
+    '          millrace gen -kind=events -format=avro -registry=http://localhost:8081 -brokers=localhost:9092 -out=kafka:payments',
     '          millrace gen -kind=events -order=delayed -count=2000000 -brokers=localhost:9092 -out=kafka:events',
   ].join('\n'),
   settings: SETTINGS,

@@ -9,45 +9,75 @@ import { Processes } from '../demo/processes.ts';
 import { ready } from '../demo/ready.ts';
 import type { Schema } from '../formats/schema.ts';
 import type { OrderFormat } from '../gen/order-versions.ts';
-import type { BatchConsumer } from '../io/kafka/port.ts';
 import type { Level } from '../registry/compatibility/modes.ts';
 import type { FleetSlot, RolloutOutcome, UpgradeOrder } from '../registry/rollout/model.ts';
 import { planRollout, type RolloutPlan } from '../registry/rollout/plan.ts';
 import { rolloutPlot } from '../registry/rollout/plot.ts';
 import { Rollout } from '../registry/rollout/run.ts';
+import type { RegistryClient } from '../serde/client.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
-import { brokerDriver } from '../shell/drivers.ts';
-import { makeTopics } from '../shell/topics.ts';
-import { registryClient } from './registry-clients/shared.ts';
-import { processFleet } from './rollout/fleet.ts';
-import { type RegisteredPair, registerPair, schemaOf } from './rollout/schemas.ts';
+import { registryClient, topicName } from './registry-clients/shared.ts';
+import { isDrained } from './rollout/drained.ts';
+import { startOf, userFlagsOf } from './rollout/fleets.ts';
+import { levelOf, type RegisteredPair, registerPair, schemaOf, versionPair } from './rollout/schemas.ts';
 import { ROLLOUT_SETTINGS } from './rollout/settings.ts';
+import { openTopic } from './rollout/topic.ts';
+import { watchRollout } from './rollout/watch.ts';
 
 type Context = CommandContext<typeof ROLLOUT_SETTINGS>;
+type RolloutOptions = ConstructorParameters<typeof Rollout>[0];
 
 const ROLLOUT_EXIT = { refused: 4, failed: 5 } as const;
 const END_GRACE_MS = 10_000;
 /** Share of the rate that the lag of one group may reach between two steps, in seconds. */
 const LAG_SECONDS = 10;
-/** Kafka deletes records of a run that did not delete its topic. */
-const RETENTION_MS = 3_600_000;
 const REGISTRY_DEFAULT = 'http://127.0.0.1:8081';
 
-/** The two schemas. Registered versions need -subject. */
-async function schemasOf(context: Context): Promise<{ readonly from: Schema; readonly to: Schema }> {
-  const { settings } = context;
-  const find = async (flag: 'from-version' | 'to-version'): Promise<Schema> => {
-    const text = settings[flag];
-    if (settings.subject !== undefined && /^(\d+|latest)$/.test(text)) {
-      const client = registryClient({ ...context, settings: { ...settings, registry: registryOf(context) } });
-      return (await client.version(settings.subject, text)).schema;
-    }
-    return schemaOf(`-${flag}`, text, settings.format as OrderFormat);
-  };
-  return { from: await find('from-version'), to: await find('to-version') };
+/** The two schemas and the plan. */
+interface Upgrade {
+  readonly plan: RolloutPlan;
+  readonly format: OrderFormat;
+  readonly mode: Level;
+  /** True: the schemas are versions of -subject, and nothing is registered. */
+  readonly isRegistered: boolean;
+  /** Returns the places of both schemas, after registering them on subjects of this run. */
+  readonly pair: (registry: string, name: string) => Promise<RegisteredPair>;
 }
 
-const registryOf = ({ settings }: Context): string => settings.registry ?? REGISTRY_DEFAULT;
+const clientOf = (context: Context, registry: string): RegistryClient =>
+  registryClient({ ...context, settings: { ...context.settings, registry } });
+
+const isVersion = (text: string): boolean => /^(\d+|latest)$/.test(text);
+
+/** Subject of registered versions; undefined: the schemas are versions of Order or files. */
+const subjectOf = ({ settings }: Context): string | undefined =>
+  settings.plan || settings['old-command'] !== undefined ? settings.subject : undefined;
+
+async function upgradeOf(context: Context): Promise<Upgrade> {
+  const { settings } = context;
+  const [from, to] = [settings['from-version'], settings['to-version']];
+  const subject = subjectOf(context);
+  const registered = clientOf(context, settings.registry ?? REGISTRY_DEFAULT);
+  const known =
+    subject === undefined || context.isFlag('mode') ? undefined : await levelOf(registered, subject);
+  const mode = known ?? (settings.mode as Level);
+  if (subject !== undefined && !settings.plan) {
+    const { from: old, to: next, pair } = await versionPair(registered, subject, from, to);
+    const format = old.format === 'PROTOBUF' ? 'protobuf' : 'avro';
+    const plan = planRollout(old, next, mode);
+    return { plan, format, mode, isRegistered: true, pair: () => Promise.resolve(pair) };
+  }
+  const format = settings.format as OrderFormat;
+  const find = async (flag: string, text: string): Promise<Schema> =>
+    subject !== undefined && isVersion(text)
+      ? (await registered.version(subject, text)).schema
+      : schemaOf(flag, text, format);
+  const old = await find('-from-version', from);
+  const next = await find('-to-version', to);
+  const pair = (registry: string, name: string): Promise<RegisteredPair> =>
+    registerPair(clientOf(context, registry), name, mode, old, next);
+  return { plan: planRollout(old, next, mode), format, mode, isRegistered: false, pair };
+}
 
 function planText(plan: RolloutPlan): string {
   return [
@@ -59,10 +89,12 @@ function planText(plan: RolloutPlan): string {
 
 function slotsOf({ settings }: Context, topic: string): readonly FleetSlot[] {
   const numbers = (count: number): readonly number[] => Array.from({ length: count }, (_, i) => i + 1);
+  const given = settings['group-names'] ?? [];
+  const groups = given.length > 0 ? given : numbers(settings.groups).map((group) => `${topic}-g${group}`);
   return [
-    ...numbers(settings.groups).flatMap((group) =>
+    ...groups.flatMap((group, at) =>
       numbers(settings.consumers).map((index): FleetSlot => {
-        return { name: `consumer-g${group}-${index}`, role: 'consumer', group: `${topic}-g${group}` };
+        return { name: `consumer-g${at + 1}-${index}`, role: 'consumer', group };
       }),
     ),
     ...numbers(settings.producers).map(
@@ -99,80 +131,43 @@ function startProcesses(context: Context): { readonly processes: Processes; read
   return { processes, dir };
 }
 
-/** Address of the given registry, or of one in memory that ends with this run. */
-async function openRegistry(context: Context, processes: Processes): Promise<string> {
+/** Address of the given registry, or of one in memory that ends with this run.
+ *  @param isRegistered true: the schemas are versions that a registry has already */
+async function openRegistry(context: Context, processes: Processes, isRegistered: boolean): Promise<string> {
   const { registry } = context.settings;
   if (registry !== undefined) return registry;
+  if (isRegistered) return REGISTRY_DEFAULT;
   const args = ['registry', '-store=memory', '-listen=127.0.0.1:0', '-log-level=warn'];
   return `http://${await ready('registry', processes.spawn('registry', args))}`;
 }
 
-/** Creates the topic, and a client of each group that reads its committed offsets. */
-async function openTopic(
-  context: Context,
-  brokers: string,
-  topic: string,
-  groups: readonly string[],
-): Promise<ReadonlyMap<string, BatchConsumer>> {
-  const { settings } = context;
-  const driver = await brokerDriver(context);
-  const base = { brokers, clientId: 'millrace-rollout', connectTimeoutMs: settings['connect-timeout'] };
-  const admin = await driver.admin(base);
-  context.onClose(() => admin.close());
-  const config = { 'retention.ms': String(RETENTION_MS) };
-  await makeTopics(context.log, admin, [{ topic, partitions: settings.partitions, config }]);
-  context.onClose(() => admin.deleteTopics([topic, `${topic}.quarantine`]));
-  const clients = new Map<string, BatchConsumer>();
-  for (const group of groups) {
-    const client = await driver.consumer({ ...base, group });
-    context.onClose(() => client.close());
-    clients.set(group, client);
-  }
-  return clients;
-}
-
 /** Runs the fleet under the gauges and lines of this command. */
-function upgrade(
+async function upgrade(
   context: Context,
-  options: Pick<ConstructorParameters<typeof Rollout>[0], 'world' | 'slots' | 'order'>,
+  title: string,
+  options: Pick<RolloutOptions, 'world' | 'slots' | 'order'>,
 ): Promise<RolloutOutcome> {
-  const { settings, metrics, clock, drain } = context;
-  const errors = metrics.gauge('rollout_errors', 'Records that the fleet could not read.');
-  const lag = metrics.gauge('rollout_lag_records', 'Records that the groups have not read yet.');
-  const rate = metrics.gauge('rollout_records_per_second', 'Rate of the fleet.', ['direction']);
-  const instances = metrics.gauge('rollout_instances', 'Running instances by version.', ['role', 'version']);
-  const lagMax = settings['lag-max'] || settings.rate * LAG_SECONDS * settings.groups;
-  const phases = options.slots.length + 2;
-  let shown = '';
-  const progress = context.progress({ what: 'rollout', unit: 'records', note: () => shown });
-  return new Rollout({
-    ...options,
-    clock,
-    drain,
-    rollback: settings.rollback === 'on',
-    stepMs: settings.duration / phases,
-    sampleMs: settings['sample-every'],
-    lagMax,
-    settleMs: settings['settle-timeout'],
-    surge: settings.surge,
-    onEntry: ({ atMs, text }) => context.say(`[${(atMs / 1000).toFixed(1).padStart(6)} s] ${text}`),
-    onSample: (sample, slots) => {
-      errors.set(sample.errors);
-      lag.set(sample.lag);
-      rate.set(sample.producedPerSecond, rate.series('produced'));
-      rate.set(sample.consumedPerSecond, rate.series('consumed'));
-      for (const role of ['consumer', 'producer'] as const)
-        for (const side of ['old', 'new'] as const) {
-          const count = slots.filter((one) => one.slot.role === role && one.side === side).length;
-          instances.set(count, instances.series(role, side));
-        }
-      const isNew = slots.filter(({ side }) => side === 'new').length;
-      shown = `lag ${sample.lag}, ${sample.errors} unreadable, ${isNew} of ${slots.length} instances new`;
-      progress.set(sample.consumed);
-    },
-  })
-    .run()
-    .finally(() => progress.done());
+  const { settings, clock, drain } = context;
+  const groups = new Set(options.slots.flatMap(({ group }) => (group === undefined ? [] : [group])));
+  const lagMax = settings['lag-max'] || settings.rate * LAG_SECONDS * groups.size;
+  const watch = watchRollout(context, title);
+  try {
+    return await new Rollout({
+      ...options,
+      clock,
+      drain,
+      rollback: settings.rollback === 'on',
+      stepMs: settings.duration / (options.slots.length + 2),
+      sampleMs: settings['sample-every'],
+      lagMax,
+      settleMs: settings['settle-timeout'],
+      surge: settings.surge,
+      onEntry: watch.onEntry,
+      onSample: watch.onSample,
+    }).run();
+  } finally {
+    watch.done();
+  }
 }
 
 function orderOf(context: Context, plan: RolloutPlan): UpgradeOrder {
@@ -187,14 +182,14 @@ function orderOf(context: Context, plan: RolloutPlan): UpgradeOrder {
 
 function report(
   context: Context,
-  plan: RolloutPlan,
+  { plan, mode }: Upgrade,
   order: UpgradeOrder,
-  schemas: RegisteredPair,
+  title: string,
+  place: RegisteredPair['place'],
   outcome: RolloutOutcome,
 ): number {
   const { settings } = context;
   const { verdict, reason, errors, produced, consumed, timeline, upgraded } = outcome;
-  const title = `${settings.format} ${settings['from-version']} to ${settings['to-version']}, ${settings.mode}, ${order}`;
   if (settings.plot !== undefined && settings.plot !== '')
     writeFileSync(settings.plot, rolloutPlot(`${title}: ${verdict}`, outcome.samples, timeline));
   const lines = timeline.map(
@@ -209,8 +204,9 @@ function report(
       verdict,
       reason: reason ?? null,
       order,
-      mode: settings.mode,
-      accepted: schemas.accepted,
+      mode,
+      accepted: plan.accepted,
+      registered: place,
       plan,
       produced,
       consumed,
@@ -223,53 +219,62 @@ function report(
   return verdict === 'failed' || verdict === 'interrupted' ? ROLLOUT_EXIT.failed : EXIT.no;
 }
 
-async function run(context: Context): Promise<number> {
+function showPlan(context: Context, { plan }: Upgrade): number {
+  const { order } = context.settings;
+  const isSafe = plan.accepted && plan.safe.some((one) => ['any', one].includes(order));
+  context.print(planText(plan), plan);
+  return isSafe ? EXIT.done : EXIT.no;
+}
+
+/** Starts the fleet and upgrades it. */
+async function runFleet(context: Context, known: Upgrade, brokers: string): Promise<number> {
   const { settings, clock } = context;
-  if (settings.subject !== undefined && !settings.plan)
-    throw coreError('usage', '-subject needs -plan: a fleet registers its schemas on a subject of its own', {
-      next: 'add -plan, or leave -subject out',
-    });
-  const { from, to } = await schemasOf(context);
-  const plan = planRollout(from, to, settings.mode as Level);
-  if (settings.plan) {
-    const isSafe = plan.accepted && plan.safe.some((one) => ['any', one].includes(settings.order));
-    context.print(planText(plan), plan);
-    return isSafe ? EXIT.done : EXIT.no;
-  }
+  const order = orderOf(context, known.plan);
+  const own = userFlagsOf(settings);
+  const { processes, dir } = startProcesses(context);
+  const registry = await openRegistry(context, processes, known.isRegistered);
+  const given = own === undefined ? undefined : settings.topic;
+  const topic =
+    given === undefined ? `millrace-rollout-${randomBytes(4).toString('hex')}` : topicName('-topic', given);
+  const schemas = await known.pair(registry, topic);
+  const slots = slotsOf(context, topic);
+  const names = new Set(slots.flatMap(({ group }) => (group === undefined ? [] : [group])));
+  const opened = await openTopic(context, brokers, topic, given === undefined, [...names]);
+  const start = startOf(context, {
+    processes,
+    dir,
+    own,
+    brokers,
+    registry,
+    topic,
+    schemas,
+    format: known.format,
+    env: childEnvironment(context),
+  });
+  context.setReady();
+  const title = `${known.format} ${settings['from-version']} to ${settings['to-version']}, ${known.mode}, ${order}`;
+  const outcome = await upgrade(context, title, {
+    world: { start, drained: (timeoutMs, signal) => isDrained({ clock, ...opened }, timeoutMs, signal) },
+    slots,
+    order,
+  });
+  if (outcome.verdict === 'failed') context.say(`the logs of the instances are in ${dir}`);
+  else context.onClose(() => rmSync(dir, { recursive: true, force: true }));
+  return report(context, known, order, title, schemas.place, outcome);
+}
+
+async function run(context: Context): Promise<number> {
+  const { settings } = context;
+  const known = await upgradeOf(context);
+  if (settings.plan) return showPlan(context, known);
   const { brokers } = settings;
   if (brokers === undefined)
     throw coreError('usage', 'a rollout needs -brokers', { next: 'give -brokers=host:port, or -plan' });
-  if (!plan.accepted && settings.refused === 'stop') {
-    context.print(planText(plan), { verdict: 'refused', plan });
+  if (!known.plan.accepted && !known.isRegistered && settings.refused === 'stop') {
+    context.print(planText(known.plan), { verdict: 'refused', plan: known.plan });
     return ROLLOUT_EXIT.refused;
   }
-  const order = orderOf(context, plan);
-  const { processes, dir } = startProcesses(context);
-  const registry = await openRegistry(context, processes);
-  const client = registryClient({ ...context, settings: { ...settings, registry } });
-  const topic = `millrace-rollout-${randomBytes(4).toString('hex')}`;
-  const schemas = await registerPair(client, topic, settings.mode as Level, from, to);
-  const slots = slotsOf(context, topic);
-  const names = new Set(slots.flatMap(({ group }) => (group === undefined ? [] : [group])));
-  const groups = await openTopic(context, brokers, topic, [...names]);
-  const world = processFleet({
-    processes,
-    dir: join(dir, 'schemas'),
-    clock,
-    brokers,
-    registry,
-    format: settings.format as OrderFormat,
-    topic,
-    partitions: settings.partitions,
-    schemas,
-    rate: settings.rate / settings.producers,
-    groups,
-  });
-  context.setReady();
-  const outcome = await upgrade(context, { world, slots, order });
-  if (outcome.verdict === 'failed') context.say(`the logs of the instances are in ${dir}`);
-  else context.onClose(() => rmSync(dir, { recursive: true, force: true }));
-  return report(context, plan, order, schemas, outcome);
+  return runFleet(context, known, brokers);
 }
 
 export const command = defineCommand({
@@ -277,11 +282,15 @@ export const command = defineCommand({
   summary: 'Upgrade a live fleet from one schema to another, instance by instance, and watch it.',
   description: `
 Starts producers and consumers on the old schema under load, replaces one process after the other, and watches
-unreadable records, lag and throughput. At the first unreadable record it returns to the old version.
+unreadable records, lag and throughput. At the first unreadable record it returns to the old version. The processes
+are producer and consumer of Millrace, or your own: -old-command and -new-command start them, -ready-path tells when
+they work, and the flags ending in -metric name what they count. They end with rollout, also when it is killed.
 
   millrace rollout -plan -from-version=old.avsc -to-version=new.avsc -mode=FORWARD
   millrace rollout -brokers=localhost:9092 -from-version=3 -to-version=4 -order=consumers-first -plot=rollout.svg
-  millrace rollout -brokers=localhost:9092 -from-version=3 -to-version=4 -order=producers-first`,
+  millrace rollout -brokers=localhost:9092 -from-version=3 -to-version=4 -order=producers-first
+  millrace rollout -brokers=localhost:9092 -from-version=old.avsc -to-version=new.avsc -errors-metric=failed_total \\
+    -old-command='node old.js --port={port} --{role}' -new-command='node new.js --port={port} --{role}'`,
   settings: ROLLOUT_SETTINGS,
   exits: {
     [ROLLOUT_EXIT.refused]: 'the mode refuses the new schema',

@@ -8,6 +8,8 @@ export const ENGINE_ERRORS = {
   restoring: errorRow('unavailable'),
   topic_missing: errorRow('not_found', { exit: EXIT.usage }),
   source_failed: errorRow('unavailable'),
+  /** A field of the records has a type that the job cannot read as key, time or value. */
+  unsupported_field: errorRow('invalid'),
   no_valid_events: errorRow('corrupt'),
   oversize_record: errorRow('corrupt'),
   offsets_gone: errorRow('corrupt'),

@@ -6,6 +6,8 @@ import { DURATION_MS_MAX } from '../core/time.ts';
 import type { PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 import { engineError } from './errors.ts';
 import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './source/admission.ts';
+import { BINARY256 } from './source/input/binary256.ts';
+import { checkDefinition, type InputDefinition, inputChanges } from './source/input/definition.ts';
 import type { StateBackend } from './state/port.ts';
 import { SessionsState } from './state/sessions.ts';
 import { SliceState } from './state/slices.ts';
@@ -23,6 +25,8 @@ export type Job = JobWindows & {
   /** Limit on how far beyond its append time an event moves the watermark; absent: no limit. */
   readonly maxFutureMs?: number;
   readonly watermark: 'partition' | 'global';
+  /** Which fields of a record are an event; absent: the fixed layout of 256 bytes. */
+  readonly input?: InputDefinition;
 };
 
 /** Most slices of a sliding window: an upper bound of the accumulators that its key needs. */
@@ -30,7 +34,7 @@ const WINDOW_SLICES_MAX = 65_536;
 
 /** Checks the settings of a job: whole milliseconds, and windows of at most 65,536 slices.
  *  @returns the job
- *  @throws bad_setting
+ *  @throws bad_setting, bad_value
  *  @example
  *  const times = { sizeMs: 60_000, skewMs: 1000, latenessMs: 0 };
  *  checkJob({ window: 'tumbling', ...times, watermark: 'partition' });
@@ -56,6 +60,7 @@ export function checkJob(job: Job): Job {
   whole('allowed-skew', job.skewMs, 0);
   whole('allowed-lateness', job.latenessMs, 0);
   if (job.maxFutureMs !== undefined) whole('max-future', job.maxFutureMs, 0);
+  if (job.input !== undefined) checkDefinition(job.input);
   return job;
 }
 
@@ -156,8 +161,11 @@ export function jobChanges(saved: Job, current: Job): FlagChange[] {
     const value = (job as Readonly<Record<string, unknown>>)[field];
     return value === undefined ? undefined : `${value}${field.endsWith('Ms') ? 'ms' : ''}`;
   };
-  return JOB_FLAGS.map(({ field, flag, isSafe }) => ({
+  const flags = JOB_FLAGS.map(({ field, flag, isSafe }) => ({
     ...{ flag, isSafe },
     ...{ was: text(saved, field), is: text(current, field) },
   })).filter(({ was, is }) => was !== is);
+  const input = inputChanges(saved.input ?? BINARY256, current.input ?? BINARY256);
+  // Another input changes which events are in the windows that are open.
+  return [...flags, ...input.map((change) => ({ ...change, isSafe: false }))];
 }

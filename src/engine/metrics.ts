@@ -21,6 +21,7 @@ export const STAGE_BUCKETS_S: readonly number[] = [
 export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
+  readonly filtered: Counter;
   readonly invalid: Counter;
   readonly invalidReasons: Counter;
   readonly droppedLate: Counter;
@@ -67,13 +68,17 @@ function inputMetrics(metrics: Metrics) {
       'engine_ingest_events_per_second',
       'Events consumed per second, over the last second.',
     ),
+    filtered: metrics.counter(
+      'engine_filtered_events_total',
+      'Events that this process read and -where excludes; they are accepted, advance the watermark, and are in no window.',
+    ),
     invalid: metrics.counter(
       'engine_invalid_events_total',
-      'Events that could not be read: wrong length, null, timestamp out of range.',
+      'Records that are no event: the reasons are those of engine_invalid_records_total.',
     ),
     invalidReasons: metrics.counter(
       'engine_invalid_records_total',
-      'Invalid records that this process read, by reason: null_value, value_length or event_ts.',
+      'Invalid records that this process read, by reason (docs/reference/engine-results.md).',
       ['reason'],
     ),
     droppedLate: metrics.counter(

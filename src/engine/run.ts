@@ -39,7 +39,17 @@ import {
 } from './source/admission.ts';
 import type { EventRows, EventSource } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
-import { INVALID_REASONS, type InvalidRecords, InvalidTally } from './source/invalid.ts';
+import { BINARY256 } from './source/input/binary256.ts';
+import { hasSignedKeys, type InputDefinition } from './source/input/definition.ts';
+import type { EventInput } from './source/input/port.ts';
+import {
+  demandValidInput,
+  FIRST_RECORDS,
+  filteredCount,
+  INVALID_REASONS,
+  type InvalidRecords,
+  InvalidTally,
+} from './source/invalid.ts';
 import { LagWatch } from './source/lag.ts';
 import { PartitionWatch } from './source/partitions.ts';
 import { type Limited, limitedBy, type StageShare, Stages, stageShares } from './stages.ts';
@@ -58,6 +68,8 @@ export interface EngineParts {
    */
   readonly topicId?: string | undefined;
   readonly source: EventSource;
+  /** Decoder of the source's records; absent: events have the fixed layout. */
+  readonly input?: Omit<EventInput, 'decode'>;
   readonly watermarks: WatermarkGenerator;
   /** Creates the empty state of the job; called again if a checkpoint turns out to be invalid. */
   readonly openState: () => StateBackend;
@@ -103,6 +115,8 @@ export type RunSummary = Totals & {
   /** The counts when this process started. */
   readonly before: Totals;
   readonly invalidRecords: InvalidRecords;
+  /** Accepted events that this process read and the condition of the job excludes. */
+  readonly filtered: number;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
@@ -129,7 +143,10 @@ export class Engine implements EngineQueries {
   private readonly partitions: PartitionWatch;
   private firedCount = 0;
   private before: Totals;
-  private readonly invalid = new InvalidTally();
+  private readonly invalid: InvalidTally;
+  private filtered = 0;
+  /** Definition of the input that the newest checkpoint has. */
+  private definition: InputDefinition = BINARY256;
   private targets: readonly number[] = [];
   private checkpointing: Promise<void> | undefined;
   private checkpointFailure: unknown;
@@ -140,6 +157,7 @@ export class Engine implements EngineQueries {
     this.parts = parts;
     const { source, watermarks, rowCapacity, metrics } = parts;
     this.before = watermarks.totals();
+    this.invalid = new InvalidTally(parts.input);
     this.idle = new IdleWatch(watermarks, source, parts.idleTimeoutMs);
     this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
     this.stages = parts.stages ?? new Stages(parts.clock);
@@ -172,7 +190,7 @@ export class Engine implements EngineQueries {
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
-    const { watermarks, clock, log, metrics, disk, job, clusterId } = parts;
+    const { watermarks, clock, log, metrics, disk, clusterId } = parts;
     const startedAt = clock.monotonicMs();
     const bounds = await parts.source.bounds();
     let opened: StateBackend | undefined;
@@ -186,6 +204,8 @@ export class Engine implements EngineQueries {
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = opened ?? parts.openState();
+    if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
+    this.definition = parts.input?.definition ?? BINARY256;
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
@@ -193,7 +213,7 @@ export class Engine implements EngineQueries {
         ...{
           disk: timedDisk(disk, this.stages),
           clock,
-          job,
+          job: this.jobNow(),
           clusterId,
           topicId: parts.topicId ?? saved?.manifest.topicId,
           shards: state.shards,
@@ -290,7 +310,8 @@ export class Engine implements EngineQueries {
       ...this.parts.watermarks.totals(),
       firedWindows: this.firedCount,
       before: this.before,
-      invalidRecords: this.invalid,
+      filtered: this.filtered,
+      invalidRecords: { reasons: this.invalid.reasons, sample: this.invalid.sample },
       limitedBy: limitedBy(times),
       stages: stageShares(times),
     };
@@ -312,7 +333,10 @@ export class Engine implements EngineQueries {
     while (!drain.aborted && !this.reachedEnd()) {
       stages.awaitRecords(lag.isAtEnd ? 'input' : 'fetch');
       const rows = await source.next(WAIT_MS);
+      this.idle.unread(parts.input?.takeWaitedMs() ?? 0);
       if (rows !== undefined) {
+        const saving = this.saveDefinition();
+        if (saving !== undefined) await saving;
         const from = clock.monotonicMs();
         this.emit(operator.step(rows.records, rows.events, from));
         const now = clock.monotonicMs();
@@ -323,6 +347,8 @@ export class Engine implements EngineQueries {
         const { consumed, invalid } = watermarks.totals();
         if (invalid > invalidBefore) this.recordInvalid(rows, now);
         invalidBefore = invalid;
+        this.demandFirstEvents();
+        if (this.definition.where !== undefined) this.recordFiltered(rows);
         parts.onConsumed?.(consumed - this.before.consumed);
       }
       const now = clock.monotonicMs();
@@ -371,15 +397,48 @@ export class Engine implements EngineQueries {
     if (!drain.aborted) await this.fireEnded();
   }
 
+  /** The job with the definition of its input as far as it is decided. */
+  private jobNow(): Job {
+    const { job, input } = this.parts;
+    return input === undefined ? job : { ...job, input: input.definition };
+  }
+
+  /** Makes the definition durable before the first event that depends on it: a restart must read
+   *  the rest of the topic in the same way. */
+  private saveDefinition(): Promise<void> | undefined {
+    const definition = this.parts.input?.definition;
+    if (definition === undefined || definition === this.definition) return undefined;
+    this.definition = definition;
+    return this.stages.waiting('changelog', () => this.active.checkpointer.define(this.jobNow()));
+  }
+
+  /** @throws no_valid_events once the first records were all invalid */
+  private demandFirstEvents(): void {
+    const totals = this.parts.watermarks.totals();
+    if (totals.consumed < FIRST_RECORDS || totals.consumed > totals.invalid) return;
+    demandValidInput(this.parts.job.topic, { totals, before: this.before, invalid: this.invalid });
+  }
+
+  private recordFiltered({ records, events }: EventRows): void {
+    const count = filteredCount(records, events, (partition) => this.limitOf(partition));
+    this.filtered += count;
+    this.parts.metrics.filtered.add(count);
+  }
+
+  /** First offset of a partition that this run does not read. */
+  private limitOf(partition: number): number {
+    return this.targets[partition] ?? Number.POSITIVE_INFINITY;
+  }
+
   /** Counts and logs the invalid records of the batch. */
   private recordInvalid({ records, events }: EventRows, now: number): void {
-    const { invalid, targets } = this;
+    const { invalid } = this;
     const { log, metrics, job } = this.parts;
-    invalid.note(records, events, (partition) => targets[partition] ?? Number.POSITIVE_INFINITY);
+    invalid.note(records, events, (partition) => this.limitOf(partition));
     const { reasons, sample } = invalid;
     const { invalidReasons } = metrics;
     for (const reason of INVALID_REASONS)
-      invalidReasons.setTotal(reasons[reason], invalidReasons.series(reason));
+      invalidReasons.setTotal(reasons[reason] ?? 0, invalidReasons.series(reason));
     if (!invalid.shouldWarn(now)) return;
     log.warn({ topic: job.topic, ...reasons, first: sample }, 'invalid records were skipped');
   }
@@ -415,6 +474,10 @@ export class Engine implements EngineQueries {
 
   get firedTo(): number {
     return this.active.state.firedTo;
+  }
+
+  get hasSignedKeys(): boolean {
+    return hasSignedKeys(this.definition);
   }
 
   get watermarkMode(): WatermarkGenerator['mode'] {

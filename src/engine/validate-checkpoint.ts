@@ -17,6 +17,10 @@ export interface ResumingRun {
 const changeText = ({ flag, was, is }: FlagChange): string =>
   `-${flag} was ${was ?? 'not given'}, is ${is ?? 'not given'}`;
 
+/** Text of a flag's value as a shell needs it. */
+const quoted = (text: string): string =>
+  /^[\w.:@,/-]*$/.test(text) ? text : text.includes('"') ? `'${text}'` : `"${text}"`;
+
 /** Returns the flags that changed since the checkpoint and may change: their new values apply from
  *  now on.
  *  @throws job_changed, topic_changed */
@@ -35,7 +39,9 @@ export function validateCheckpoint(manifest: StateManifest, run: ResumingRun): r
   if (isSameTopic && manifest.topicId !== undefined && run.topicId !== undefined)
     if (manifest.topicId !== run.topicId) throw topicChanged(run.job.topic, manifest.topicId, run.topicId);
   if (faults.length === 0) return changes;
-  const before = refused.filter(({ was }) => was !== undefined).map(({ flag, was }) => `-${flag}=${was}`);
+  const before = refused
+    .filter(({ was }) => was !== undefined)
+    .map(({ flag, was }) => `-${flag}=${quoted(was ?? '')}`);
   throw engineError('job_changed', `the checkpoint was made by another job: ${faults.join(', ')}`, {
     next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or give an empty -state-dir to recompute everything`,
   });

@@ -108,6 +108,11 @@ export class Sink {
     this.reserve(VARINT_BYTES_MAX);
     const { bytes } = this;
     let at = this.at;
+    if (value >= 0 && value < 128) {
+      bytes[at] = value;
+      this.at = at + 1;
+      return;
+    }
     let rest = value >>> 0;
     for (; rest > 127; rest >>>= 7) bytes[at++] = rest | 128;
     bytes[at++] = rest;

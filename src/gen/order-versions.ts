@@ -123,8 +123,11 @@ const READER_DEFAULTS: Partial<LogicalOrder> = {
   coupon: null,
   gift: false,
   instructions: '',
-  // Protobuf only: Avro refuses to read an older order as version 6.
+  loyalty: null,
+  // Protobuf only: Avro refuses to read an order without one of these fields.
   region: '',
+  channel: '',
+  sales_channel: '',
 };
 
 /** First version whose quantity is a 64-bit number. */
@@ -221,23 +224,27 @@ export function orderAsWritten(
 const RENAMES: Partial<Record<OrderField, OrderField>> = {
   customer: 'customer_ref',
   customer_ref: 'customer',
+  channel: 'sales_channel',
+  sales_channel: 'channel',
 };
 
-/** Returns the order that a reader of one version must see from a writer of another version, if the
- *  reader can read it (`canReadOrder`). */
+/** Returns the order that a reader of one schema must see from a writer of another schema, if the
+ *  reader can read it (`canReadOrder` for two versions). */
 export function orderAsRead(
   order: LogicalOrder,
-  writer: OrderVersion,
-  reader: OrderVersion,
+  writer: OrderShape,
+  reader: OrderShape,
 ): Readonly<Partial<Record<OrderField, unknown>>> {
-  const written = ORDER_FIELDS[writer];
-  const isWritten = (field: OrderField): boolean =>
-    written.includes(field) || written.includes(RENAMES[field] ?? field);
+  const written = fieldsOf(writer);
+  const read = fieldsOf(reader);
+  const isWritten = (field: OrderField): boolean => {
+    if (written.includes(field)) return true;
+    const renamed = RENAMES[field];
+    // A schema with both names has two fields, not a renamed one.
+    return renamed !== undefined && written.includes(renamed) && !read.includes(renamed);
+  };
   return Object.fromEntries(
-    ORDER_FIELDS[reader].map((field) => [
-      field,
-      isWritten(field) ? fieldOf(order, field, reader) : READER_DEFAULTS[field],
-    ]),
+    read.map((field) => [field, isWritten(field) ? fieldOf(order, field, reader) : READER_DEFAULTS[field]]),
   );
 }
 

@@ -6,6 +6,7 @@ import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
 import type { SettingsOf, SettingTable } from '../core/settings.ts';
 import type { HttpCapability, HttpRoute, HttpServerOptions } from '../io/http/port.ts';
+import type { ScreenSize } from './terminal/screen.ts';
 
 /** Settings that every command has. */
 export const SHARED_SETTINGS = {
@@ -95,6 +96,8 @@ export interface ProgressOptions {
   /** Further text after the counts: about the last seconds, in the last line about the whole time.
    */
   readonly note?: (over: 'last' | 'whole') => string;
+  /** Lines above the progress line, on a TTY only. `rows` is the number of lines with space. */
+  readonly table?: (room: ScreenSize) => readonly string[];
 }
 
 /** Progress on stderr: one line on a TTY, else a plain line every 10 s. Silent with -json without a

@@ -165,7 +165,10 @@ class Run {
     });
     processEnv.onSignal('SIGTERM', () => this.startDrain('SIGTERM'));
     processEnv.onSignal('SIGINT', () => {
-      if (this.interrupted) processEnv.exit(EXIT.interrupted);
+      if (this.interrupted) {
+        processEnv.screen.clear();
+        processEnv.exit(EXIT.interrupted);
+      }
       this.interrupted = true;
       this.startDrain('SIGINT');
     });

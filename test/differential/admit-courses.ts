@@ -1,6 +1,7 @@
 /** Sequences of batches for admission: any rows of any partitions in batches of any size, with
  *  invalid rows, limits and idle decisions. */
 import fc from 'fast-check';
+import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { type EventRow, I64_MAX, I64_MIN } from './window-kit.ts';
 
 export interface Course {
@@ -49,7 +50,7 @@ export const courses: fc.Arbitrary<Course> = fc
         eventTs: fc.option(
           fc.oneof(fc.bigInt(I64_MIN, I64_MAX), fc.constantFrom(I64_MIN, I64_MAX, -(2n ** 52n), 2n ** 52n)),
         ),
-        status: fc.constantFrom(0, 0, 1, 2),
+        status: fc.constantFrom(0, 0, 1, 2, EVENT_STATUS.FILTERED, EVENT_STATUS.BAD_TIME),
         timestamp: fc.oneof(fc.constantFrom(I64_MIN, I64_MAX, -1n), fc.bigInt(I64_MIN, I64_MAX)),
       }),
       { maxLength: 6 },

@@ -201,6 +201,25 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
     expect(clock[FRONTIER]).toBe(970);
   });
 
+  it('a filtered event advances the watermark, counts as accepted however late, and opens no window', () => {
+    const clock = createClock(times);
+    const progress = createProgress(1);
+    const { records, events, admitted, refused } = batchesOf([
+      { eventTs: 1000n, status: EVENT_STATUS.FILTERED, offset: 0n },
+      { eventTs: 5n, status: EVENT_STATUS.FILTERED, offset: 1n },
+      { eventTs: 2n ** 52n, status: EVENT_STATUS.FILTERED, offset: 2n },
+      { eventTs: 969n, offset: 3n },
+    ]);
+    expect(kernels.admit(clock, progress, records, events, 0, admitted, refused)).toBe(4);
+    expect(admitted.rowCount).toBe(0);
+    expect([...refused.columns.row.subarray(0, refused.rowCount)]).toEqual([2, 3]);
+    expect(clock[FRONTIER]).toBe(970);
+    expect(clock[NEXT_END]).toBe(Infinity);
+    expect(field(progress, 0, PARTITION_PROGRESS.ACCEPTED)).toBe(2);
+    expect(field(progress, 0, PARTITION_PROGRESS.INVALID)).toBe(1);
+    expect(field(progress, 0, PARTITION_PROGRESS.DROPPED_LATE)).toBe(1);
+  });
+
   it('the watermark waits for the slowest partition and for a partition without an event', () => {
     const clock = createClock(times);
     const progress = createProgress(2);

@@ -16,6 +16,9 @@ it('the engine bench measures drains beside a bare loop, memory, latencies and P
   expect(goalsOf(results.filter((one) => !onDisk.includes(one)))).toEqual([
     ['180000 events of 256 B, lz4, from Kafka: CPU', 'ratio >= 0.8'],
     ['180000 events of 256 B, lz4, from Kafka: rate', 'ratio >= 0.8'],
+    ['Avro events of 120 B: rate', 'ratio >= 0.75'],
+    ['Avro events of 120 B: CPU', 'ratio >= 0.625'],
+    ['JSON events of 190 B: rate', 'ratio >= 0.35'],
     ['sliding 5m by 1m, firing apart: CPU', 'ratio >= 0.8333'],
     ['rate reached, at 80% of the ceiling', 'ratio >= 0.98'],
     ['an event to its accumulator, at 80% of the ceiling, p99 at most', 'value < 5'],

@@ -1,7 +1,7 @@
 // Parts of the engine of an installed package, on the broker of MILLRACE_BROKER_CONFIG. Prints what
 // the source, the group and the sink found.
 import { openBroker, RecordBatch, readBrokerConfig, silentLogger, systemClock } from 'millrace/drivers';
-import { BrokerSource, GroupLease, KafkaSink } from 'millrace/engine';
+import { BrokerSource, binary256Input, GroupLease, KafkaSink } from 'millrace/engine';
 
 const config = readBrokerConfig({ env: process.env });
 const driver = await openBroker('auto', config);
@@ -20,7 +20,7 @@ await producer.close();
 const consumer = await driver.consumer({ ...at, partitionEof: true });
 const source = new BrokerSource({
   consumer,
-  kernels: { decodeEvents: () => {} },
+  input: binary256Input({ decodeEvents: () => 0 }),
   clock: systemClock,
   stages: { recordsReady: () => {}, enter: () => {} },
   topic,

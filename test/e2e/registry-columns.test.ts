@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import * as arrow from 'apache-arrow';
 import { beforeAll, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { openMetricsPage } from '../../src/drivers.ts';
 import {
   type ColumnRecords,
   type RecordColumnDecoder,
@@ -176,6 +177,9 @@ test('columns become the records that a serializer writes, also from apache-arro
   expect(framed.record(2)).toBeNull();
   expect(() => framed.record(3)).toThrow('was not decoded');
   expect(framed.bytes.length).toBe(framed.offsets[7]);
+  const page = await (await openMetricsPage(registry.metrics, { process: false })).text();
+  for (const operation of ['encode_columns', 'decode_columns'])
+    expect(page).toContain(`serde_seconds_count{operation="${operation}"} 1`);
 
   const table = new arrow.Table([batch.toArrow(arrow)]);
   const fromTable = encoder.encode(table, framed);

@@ -2,10 +2,11 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
-import { scrape } from '../fixtures/metrics.ts';
+import { pageOf } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
-import { runRollout, startRollout } from '../fixtures/rollout.ts';
+import { rolloutOnTerminal, runRollout, startRollout } from '../fixtures/rollout.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { itFull } from '../tier.ts';
 import { until } from '../wait.ts';
@@ -76,10 +77,55 @@ describe('a live rollout', () => {
     },
   );
 
+  it('rollout serves its instances, rates, lag and errors on /metrics while it runs', async () => {
+    // The instances must not take the address that is meant for rollout.
+    const env = { ...process.env, MILLRACE_LISTEN: `127.0.0.1:${await freePort()}` };
+    const flags = [...small.filter((flag) => flag !== '-duration=3s'), '-duration=1h'];
+    const rollout = startRollout(own, flags, { env });
+    const address = await rollout.address();
+    expect(address).toBe(env.MILLRACE_LISTEN);
+    const page = await until('a fleet that reads records', async () => {
+      const seen = await pageOf(address);
+      return (seen.get('rollout_records_per_second{direction="consumed"}') ?? 0) > 0 && seen;
+    });
+    expect(page.get('rollout_instances{role="consumer",version="old"}')).toBe(2);
+    expect(page.get('rollout_instances{role="producer",version="old"}')).toBe(1);
+    expect(page.get('rollout_instances{role="producer",version="new"}')).toBe(0);
+    expect(page.get('rollout_records_per_second{direction="produced"}')).toBeGreaterThan(0);
+    expect(page.get('rollout_lag_records')).toBeGreaterThanOrEqual(0);
+    expect(page.get('rollout_errors')).toBe(0);
+    rollout.kill('SIGTERM');
+    expect(await rollout.ended).toEqual({ code: 5, signal: null });
+  });
+
+  itFull(
+    'a terminal shows a table of the instances, and Ctrl-C leaves the cursor on a free line',
+    async () => {
+      const flags = [...small.filter((flag) => !/^-(duration|json)/.test(flag)), '-duration=1h'];
+      const { terminal, type, ended } = rolloutOnTerminal(flags, 50, 14);
+      await until('a running fleet', () =>
+        terminal.shown().some((line) => /^producer-1 .* running /.test(line)),
+      );
+      const shown = terminal.shown();
+      expect(shown.at(-5)).toMatch(/^instance +version +state +lag +errors$/);
+      expect(shown.slice(-4, -1).map((line) => line.split(' ')[0])).toEqual([
+        'consumer-g1-1',
+        'consumer-g2-1',
+        'producer-1',
+      ]);
+      // A table that is redrawn in place is shown once.
+      expect(shown.filter((line) => line.startsWith('instance '))).toHaveLength(1);
+      type('\u0003');
+      expect(await ended).toBe(130);
+      expect(terminal.shown().join('\n')).toContain('done: interrupted');
+      expect(terminal.isFree()).toBe(true);
+    },
+  );
+
   itFull('SIGTERM ends the fleet and leaves no process', async () => {
     const rollout = startRollout(own, [...small.filter((flag) => flag !== '-duration=3s'), '-duration=1h']);
     const address = await rollout.address();
-    await until('a running fleet', async () => /^rollout_instances\{.*\} [1-9]/m.test(await scrape(address)));
+    await until('a running fleet', async () => (await fetch(`http://${address}/ready`)).status === 200);
     expect((await fetch(`http://${address}/ready`)).status).toBe(200);
     const children = childrenOf(rollout.pid);
     expect(children.length).toBeGreaterThanOrEqual(3);

@@ -20,6 +20,7 @@ import type { WindowSink } from '../../src/engine/output/sink/port.ts';
 import { Engine } from '../../src/engine/run.ts';
 import { BrokerSource } from '../../src/engine/source/events.ts';
 import { GroupLease } from '../../src/engine/source/group.ts';
+import { binary256Input } from '../../src/engine/source/input/binary256.ts';
 import { LeasedSource } from '../../src/engine/source/leased.ts';
 import { Stages } from '../../src/engine/stages.ts';
 import type { FiredPage } from '../../src/engine/window/firing.ts';
@@ -357,7 +358,7 @@ export class Member {
     const stages = new Stages(process);
     const consumer = await world.reader(process);
     const source = new BrokerSource({
-      ...{ consumer, stages, clock: process, kernels: referenceKernels, topic: TOPIC },
+      ...{ consumer, stages, clock: process, input: binary256Input(referenceKernels), topic: TOPIC },
       ...{ partitionCount: PARTITIONS, rowCapacity: 32, arenaBytes: 32 * EVENT_BYTES, onEvent: () => {} },
       findTopic: async () => ({ partitions: PARTITIONS, id: undefined }),
     });

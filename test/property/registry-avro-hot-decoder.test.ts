@@ -1,20 +1,15 @@
 /** A decoder that has read many records reads with generated code. It must give the values and the
  *  errors of a new decoder. */
-import { inspect } from 'node:util';
 import fc from 'fast-check';
 import { afterEach, expect, it, vi } from 'vitest';
-import { findMillraceError } from '../../src/core/errors.ts';
 import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
 import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
-import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
-import type { Decode } from '../../src/formats/decode.ts';
 import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
-import { datumOf, drawingFrom, numbers, widened } from './registry-avro-decoder-kit.ts';
+import { demandSame, hotDecoder, MUTANTS, outcome } from './hot-decoder-kit.ts';
+import { datumOf, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
-
-/** Reads after which every record that is read has generated code. */
-const READS = 250;
+import { randomOf } from './registry-proto-decoder-kit.ts';
 
 afterEach(() => void vi.unstubAllGlobals());
 
@@ -22,36 +17,6 @@ const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(
 
 const lenient = (json: unknown): AvroSchema =>
   parseSchema('AVRO', JSON.stringify(json), { lenient: true }) as AvroSchema;
-
-/** The value with the order of its fields, or the error with its position. */
-function outcome(decode: Decode, bytes: Buffer): string {
-  try {
-    return inspect(decode(bytes, 0, bytes.length), {
-      depth: null,
-      maxArrayLength: null,
-      maxStringLength: null,
-    });
-  } catch (thrown) {
-    const error = findMillraceError(thrown);
-    if (error === undefined) throw thrown;
-    return `${error.code} ${error.message} ${inspect(error.details)}`;
-  }
-}
-
-/** Decoder that has read the events many times. */
-function hotDecoder(reader: AvroNode, writer: AvroNode, events: readonly Buffer[]): Decode {
-  const decode = avroDecoder(reader, writer);
-  for (let turn = 0; turn < READS; turn++) for (const event of events) outcome(decode, event);
-  return decode;
-}
-
-/** The event, a part of it, and the event with a changed byte. */
-function mutants(event: Buffer, next: (most: number) => number): Buffer[] {
-  if (event.length === 0) return [event];
-  const changed = Buffer.from(event);
-  changed[next(event.length)] = next(256);
-  return [event, event.subarray(0, next(event.length)), changed];
-}
 
 it('a decoder gives the same values and errors after many records as before', () => {
   const made = vi.fn();
@@ -65,23 +30,21 @@ it('a decoder gives the same values and errors after many records as before', ()
       }
     },
   );
-  let errors = 0;
+  const seen = { values: 0, errors: 0 };
   fc.assert(
-    fc.property(avroSchema, numbers, (json, drawn) => {
-      const next = drawingFrom(drawn);
+    fc.property(avroSchema, fc.nat(), (json, seed) => {
+      const next = randomOf(seed);
       const writer = parse(json);
       const reader = parse(widened(JSON.parse(writer.text), next));
       const events = Array.from({ length: 3 }, () => encodeAvro(writer.tree, datumOf(writer.tree, next)));
-      const hot = hotDecoder(reader.tree, writer.tree, events);
-      for (const bytes of events.flatMap((event) => mutants(event, next))) {
-        const cold = outcome(avroDecoder(reader.tree, writer.tree), bytes);
-        expect(outcome(hot, bytes)).toBe(cold);
-        if (cold.startsWith('malformed_payload ')) errors++;
-      }
+      const { values, errors } = demandSame(() => avroDecoder(reader.tree, writer.tree), events, next);
+      seen.values += values;
+      seen.errors += errors;
     }),
     { numRuns: 200 },
   );
-  expect(errors).toBeGreaterThan(20);
+  expect(seen.values).toBeGreaterThan(MUTANTS * 100);
+  expect(seen.errors).toBeGreaterThan(MUTANTS * 100);
   expect(made.mock.calls.length).toBeGreaterThan(50);
 });
 
@@ -99,12 +62,51 @@ const order = lenient({
 const event = Buffer.from([6, 0x6e, 0x65, 0x77, 4, 2, 4, 0]);
 
 it('names of fields that have a meaning in JavaScript are own fields of the value', () => {
-  const value = hotDecoder(order.tree, order.tree, [event])(event, 0, event.length) as {
+  const value = hotDecoder(() => avroDecoder(order.tree, order.tree), [event])(event, 0, event.length) as {
     readonly items: readonly object[];
   };
   expect(Object.keys(value)).toEqual(['constructor', 'items']);
   expect(value.items.map((one) => Object.entries(one))).toEqual([[['__proto__', 1n]], [['__proto__', 2n]]]);
   expect(Object.getPrototypeOf(value.items[0])).toBe(Object.prototype);
+});
+
+const tree = parse({
+  type: 'record',
+  name: 'Tree',
+  fields: [
+    { name: 'nothing', type: 'null' },
+    { name: 'children', type: { type: 'array', items: 'Tree' } },
+    { name: 'nulls', type: { type: 'array', items: 'null' } },
+  ],
+});
+
+it('blocks with their bytes, nesting and values without bytes are bounded as before', () => {
+  const nested = (depth: number): Buffer => {
+    let body = Buffer.from([0, 0]);
+    for (let i = 0; i < depth; i++) body = Buffer.concat([Buffer.of(2), body, Buffer.of(0, 0)]);
+    return body;
+  };
+  const events = [
+    nested(0),
+    nested(100),
+    nested(127),
+    nested(128),
+    // Blocks of one child with its two bytes, with one byte too many and with one too few.
+    Buffer.from([1, 4, 0, 0, 0, 0]),
+    Buffer.from([1, 6, 0, 0, 0, 0]),
+    Buffer.from([1, 2, 0, 0, 0, 0]),
+    // 65,534 and 65,536 nulls beside those of the record, and 2^31 of them.
+    Buffer.from([0, 0xfc, 0xff, 7, 0]),
+    Buffer.from([0, 0x80, 0x80, 8, 0]),
+    Buffer.from([0, 0x80, 0x80, 0x80, 0x80, 0x10, 0]),
+    // 2^28 children in eight bytes.
+    Buffer.from([0x80, 0x80, 0x80, 0x80, 2, 0, 0, 0]),
+  ];
+  const make = (): ReturnType<typeof avroDecoder> => avroDecoder(tree.tree, tree.tree);
+  const hot = hotDecoder(make, events);
+  const outcomes = events.map((bytes) => outcome(make(), bytes));
+  expect(events.map((bytes) => outcome(hot, bytes))).toEqual(outcomes);
+  expect(outcomes.filter((said) => said.startsWith('malformed_payload')).length).toBe(6);
 });
 
 it('a process without code generation from strings reads the same values', () => {
@@ -119,6 +121,11 @@ it('a process without code generation from strings reads the same values', () =>
       }
     },
   );
-  expect(outcome(hotDecoder(order.tree, order.tree, [event]), event)).toBe(cold);
+  expect(
+    outcome(
+      hotDecoder(() => avroDecoder(order.tree, order.tree), [event]),
+      event,
+    ),
+  ).toBe(cold);
   expect(refused).toHaveBeenCalled();
 });

@@ -260,7 +260,8 @@ bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch
   lane.next = position + 1;
   row_++;
   const std::int64_t event_ts = events.event_ts[row];
-  if (events.status[row] != layout::kEventStatusOk || event_ts < -kEventTsLimit ||
+  const bool filtered = events.status[row] == layout::kEventStatusFiltered;
+  if ((events.status[row] != layout::kEventStatusOk && !filtered) || event_ts < -kEventTsLimit ||
       event_ts >= kEventTsLimit) {
     lane.invalid++;
     const std::int64_t seen = global_ ? seen_ : lane.seen;
@@ -284,7 +285,11 @@ bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch
     }
   }
   if (seen > lane.seen) RaiseSeen(seen, &lane);
-  Judge(event_ts, &lane, out);
+  if (filtered) {
+    lane.accepted++;
+  } else {
+    Judge(event_ts, &lane, out);
+  }
   return true;
 }
 

@@ -19,7 +19,8 @@ namespace millrace::kernel {
 // Steps for a row, in this order: It is skipped at or behind its partition's limit. It is counted
 // as invalid without an event, or with a timestamp outside the limits of src/core/time.ts. It
 // raises its partition's greatest event time (at most to the record's timestamp + max_future_ms,
-// where the record has one) and ends the partition's idleness. It is late behind its partition's
+// where the record has one) and ends the partition's idleness. A filtered event is then counted as
+// accepted, late or not, and is in neither output. Any other event is late behind its partition's
 // watermark, or behind the global watermark, which only happens to an event of a partition that was
 // idle. Otherwise it is admitted. The global watermark (WindowClock.frontier) never decreases.
 // `refused`, which may be null, gets the late and invalid rows.

@@ -3,11 +3,12 @@ import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
 import { checkJob, type Job, type JobWindows } from '../../engine/job.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
+import { askedInput, type INPUT_SETTINGS } from './input.ts';
 
 const SIZE_MS = 60_000;
 
 export const JOB_SETTINGS = {
-  topic: { type: 'string', default: 'events', help: 'topic of 256-byte events' },
+  topic: { type: 'string', default: 'events', help: 'topic of the events' },
   window: {
     type: 'string',
     choices: ['tumbling', 'sliding', 'session'],
@@ -44,9 +45,9 @@ export const JOB_SETTINGS = {
   },
 } as const;
 
-type JobSettings = SettingsOf<typeof JOB_SETTINGS>;
+type JobSettings = SettingsOf<typeof JOB_SETTINGS> & SettingsOf<typeof INPUT_SETTINGS>;
 
-function windowsOf(settings: JobSettings): JobWindows {
+function windowsOf(settings: SettingsOf<typeof JOB_SETTINGS>): JobWindows {
   const { window, size, slide, gap } = settings;
   const refuse = (flag: string, value: number | undefined, kinds: string): void => {
     if (value === undefined) return;
@@ -71,7 +72,7 @@ function windowsOf(settings: JobSettings): JobWindows {
   return { window: 'tumbling', sizeMs };
 }
 
-/** @throws usage, bad_setting */
+/** @throws usage, bad_setting, bad_value */
 export function jobOf(settings: JobSettings): Job {
   const maxFutureMs = settings['max-future'];
   return checkJob({
@@ -81,6 +82,7 @@ export function jobOf(settings: JobSettings): Job {
     latenessMs: settings['allowed-lateness'],
     ...(maxFutureMs === undefined ? {} : { maxFutureMs }),
     watermark: settings.watermark === 'global' ? 'global' : 'partition',
+    input: askedInput(settings),
   });
 }
 

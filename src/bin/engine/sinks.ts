@@ -52,6 +52,11 @@ export const SINK_SETTINGS = {
     needs: ['sink=rocksdb*'],
     help: 'how long engine export waits for a copy from the engine that has the rocksdb sink open',
   },
+  'export-keys': {
+    type: 'string',
+    choices: ['signed', 'unsigned'],
+    help: 'range in which engine export prints the keys (default: that of the job in -state-dir, else unsigned)',
+  },
 } as const satisfies SettingTable;
 
 /** Settings of other tables that this module reads. */

@@ -1,36 +1,14 @@
-/** Fleet of producer and consumer commands: the world of a rollout in real processes.
+/** Fleet of Millrace's producer and consumer commands.
  *  Invariant: an instance that did not become ready is ended before `start` rejects. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { sleep, type Timers } from '../../core/clock.ts';
-import { coreError } from '../../core/errors.ts';
+import { type Timers, within } from '../../core/clock.ts';
 import type { SliceProcess } from '../../demo/fact.ts';
 import type { Processes } from '../../demo/processes.ts';
 import { ready } from '../../demo/ready.ts';
-import type { BatchConsumer } from '../../io/kafka/port.ts';
-import type {
-  FleetInstance,
-  FleetSlot,
-  FleetWorld,
-  InstanceCounts,
-  Side,
-} from '../../registry/rollout/model.ts';
-import { textOf } from '../../shell/fetch-text.ts';
-import { EXPOSITION_BYTES_MAX, parseExposition } from '../../slo/exposition.ts';
+import type { FleetInstance, FleetSlot, InstanceCounts, Side } from '../../registry/rollout/model.ts';
+import { type FleetMetrics, MetricsPage } from './page.ts';
 import type { RegisteredPair } from './schemas.ts';
-
-const SCRAPE_MS_MAX = 2000;
-const DRAINED_POLL_MS = 200;
-const OFFSETS_MS_MAX = 10_000;
-
-/** Metrics of the producer and consumer commands. */
-const METRICS = {
-  errors: 'deserialize_errors_total',
-  produced: 'produced_records_total',
-  consumed: 'consumed_records_total',
-  lag: 'consumer_lag_records',
-} as const satisfies Readonly<Record<keyof InstanceCounts, string>>;
-const KEPT = new Set<string>(Object.values(METRICS));
 
 export interface FleetOptions {
   readonly processes: Processes;
@@ -45,24 +23,37 @@ export interface FleetOptions {
   readonly schemas: RegisteredPair;
   /** Records a second of one producer. */
   readonly rate: number;
-  /** Clients of the groups, which read committed offsets and never join. */
-  readonly groups: ReadonlyMap<string, BatchConsumer>;
+  readonly metrics: FleetMetrics;
+  /** Time that an instance gets to finish its work before it is killed. */
+  readonly stopMs: number;
 }
+
+/** Starts an instance of a fleet. */
+export type StartInstance = (slot: FleetSlot, side: Side, signal: AbortSignal) => Promise<FleetInstance>;
 
 /** Number at the end of a slot's name. */
 const indexOf = (slot: FleetSlot): number => Number(/(\d+)$/.exec(slot.name)?.[1] ?? 0);
 
-export function processFleet(options: FleetOptions): FleetWorld {
-  mkdirSync(options.dir, { recursive: true });
-  for (const side of ['old', 'new'] as const)
-    writeFileSync(join(options.dir, `${side}.schema`), options.schemas[side].text);
-  return {
-    start: (slot, side) => startInstance(options, slot, side),
-    drained: (timeoutMs, signal) => isDrained(options, timeoutMs, signal),
-  };
+/** Writes the schema of each version to a file of the folder. */
+export function writeSchemas(dir: string, schemas: RegisteredPair): Readonly<Record<Side, string>> {
+  mkdirSync(dir, { recursive: true });
+  const files = { old: join(dir, 'old.schema'), new: join(dir, 'new.schema') };
+  for (const side of ['old', 'new'] as const) writeFileSync(files[side], schemas[side].text);
+  return files;
 }
 
-function argsOf(options: FleetOptions, slot: FleetSlot, side: Side): readonly string[] {
+export function processFleet(options: FleetOptions): StartInstance {
+  const files = writeSchemas(options.dir, options.schemas);
+  return (slot, side, signal) =>
+    startInstance(options, argsOf(options, files, slot, side), slot, side, signal);
+}
+
+function argsOf(
+  options: FleetOptions,
+  files: Readonly<Record<Side, string>>,
+  slot: FleetSlot,
+  side: Side,
+): readonly string[] {
   const { subject, version } = options.schemas[side];
   const shared = [
     slot.role,
@@ -72,69 +63,61 @@ function argsOf(options: FleetOptions, slot: FleetSlot, side: Side): readonly st
     `-subject=${subject}`,
     `-topic=${options.topic}`,
     `-partitions=${options.partitions}`,
+    // The environment of this process may name an address of its own.
+    '-listen=127.0.0.1:0',
     '-json',
     '-log-level=warn',
   ];
   if (slot.role === 'consumer') return [...shared, `-reader-version=${version}`, `-group=${slot.group}`];
-  return [
-    ...shared,
-    `-schema=${join(options.dir, `${side}.schema`)}`,
-    `-rate=${options.rate}`,
-    `-seed=${indexOf(slot)}`,
-  ];
+  return [...shared, `-schema=${files[side]}`, `-rate=${options.rate}`, `-seed=${indexOf(slot)}`];
 }
 
-async function startInstance(options: FleetOptions, slot: FleetSlot, side: Side): Promise<FleetInstance> {
+async function startInstance(
+  options: FleetOptions,
+  args: readonly string[],
+  slot: FleetSlot,
+  side: Side,
+  signal: AbortSignal,
+): Promise<FleetInstance> {
   const name = `${slot.name}-${side}`;
-  const child = options.processes.spawn(name, argsOf(options, slot, side));
+  const child = options.processes.spawn(name, args);
+  const kill = (): void => child.kill('SIGKILL');
+  signal.addEventListener('abort', kill, { once: true });
+  if (signal.aborted) kill();
   try {
-    return instanceOf(name, child, await ready(name, child));
+    const address = await ready(name, child);
+    const page = new MetricsPage(`http://${address}/metrics`, slot.role, options.metrics, options.clock);
+    return instanceOf(options, name, child, page);
   } catch (thrown) {
-    child.kill('SIGKILL');
+    kill();
     await child.ended;
     throw thrown;
+  } finally {
+    signal.removeEventListener('abort', kill);
   }
 }
 
-function instanceOf(name: string, child: SliceProcess, address: string): FleetInstance {
+function instanceOf(
+  { clock, stopMs }: FleetOptions,
+  name: string,
+  child: SliceProcess,
+  page: MetricsPage,
+): FleetInstance {
   let over: string | undefined;
   let isStopping = false;
   void child.ended.then(({ code, signal }) => {
     over = `${name} ended with ${code ?? signal}; see ${child.logPath}`;
   });
   return {
-    scrape: () => scrape(address),
-    failure: () => (isStopping ? undefined : over),
+    scrape: () => page.read(),
+    failure: () => (isStopping ? undefined : (over ?? page.failure)),
     stop: async () => {
       isStopping = true;
       child.kill('SIGTERM');
+      if (!(await within(clock, stopMs, child.ended))) child.kill('SIGKILL');
       await child.ended;
       return finalCounts(child.stdout());
     },
-  };
-}
-
-async function scrape(address: string): Promise<InstanceCounts | undefined> {
-  const url = `http://${address}/metrics`;
-  let text: string;
-  try {
-    text = await textOf(url, {
-      timeoutMs: SCRAPE_MS_MAX,
-      bytesMax: EXPOSITION_BYTES_MAX,
-      accept: 'text/plain',
-    });
-  } catch {
-    // The instance may be busy or ending; `failure` tells which.
-    return undefined;
-  }
-  const { samples } = parseExposition(text, url, KEPT);
-  const sum = (name: string): number =>
-    (samples.get(name) ?? []).reduce((total, { value }) => total + value, 0);
-  return {
-    errors: sum(METRICS.errors),
-    produced: sum(METRICS.produced),
-    consumed: sum(METRICS.consumed),
-    lag: sum(METRICS.lag),
   };
 }
 
@@ -146,27 +129,5 @@ function finalCounts(stdout: string): Partial<InstanceCounts> | undefined {
     return schemaId === undefined ? { consumed: records, errors: quarantined ?? 0 } : { produced: records };
   } catch {
     return undefined;
-  }
-}
-
-/** Waits until each group has committed up to the end offsets of now. */
-async function isDrained(options: FleetOptions, timeoutMs: number, signal: AbortSignal): Promise<boolean> {
-  const { clock, groups, topic } = options;
-  const partitions = Array.from({ length: options.partitions }, (_, partition) => ({ topic, partition }));
-  const [first] = groups.values();
-  if (first === undefined) throw coreError('internal', 'a rollout has no consumer group');
-  const ends = await Promise.all(partitions.map((at) => first.watermarkOffsets(at, OFFSETS_MS_MAX)));
-  const endMs = clock.monotonicMs() + timeoutMs;
-  for (;;) {
-    const all = await Promise.all([...groups.values()].map((one) => one.committed(partitions)));
-    const isRead = all.every((group) =>
-      group.every(({ partition, offset }) => {
-        const { low, high } = ends[partition] ?? { low: 0n, high: 0n };
-        return offset >= high || low === high;
-      }),
-    );
-    if (isRead) return true;
-    if (signal.aborted || clock.monotonicMs() >= endMs) return false;
-    await sleep(clock, DRAINED_POLL_MS, signal);
   }
 }

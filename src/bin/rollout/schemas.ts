@@ -3,8 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import { type OrderFormat, orderSchema, orderShapeOf } from '../../gen/order-versions.ts';
-import type { Level } from '../../registry/compatibility/modes.ts';
-import type { RegistryClient } from '../../serde/client.ts';
+import { isLevel, type Level } from '../../registry/compatibility/modes.ts';
+import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
 
 /** Schema text of a version of Order, or of a file. @throws bad_value, bad_file, invalid_schema */
 export function schemaOf(flag: string, text: string, format: OrderFormat): Schema {
@@ -37,14 +37,49 @@ function shapeOf(flag: string, text: string): ReturnType<typeof orderShapeOf> {
 export interface RolloutSchema {
   readonly subject: string;
   readonly version: number;
+  readonly id: number;
   readonly text: string;
 }
+
+/** Place of the new schema. mode: the subject of the old one, under the mode. none: that of the old
+ *  one, set to NONE. apart: a subject of its own, because NONE refuses it too. */
+export type RolloutPlace = 'mode' | 'none' | 'apart';
 
 export interface RegisteredPair {
   readonly old: RolloutSchema;
   readonly new: RolloutSchema;
-  /** The mode accepted the new schema. */
-  readonly accepted: boolean;
+  readonly place: RolloutPlace;
+}
+
+/** Loads two registered versions. @throws bad_value for another text than a version;
+ *  subject_not_found, version_not_found */
+export async function versionPair(
+  client: RegistryClient,
+  subject: string,
+  from: string,
+  to: string,
+): Promise<{ readonly from: Schema; readonly to: Schema; readonly pair: RegisteredPair }> {
+  const load = async (flag: string, text: string): Promise<SubjectVersion> => {
+    if (/^(\d+|latest)$/.test(text)) return client.version(subject, text);
+    throw coreError('bad_value', `${flag}=${text} is not a version of ${subject}`, {
+      next: 'give a number or latest, or leave -subject out',
+    });
+  };
+  const [old, next] = [await load('-from-version', from), await load('-to-version', to)];
+  const placed = ({ version, id, schema }: SubjectVersion): RolloutSchema => {
+    return { subject, version, id, text: schema.source };
+  };
+  return {
+    from: old.schema,
+    to: next.schema,
+    pair: { old: placed(old), new: placed(next), place: 'mode' },
+  };
+}
+
+/** Compatibility level of a subject; undefined if the registry reports none of the known ones. */
+export async function levelOf(client: RegistryClient, subject: string): Promise<Level | undefined> {
+  const { compatibilityLevel: level } = await client.config(subject);
+  return isLevel(level) ? level : undefined;
 }
 
 async function isRegistered(client: RegistryClient, subject: string, schema: Schema): Promise<boolean> {
@@ -58,10 +93,10 @@ async function isRegistered(client: RegistryClient, subject: string, schema: Sch
 }
 
 async function placeOf(client: RegistryClient, subject: string, schema: Schema): Promise<RolloutSchema> {
-  const version = await client.find(subject, schema.format, schema.source, []);
-  if (version === undefined)
+  const found = await client.findVersion(subject, schema.format, schema.source, []);
+  if (found === undefined)
     throw coreError('internal', `${subject} does not hold the schema that was registered`);
-  return { subject, version, text: schema.source };
+  return { subject, ...found, text: schema.source };
 }
 
 /** Registers both schemas under the mode. A refused new schema goes to a subject set to NONE, and
@@ -77,15 +112,15 @@ export async function registerPair(
   await client.setLevel(own, mode);
   await isRegistered(client, own, from);
   if (await isRegistered(client, own, to))
-    return { old: await placeOf(client, own, from), new: await placeOf(client, own, to), accepted: true };
+    return { old: await placeOf(client, own, from), new: await placeOf(client, own, to), place: 'mode' };
   const none = `${name}-none-value`;
   await client.setLevel(none, 'NONE');
   await isRegistered(client, none, from);
   const old = await placeOf(client, none, from);
   if (await isRegistered(client, none, to))
-    return { old, new: await placeOf(client, none, to), accepted: false };
+    return { old, new: await placeOf(client, none, to), place: 'none' };
   const apart = `${name}-apart-value`;
   await client.setLevel(apart, 'NONE');
   await isRegistered(client, apart, to);
-  return { old, new: await placeOf(client, apart, to), accepted: false };
+  return { old, new: await placeOf(client, apart, to), place: 'apart' };
 }

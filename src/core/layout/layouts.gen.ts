@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x1999b285;
+export const LAYOUT_FINGERPRINT = 0xcf936f50;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -53,11 +53,22 @@ export const DELTA_STATUS = {
   BAD_DELTA: 4,
 } as const;
 
-/** Verdict of the event decode. */
+/** Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. The others: no event. */
 export const EVENT_STATUS = {
   OK: 0,
   NULL: 1,
   BAD_LENGTH: 2,
+  FILTERED: 3,
+  BAD_MAGIC: 4,
+  TRUNCATED_FRAME: 5,
+  UNKNOWN_SCHEMA_ID: 6,
+  BAD_MESSAGE_INDEX: 7,
+  INCOMPATIBLE_SCHEMA: 8,
+  MALFORMED_PAYLOAD: 9,
+  MISSING_FIELD: 10,
+  BAD_KEY: 11,
+  BAD_TIME: 12,
+  BAD_VALUE: 13,
 } as const;
 
 /** Reason that a row was not admitted. */
@@ -457,7 +468,7 @@ export interface EventBatchViews {
   readonly eventTs: BigInt64Array;
   /** u64[rowCapacity]. Number of the event. */
   readonly seq: BigUint64Array;
-  /** u8[rowCapacity]. EVENT_STATUS.*; the other columns are 0 unless OK. */
+  /** u8[rowCapacity]. EVENT_STATUS.*; the other columns are 0 unless OK or FILTERED. */
   readonly status: Uint8Array;
 }
 

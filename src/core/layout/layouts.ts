@@ -80,7 +80,11 @@ export const LAYOUTS: readonly Layout[] = [
       { name: 'value', type: 'i64', meaning: 'Aggregated value.' },
       { name: 'eventTs', type: 'i64', meaning: 'Event time, ms since the epoch.' },
       { name: 'seq', type: 'u64', meaning: 'Number of the event.' },
-      { name: 'status', type: 'u8', meaning: 'EVENT_STATUS.*; the other columns are 0 unless OK.' },
+      {
+        name: 'status',
+        type: 'u8',
+        meaning: 'EVENT_STATUS.*; the other columns are 0 unless OK or FILTERED.',
+      },
     ],
   },
   {
@@ -422,8 +426,24 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   },
   {
     name: 'EVENT_STATUS',
-    meaning: 'Verdict of the event decode.',
-    values: { OK: 0, NULL: 1, BAD_LENGTH: 2 },
+    meaning:
+      'Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. The others: no event.',
+    values: {
+      OK: 0,
+      NULL: 1,
+      BAD_LENGTH: 2,
+      FILTERED: 3,
+      BAD_MAGIC: 4,
+      TRUNCATED_FRAME: 5,
+      UNKNOWN_SCHEMA_ID: 6,
+      BAD_MESSAGE_INDEX: 7,
+      INCOMPATIBLE_SCHEMA: 8,
+      MALFORMED_PAYLOAD: 9,
+      MISSING_FIELD: 10,
+      BAD_KEY: 11,
+      BAD_TIME: 12,
+      BAD_VALUE: 13,
+    },
   },
   {
     name: 'REFUSAL',

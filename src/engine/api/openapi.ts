@@ -54,6 +54,7 @@ const FLAG: Json = { enum: ['true', 'false'], default: 'false' };
 
 const U64: Json = { type: 'string', pattern: '^(0|[1-9][0-9]{0,19})$' };
 const I64: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,18})$' };
+const KEY: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,19})$' };
 const MS: Json = { ...I64, description: 'Milliseconds since the epoch.' };
 const COUNT: Json = { type: 'integer', minimum: 0 };
 
@@ -72,7 +73,7 @@ const WINDOW: Json = {
   ],
   additionalProperties: false,
   properties: {
-    account_id: U64,
+    account_id: KEY,
     window_start: MS,
     window_end: { ...MS, description: 'Milliseconds since the epoch; the window ends before it.' },
     count: U64,
@@ -142,8 +143,8 @@ const PATHS: Json = {
           name: 'account_id',
           in: 'path',
           required: true,
-          description: 'Unsigned 64 bits, decimal.',
-          schema: U64,
+          description: '64 bits, decimal: signed if the keys of the job are signed integers, else unsigned.',
+          schema: KEY,
         },
         query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME),
         query('to', 'Exclusive upper bound of window_start.', TIME),

@@ -18,7 +18,6 @@ import type { PartitionProgress } from '../source/admission.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import { engineDescription, WINDOWS_LIMIT, WINDOWS_LIMIT_MAX } from './openapi.ts';
 
-const U64_MAX = (1n << 64n) - 1n;
 /** Lower bound of every window start. */
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
 const RETRY_AFTER_S = '1';
@@ -43,6 +42,8 @@ export interface OpenWindows {
 export interface EngineQueries {
   /** False while the engine restores an earlier run. */
   readonly restored: boolean;
+  /** True if keys are signed integers; false: unsigned. */
+  readonly hasSignedKeys: boolean;
   /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
   /** Every window that ends at or before this time has fired; -Infinity before the first. */
@@ -67,12 +68,15 @@ const respond = (
 
 const quoted = (text: string): string => JSON.stringify(text.slice(0, 40));
 
-function readAccount(text: string): bigint {
-  if (/^\d{1,20}$/.test(text)) {
+/** Reads a key as the engine shows it; returns its 64 bits. */
+function readAccount(text: string, isSigned: boolean): bigint {
+  if (/^-?\d{1,20}$/.test(text)) {
     const id = BigInt(text);
-    if (id <= U64_MAX) return id;
+    const bits = BigInt.asUintN(64, id);
+    if (id === (isSigned ? BigInt.asIntN(64, id) : bits)) return bits;
   }
-  throw engineError('bad_account', `account_id is not an unsigned 64-bit number: ${quoted(text)}`);
+  const kind = isSigned ? 'a signed' : 'an unsigned';
+  throw engineError('bad_account', `account_id is not ${kind} 64-bit number: ${quoted(text)}`);
 }
 
 /** Accepts milliseconds since the epoch, or an ISO 8601 time with a zone. */
@@ -116,8 +120,8 @@ function readCursor(text: string | null): WindowBounds | undefined {
   });
 }
 
-const toJson = (result: WindowResult) => ({
-  account_id: String(result.accountId),
+const toJson = (result: WindowResult, isSigned: boolean) => ({
+  account_id: String(isSigned ? BigInt.asIntN(64, result.accountId) : result.accountId),
   window_start: String(result.windowStart),
   window_end: String(result.windowEnd),
   count: String(result.count),
@@ -141,20 +145,20 @@ async function withOpen(engine: EngineQueries, query: WindowQuery) {
   const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
   const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
   const known = new Set(rows.map(cursorOf));
-  const found = rows.map((row) => ({ ...toJson(row), final: true }));
+  const found = rows.map((row) => ({ ...toJson(row, engine.hasSignedKeys), final: true }));
   if (next !== undefined) return { found, next };
   const wanted = open.rows.filter(
     (row) => row.windowStart >= from && row.windowStart < to && !known.has(cursorOf(row)),
   );
   const included = wanted.slice(0, limit - rows.length);
-  found.push(...included.map((row) => ({ ...toJson(row), final: false })));
+  found.push(...included.map((row) => ({ ...toJson(row, engine.hasSignedKeys), final: false })));
   if (included.length < wanted.length) return { found, next: included.at(-1) ?? rows.at(-1) };
   return { found, next: open.isCut ? open.rows.at(-1) : undefined };
 }
 
 async function windows(engine: EngineQueries, request: HttpRequest): Promise<HttpResponse> {
   const params = request.query;
-  const accountId = readAccount(request.params['account_id'] ?? '');
+  const accountId = readAccount(request.params['account_id'] ?? '', engine.hasSignedKeys);
   const from = readTime('from', params.get('from'), START_MIN);
   const to = readTime('to', params.get('to'), EVENT_TS_LIMIT);
   if (from > to) throw engineError('bad_range', `from ${from} lies after to ${to}`);
@@ -166,12 +170,12 @@ async function windows(engine: EngineQueries, request: HttpRequest): Promise<Htt
   if (page.next === undefined) return respond(200, page.found);
   const next = new URLSearchParams(params);
   next.set('cursor', cursorOf(page.next));
-  return respond(200, page.found, { link: `</windows/${accountId}?${next}>; rel="next"` });
+  return respond(200, page.found, { link: `</windows/${request.params['account_id']}?${next}>; rel="next"` });
 }
 
 async function firedOnly(engine: EngineQueries, query: WindowQuery) {
   const { rows, next } = await engine.windows(query);
-  return { found: rows.map(toJson), next };
+  return { found: rows.map((row) => toJson(row, engine.hasSignedKeys)), next };
 }
 
 function watermark(engine: EngineQueries, request: HttpRequest): HttpResponse {

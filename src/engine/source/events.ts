@@ -3,13 +3,13 @@
  *  Double buffering: while the operator works on one pair of batches, the broker client fills the
  *  other. Records keep the order in which the client delivers them. */
 
-import type { Kernels } from '../../addon/surface.ts';
 import type { Clock } from '../../core/clock.ts';
 import { EventBatch } from '../../core/layout/event-batch.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../../io/kafka/port.ts';
 import { engineError, topicChanged } from '../errors.ts';
 import type { Stages } from '../stages.ts';
+import type { EventInput } from './input/port.ts';
 
 /** Records, and the event decoded from each row. */
 export interface EventRows {
@@ -41,7 +41,8 @@ export interface EventSource {
   /** Reads from these offsets, one for each partition; there may be more partitions than before.
    *  Drops rows that were read ahead. */
   start(offsets: readonly number[]): Promise<void>;
-  /** Returns the next rows, decoded; valid until the next call. Undefined if the wait timed out. */
+  /** Returns the next rows, decoded; valid until the next call. Undefined if the wait timed out, or
+   *  the run is to end while the input waits for its registry. */
   next(waitMs: number): Promise<EventRows | undefined>;
   /** Offset up to which a partition is known to hold nothing more to read. It may lie beyond the
    *  last record; -1 before the end was reached. */
@@ -56,7 +57,8 @@ export interface EventSource {
 
 export interface BrokerSourceParts {
   readonly consumer: BatchConsumer;
-  readonly kernels: Pick<Kernels, 'decodeEvents'>;
+  /** Decodes the records. */
+  readonly input: Pick<EventInput, 'decode' | 'isReady'>;
   readonly clock: Clock;
   readonly topic: string;
   readonly partitionCount: number;
@@ -145,8 +147,11 @@ export class BrokerSource implements EventSource {
     for (const end of result.ends) this.ends[end.partition] = Number(end.offset);
     if (result.rowCount === 0) return undefined;
     this.parts.stages.enter('decode');
-    this.parts.kernels.decodeEvents(pair.records, pair.events);
-    return pair;
+    const { input } = this.parts;
+    const loading = input.decode(pair.records, pair.events);
+    // Only a batch with a schema that is not loaded yet waits.
+    if (loading !== undefined) await loading;
+    return input.isReady ? pair : undefined;
   }
 
   endOf(partition: number): number {

@@ -14,7 +14,9 @@ export function protoPrefix(
   end: number,
   fields: PrefixFields,
 ): number | undefined {
-  const walk = new Walk(new ProtoInput(bytes, start, end), fields);
+  const input = new ProtoInput();
+  input.open(bytes, start, end);
+  const walk = new Walk(input, fields);
   try {
     fields.collect(() => walk.message(message, ''));
     return undefined;

@@ -197,7 +197,7 @@ export class RecordColumnDecoder<T = unknown> {
     const batch = this.batchOf(schema, records.length, into);
     this.fill(batch, parsed);
     if (this.latest?.deref() !== batch) this.latest = new WeakRef(batch);
-    this.times.deserialized(startMs);
+    this.times.decodedColumns(startMs);
     const facts = this.factsOf(batch, parsed, reader);
     if (into?.batch !== batch) return new ColumnRecords<T>(batch, facts);
     into.show(facts);

@@ -152,7 +152,7 @@ export class RecordColumnEncoder {
         throw registryError('bad_option', `${rows} rows need more than ${frames.bytesMax} bytes of frames`, {
           next: 'encode fewer rows at a time',
         });
-    this.times.serialized(startMs);
+    this.times.encodedColumns(startMs);
     return new FramedRecords(frames, encoder, headers);
   }
 

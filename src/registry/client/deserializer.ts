@@ -14,7 +14,7 @@ import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { type RecordId, type RecordMessage, readMessage } from '../../serde/frame.ts';
 import { readerCodec } from '../proof/reader.ts';
 import type { RecordHeaders } from './headers.ts';
-import { type FramedRecord, framed, notCached, type ReaderOptions, RecordSchemas } from './record-schemas.ts';
+import { type FramedRecord, notCached, type ReaderOptions, RecordSchemas } from './record-schemas.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 
 export interface DeserializerOptions extends ReaderOptions {
@@ -75,7 +75,7 @@ export class Deserializer<T = unknown> {
    */
   async deserialize(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): Promise<T | null> {
     if (bytes === null || bytes === undefined) return null;
-    await this.loadReader();
+    if (this.codecs === undefined || this.schemas.isWaiting) await this.loadReader();
     const id = this.schemas.recordId(bytes, headers);
     if (this.schemas.has(id.id)) this.client.countHits(1);
     else await this.schemas.loadWriter(id.id);
@@ -100,12 +100,12 @@ export class Deserializer<T = unknown> {
     records: readonly (Uint8Array | null | undefined | FramedRecord)[],
   ): Promise<Deserialized<T | null>[]> {
     await this.loadReader();
-    const plain = records.map(framed);
-    const failed = await this.schemas.loadWriters(plain);
-    return plain.map(({ bytes, headers }) => {
+    const frames = records.map((record) => this.schemas.frameOf(record));
+    const failed = await this.schemas.loadIds(frames.map(({ id }) => id?.id));
+    return frames.map(({ bytes, id, error: unframed }) => {
       try {
         if (bytes === null) return { value: null };
-        const id = this.schemas.recordId(bytes, headers);
+        if (id === undefined) throw unframed;
         const missing = failed.get(id.id);
         if (missing !== undefined) throw missing;
         return { value: this.decode(bytes, id) };
@@ -130,7 +130,9 @@ export class Deserializer<T = unknown> {
     try {
       message = readMessage(id, writer.format === 'PROTOBUF');
       const decode = this.codecOf(id.id, writer, message);
-      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      const buffer = Buffer.isBuffer(bytes)
+        ? bytes
+        : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       const value = decode(buffer, message.payloadStart, buffer.length) as T;
       this.times.deserialized(startMs);
       return value;

@@ -51,6 +51,14 @@ export function framed(record: Uint8Array | null | undefined | FramedRecord): Fr
   return { bytes: record.bytes ?? null, headers: record.headers };
 }
 
+/** Record of a batch with its schema id; `id` is undefined for a tombstone, and for a record whose
+ *  frame cannot be read, by `error`. */
+interface RecordFrame {
+  readonly bytes: Uint8Array | null;
+  readonly id: RecordId | undefined;
+  readonly error?: unknown;
+}
+
 interface Reader {
   readonly schema: Schema;
   readonly identity: ReaderIdentity;
@@ -134,11 +142,19 @@ export class RecordSchemas {
   /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
    *  none, by id.
    */
-  async loadWriters(records: readonly Framed[]): Promise<ReadonlyMap<number | string, MillraceError>> {
+  loadWriters(records: readonly Framed[]): Promise<ReadonlyMap<number | string, MillraceError>> {
+    return this.loadIds(
+      records.map(({ bytes, headers }) => (bytes === null ? undefined : this.idOf(bytes, headers))),
+    );
+  }
+
+  /** Loads the writer schemas of these ids, as `loadWriters`. @param ids one for each record */
+  async loadIds(
+    ids: ReadonlyArray<number | string | undefined>,
+  ): Promise<ReadonlyMap<number | string, MillraceError>> {
     const missing = new Map<number, number>();
     const guids = new Set<string>();
-    for (const { bytes, headers } of records) {
-      const id = bytes === null ? undefined : this.idOf(bytes, headers);
+    for (const id of ids) {
       if (id === undefined || this.writers.has(id)) continue;
       if (typeof id === 'number') missing.set(id, (missing.get(id) ?? 0) + 1);
       else guids.add(id);
@@ -170,6 +186,16 @@ export class RecordSchemas {
       return header === undefined ? readPrefixId(bytes) : readHeaderId(header);
     } catch (thrown) {
       throw this.described(thrown, {});
+    }
+  }
+
+  /** Reads the frame of a record of a batch, once. */
+  frameOf(record: Uint8Array | null | undefined | FramedRecord): RecordFrame {
+    const { bytes, headers } = framed(record);
+    try {
+      return { bytes, id: bytes === null ? undefined : this.recordId(bytes, headers) };
+    } catch (error) {
+      return { bytes, id: undefined, error };
     }
   }
 

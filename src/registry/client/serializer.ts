@@ -5,7 +5,7 @@
  */
 
 import { MillraceError } from '../../core/errors.ts';
-import { Payloads } from '../../formats/payloads.ts';
+import { RecordSlab } from '../../formats/binary/record-slab.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
@@ -18,9 +18,6 @@ export interface SerializerOptions extends WriterSchemaOptions {
    *  Default compiled. */
   readonly codec?: CodecChoice;
 }
-
-/** Initial bytes of the buffer for one value. */
-const BUFFER_BYTES = 4096;
 
 interface Loaded extends WrittenSchema, Framing {
   readonly codec: WriterCodec;
@@ -41,7 +38,7 @@ export class Serializer<T = unknown> {
   private readonly writer: WriterSchema;
   private readonly options: SerializerOptions;
   private readonly times: SerdeTimes;
-  private readonly payloads = new Payloads(1, BUFFER_BYTES);
+  private readonly slab = new RecordSlab();
   private loading: Promise<Loaded> | undefined;
   private loaded: Loaded | undefined;
 
@@ -78,7 +75,8 @@ export class Serializer<T = unknown> {
     return this.ready().headers;
   }
 
-  /** Serializes a value. The result is a buffer of its own. The schema was loaded by this object's
+  /** Serializes a value. The bytes of the result belong to the caller; short results share their
+   *  ArrayBuffer, as those of `Buffer.allocUnsafe` do. The schema was loaded by this object's
    *  prefetch, or by `SchemaRegistry.prefetch` of the topic: then `latest` is the latest version of
    *  that time, and a given schema is one without references that the subject has.
    *  @throws value_refused with the details `path` of the part that does not fit and `schemaId`;
@@ -86,18 +84,16 @@ export class Serializer<T = unknown> {
    */
   serialize(value: T): Buffer {
     const { codec, prefix, id } = this.ready();
-    const { payloads, times } = this;
+    const { slab, times } = this;
     const startMs = times.nowMs();
-    payloads.clear();
+    slab.begin(prefix);
     try {
-      codec.encode(value, payloads);
+      codec.encode(value, slab);
     } catch (thrown) {
+      slab.abandon();
       throw withSchemaId(thrown, id);
     }
-    const length = payloads.length[0] as number;
-    const record = Buffer.allocUnsafe(prefix.length + length);
-    record.set(prefix, 0);
-    payloads.bytes.copy(record, prefix.length, 0, length);
+    const record = slab.end();
     times.serialized(startMs);
     return record;
   }

@@ -31,9 +31,13 @@ export interface InstanceCounts {
 
 /** One running process. */
 export interface FleetInstance {
+  /** False: neither `produced` nor `consumed` is measured, so a step does not wait for its first
+   *  record. Default true. */
+  readonly countsWork?: boolean;
   /** Reads the instance's metrics. Undefined: they cannot be read now. */
   scrape(): Promise<InstanceCounts | undefined>;
-  /** Reason why the instance ended by itself; undefined while it runs. */
+  /** Reason why the rollout cannot continue with the instance: it ended by itself, or its metrics
+   *  cannot be read for too long. Undefined: none. */
   failure(): string | undefined;
   /** Lets the instance finish its work and end. Returns its final counts if it reports them. */
   stop(): Promise<Partial<InstanceCounts> | undefined>;
@@ -41,8 +45,9 @@ export interface FleetInstance {
 
 /** The world of a rollout. src/bin/rollout implements it with processes. */
 export interface FleetWorld {
-  /** Starts an instance and resolves when it is ready. @throws fleet_failed */
-  start(slot: FleetSlot, side: Side): Promise<FleetInstance>;
+  /** Starts an instance and resolves when it is ready. An aborted signal ends the start.
+   *  @throws a MillraceError when the instance does not become ready; it has ended then */
+  start(slot: FleetSlot, side: Side, signal: AbortSignal): Promise<FleetInstance>;
   /** Resolves with true when every group has read and committed each record that was written before
    *  the call; with false after `timeoutMs` or when the signal is aborted. Absent: unknown. */
   readonly drained?: (timeoutMs: number, signal: AbortSignal) => Promise<boolean>;

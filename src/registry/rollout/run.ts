@@ -93,6 +93,8 @@ export class Rollout {
   private isBroken = false;
   private sampling: Promise<void> = Promise.resolve();
   private readonly over = new AbortController();
+  /** Aborted when no instance may start any more. */
+  private readonly noStart = new AbortController();
 
   constructor(options: RolloutOptions) {
     this.options = options;
@@ -112,8 +114,8 @@ export class Rollout {
     this.startMs = clock.monotonicMs();
     this.note('phase', 'start: every instance runs the old version');
     try {
-      await this.startFleet();
       this.sampling = this.sampleLoop();
+      await this.startFleet();
       this.note('phase', 'baseline');
       await this.load();
       await this.upgradeAll();
@@ -175,15 +177,33 @@ export class Rollout {
   }
 
   private fail(thrown: unknown): void {
-    if (findMillraceError(thrown) === undefined) throw thrown;
+    const known = findMillraceError(thrown);
+    if (known === undefined) throw thrown;
+    // A drain ends a start; that is no failure of the instance.
+    if (this.options.drain.aborted) return;
     this.isBroken = true;
-    this.raise((thrown as Error).message);
+    this.raise(known.next === undefined ? known.message : `${known.message}; ${known.next}`);
   }
 
-  /** Consumers start before producers, so that no record waits for its group. */
+  /** Consumers start before producers, so that no record waits for its group. The first failure
+   *  ends the other starts, and all have settled when it is thrown. */
   private async startFleet(): Promise<void> {
-    for (const role of ['consumer', 'producer'] as const)
-      await Promise.all(this.placesOf(role).map((place) => this.startIn(place, 'old')));
+    for (const role of ['consumer', 'producer'] as const) {
+      let failure: unknown;
+      await Promise.all(
+        this.placesOf(role).map((place) =>
+          this.startIn(place, 'old').catch((thrown: unknown) => {
+            failure ??= thrown;
+            this.noStart.abort();
+          }),
+        ),
+      );
+      if (failure !== undefined) throw failure;
+    }
+  }
+
+  private start(slot: FleetSlot, side: Side): Promise<FleetInstance> {
+    return this.options.world.start(slot, side, AbortSignal.any([this.options.drain, this.noStart.signal]));
   }
 
   private placesOf(role: FleetRole): readonly Place[] {
@@ -192,14 +212,15 @@ export class Rollout {
 
   private async startIn(place: Place, side: Side): Promise<void> {
     place.state = 'starting';
-    const instance = await this.options.world.start(place.slot, side);
+    const instance = await this.start(place.slot, side);
     this.assign(place, instance, side);
   }
 
-  /** Makes an instance the current one of its slot. The counts of the one before are kept. */
+  /** Makes an instance the current one of its slot. The counts of the one before are kept; an empty
+   *  slot still shows them. */
   private assign(place: Place, instance: FleetInstance | undefined, side: Side): void {
-    this.retired = add(this.retired, place.counts);
-    place.counts = NO_COUNTS;
+    if (place.instance !== undefined) this.retired = add(this.retired, place.counts);
+    if (instance !== undefined) place.counts = NO_COUNTS;
     place.perSecond = 0;
     place.instance = instance;
     place.side = side;
@@ -246,7 +267,10 @@ export class Rollout {
   }
 
   private async rollBack(): Promise<void> {
-    this.note('rollback', `rollback of ${this.upgraded.length} instances`);
+    this.note(
+      'rollback',
+      this.upgraded.length === 1 ? 'rollback of 1 instance' : `rollback of ${this.upgraded.length} instances`,
+    );
     let role: FleetRole | undefined;
     for (const name of [...this.upgraded].reverse()) {
       if (this.stopsNow) return;
@@ -260,10 +284,9 @@ export class Rollout {
   }
 
   private async replace(place: Place, side: Side): Promise<void> {
-    const { surge, world } = this.options;
     place.state = 'replacing';
-    if (surge) {
-      const next = await world.start(place.slot, side);
+    if (this.options.surge) {
+      const next = await this.start(place.slot, side);
       const { instance, counts } = place;
       this.assign(place, next, side);
       if (instance !== undefined) await this.retire(instance, counts);
@@ -278,7 +301,8 @@ export class Rollout {
    *  Then the fleet runs for the time of a step, and the lag must be low again. */
   private async settle(place: Place): Promise<void> {
     const { clock, settleMs, lagMax } = this.options;
-    const worked = (): boolean => place.counts.produced + place.counts.consumed > 0;
+    const worked = (): boolean =>
+      place.instance?.countsWork === false || place.counts.produced + place.counts.consumed > 0;
     if (!(await this.waitFor(worked, settleMs)) && !this.isStopped())
       this.note('step', `${place.slot.name} has not processed a record yet`);
     if (!this.isStopped()) await this.options.world.drained?.(settleMs, this.options.drain);
@@ -349,7 +373,7 @@ export class Rollout {
       const why = instance?.failure();
       if (why === undefined || state === 'stopped' || this.over.signal.aborted) continue;
       this.isBroken = true;
-      this.raise(`${slot.name} ended by itself: ${why}`);
+      this.raise(`${slot.name}: ${why}`);
     }
     const { errors } = this.totals();
     if (errors > 0) this.raise(`${errors} records could not be read`);
@@ -357,7 +381,7 @@ export class Rollout {
 
   private keep(before: FleetSample | undefined): void {
     const { errors, produced, consumed } = this.totals();
-    const lag = this.places.reduce((sum, { counts }) => sum + counts.lag, 0);
+    const lag = this.running().reduce((sum, { counts }) => sum + counts.lag, 0);
     const atMs = this.nowMs();
     const seconds = before === undefined ? 0 : (atMs - before.atMs) / 1000;
     const rate = (now: number, then: number | undefined): number =>
@@ -377,7 +401,11 @@ export class Rollout {
   }
 
   private totals(): InstanceCounts {
-    return this.places.reduce((sum, { counts }) => add(sum, counts), this.retired);
+    return this.running().reduce((sum, { counts }) => add(sum, counts), this.retired);
+  }
+
+  private running(): readonly Place[] {
+    return this.places.filter(({ instance }) => instance !== undefined);
   }
 
   /** Stops the producers, lets the groups read the rest, and stops the consumers. */

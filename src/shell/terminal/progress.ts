@@ -1,4 +1,5 @@
-/** Progress of long work: a line that is rewritten on a TTY, else a plain line every 10 s. */
+/** Progress of long work: a line that is rewritten on a TTY, with a table above it where the work
+ *  has one; else a plain line every 10 s. */
 import type { Clock } from '../../core/clock.ts';
 import type { Progress, ProgressOptions } from '../command.ts';
 import type { Screen } from './screen.ts';
@@ -91,8 +92,13 @@ export function startProgress(
     });
   };
 
+  /** Lines of the table; the progress line and the prompt after it need a row each. */
+  const table = (): readonly string[] => {
+    const { columns, rows } = screen.size;
+    return screen.isTty ? (options.table?.({ columns, rows: Math.max(1, rows - 2) }) ?? []) : [];
+  };
   const tick = (): void => {
-    if (screen.isTty) screen.showProgress(text(false));
+    if (screen.isTty) screen.showBlock([...table(), text(false)]);
     else screen.line(text(false));
   };
   const timer = quiet ? undefined : setInterval(tick, screen.isTty ? TTY_EVERY_MS : PLAIN_EVERY_MS);
@@ -114,6 +120,7 @@ export function startProgress(
       clearInterval(timer);
       if (quiet) return;
       screen.clear();
+      for (const line of table()) screen.line(line);
       screen.line(text(true));
     },
   };

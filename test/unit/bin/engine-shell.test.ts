@@ -232,6 +232,7 @@ describe('engine HTTP interface', () => {
     const fired = [0, 10, 20, 30, 40].map((start) => result(start, 1n));
     const answers: EngineQueries = {
       restored: true,
+      hasSignedKeys: false,
       firedTo: 30,
       watermarkMode: 'global',
       watermark: () => ({ watermark_ms: null, lag_ms: null, dropped_late: 0 }),

@@ -7,7 +7,7 @@ import type { Job } from '../../../src/engine/job.ts';
 import { engineMetrics } from '../../../src/engine/metrics.ts';
 import type { Totals } from '../../../src/engine/source/admission.ts';
 import type { EventRows } from '../../../src/engine/source/events.ts';
-import { demandValidInput } from '../../../src/engine/source/invalid.ts';
+import { demandValidInput, INVALID_REASONS } from '../../../src/engine/source/invalid.ts';
 import { SimDisk } from '../../../src/sim/disk.ts';
 import { batchOf, engineIn, MemorySink, MemorySource, type TestEvent } from '../../property/engine-kit.ts';
 
@@ -56,7 +56,7 @@ describe('invalid records', () => {
   it('invalid records do not fail a restored run whose earlier records were events', () => {
     const before = { consumed: 10, invalid: 0 } as Totals;
     const totals = { consumed: 11, invalid: 1 } as Totals;
-    const invalid = { reasons: { null_value: 0, value_length: 1, event_ts: 0 }, sample: null };
+    const invalid = { reasons: { value_length: 1 }, sample: null };
     expect(() => demandValidInput('events', { totals, before, invalid })).not.toThrow();
   });
 
@@ -64,15 +64,36 @@ describe('invalid records', () => {
     const { warnings, counted } = await bounded([valid(1n), broken(), outOfRange, broken()]);
     expect(warnings).toEqual([
       {
-        ...{ topic: 'events', null_value: 0, value_length: 1, event_ts: 0 },
+        ...{ topic: 'events', value_length: 1 },
         first: { partition: 0, offset: 1, reason: 'value_length', valueBytes: 0 },
       },
     ]);
-    expect(counted?.samples).toEqual([
-      { labels: { reason: 'null_value' }, value: 0 },
+    expect(counted?.samples).toHaveLength(INVALID_REASONS.length);
+    expect(counted?.samples.filter(({ value }) => (value ?? 0) > 0)).toEqual([
       { labels: { reason: 'value_length' }, value: 2 },
       { labels: { reason: 'event_ts' }, value: 1 },
     ]);
+  });
+
+  it('a run without an end stops once its first 1,000 records are all invalid', async () => {
+    const events = Array.from({ length: 1500 }, () => broken());
+    const run = async (first: readonly TestEvent[]) => {
+      const source = new MemorySource([...first, ...events], 1, 250);
+      const drain = new AbortController();
+      const engine = engineIn(worldOf(source), {
+        stop: 'never',
+        onConsumed: (consumed) => {
+          if (consumed === events.length + first.length) drain.abort();
+        },
+      });
+      await engine.restore();
+      return engine.run(drain.signal);
+    };
+    await expect(run([])).rejects.toMatchObject({
+      code: 'no_valid_events',
+      message: expect.stringContaining('none of the 1000 records read from topic events is an event'),
+    });
+    expect((await run([valid(1n)])).invalid).toBe(1500);
   });
 
   it('a partition of invalid records becomes idle, so that the other partitions fire', async () => {

@@ -8,6 +8,7 @@ import { Metrics } from '../../../src/core/metrics.ts';
 import { type Job, stateOf, watermarksOf } from '../../../src/engine/job.ts';
 import { engineMetrics } from '../../../src/engine/metrics.ts';
 import { BrokerSource } from '../../../src/engine/source/events.ts';
+import { binary256Input } from '../../../src/engine/source/input/binary256.ts';
 import { type Limit, type Stage, Stages } from '../../../src/engine/stages.ts';
 import type { Disk } from '../../../src/io/disk/port.ts';
 import type { BatchConsumer } from '../../../src/io/kafka/port.ts';
@@ -122,7 +123,7 @@ async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
     rowCapacity: BATCH,
     arenaBytes: 64,
     onEvent: () => {},
-    kernels: {
+    input: binary256Input({
       decodeEvents: (records, events) => {
         time.spend(costs.decode);
         for (let row = 0; row < records.rowCount; row++) {
@@ -135,7 +136,7 @@ async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
         events.rowCount = records.rowCount;
         return records.rowCount;
       },
-    },
+    }),
   });
   const watermarks = watermarksOf(JOB, KERNELS, 1);
   const { admit } = watermarks;

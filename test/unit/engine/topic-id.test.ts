@@ -5,6 +5,7 @@ import { sleep } from '../../../src/core/clock.ts';
 import { EVENT } from '../../../src/core/layout/layouts.gen.ts';
 import type { Job } from '../../../src/engine/job.ts';
 import { BrokerSource } from '../../../src/engine/source/events.ts';
+import { binary256Input } from '../../../src/engine/source/input/binary256.ts';
 import { Stages } from '../../../src/engine/stages.ts';
 import type { BrokerDriver } from '../../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../../src/sim/broker.ts';
@@ -47,7 +48,12 @@ async function recreated(clock: VirtualClock): Promise<void> {
   const source = new BrokerSource({
     ...{ consumer: await driver.consumer({ brokers: BROKERS, clientId: 'engine', partitionEof: true }) },
     ...{ clock, stages, topic: TOPIC, topicId, partitionCount: 1 },
-    ...{ kernels: loadKernels('native'), rowCapacity: 256, arenaBytes: 1 << 20, onEvent: () => {} },
+    ...{
+      input: binary256Input(loadKernels('native')),
+      rowCapacity: 256,
+      arenaBytes: 1 << 20,
+      onEvent: () => {},
+    },
     findTopic: async () => ({ partitions: 1, id: await admin.topicId(TOPIC) }),
   });
   const world = { job: JOB, partitions: 1, shards: 1, disk: new SimDisk(), checkpointIntervalMs: 50 };

@@ -53,6 +53,27 @@ describe('gen to a file', () => {
     expect(hashes.size).toBe(1);
   });
 
+  test('gen writes the events of the fixed layout as JSON lines', async () => {
+    const [fixed, lines] = [join(dir, 'fixed'), join(dir, 'lines')];
+    const flags = ['-kind=events', '-count=500', '-order=delayed', '-account-base=18446744073709551000'];
+    expect((await run(gen, ...flags, `-out=file:${fixed}`)).code).toBe(0);
+    expect((await run(gen, ...flags, '-format=json', `-out=file:${lines}`)).code).toBe(0);
+    const bytes = readFileSync(fixed);
+    const expected = Array.from({ length: 500 }, (_, i) => {
+      const at = i * 256;
+      return `{"account_id":${bytes.readBigUInt64LE(at)},"value":${bytes.readBigInt64LE(at + 8)},"event_ts":${bytes.readBigInt64LE(at + 16)},"seq":${bytes.readBigUInt64LE(at + 24)},"pad":"`;
+    });
+    const found = readFileSync(lines, 'utf8').trimEnd().split('\n');
+    expect(found.map((line) => line.slice(0, line.indexOf('"pad"') + 7))).toEqual(expected);
+    for (const line of found) expect(JSON.parse(line).pad).toMatch(/^[A-Za-z0-9+/]{96}$/);
+  });
+
+  test('gen refuses framed events that do not go to a topic', async () => {
+    const { code, stderr } = await run(gen, '-kind=events', '-format=avro', `-out=file:${join(dir, 'no')}`);
+    expect(code).toBe(2);
+    expect(stderr).toContain('events in avro go to a topic only');
+  });
+
   test('gen writes orders as JSON lines with their version', async () => {
     const path = join(dir, 'orders');
     expect((await run(gen, '-kind=orders', '-count=300', '-versions=1,2,3', `-out=file:${path}`)).code).toBe(

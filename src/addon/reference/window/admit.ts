@@ -218,7 +218,8 @@ export function admit(
     progress[at + NEXT] = position + 1;
     count1(at + CONSUMED);
     const high = eventTs[row * 2 + 1] as number;
-    if (status[row] !== EVENT_STATUS.OK || !isEventTs(high)) {
+    const isFiltered = status[row] === EVENT_STATUS.FILTERED;
+    if ((status[row] !== EVENT_STATUS.OK && !isFiltered) || !isEventTs(high)) {
       count1(at + INVALID);
       const seen = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
       refusals.add(row, REFUSAL.INVALID, seen - delayMs);
@@ -227,6 +228,10 @@ export function admit(
     const ts = fromWords(eventTs[row * 2] as number, high);
     const hasTime = timestampType[row] !== TIMESTAMP_TYPE.NONE;
     raiseSeen(clock, progress, rules, at, ts, hasTime ? futureBoundOf(timestamp, row, maxFutureMs) : FOREVER);
+    if (isFiltered) {
+      count1(at + ACCEPTED);
+      continue;
+    }
     const reference = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
     if (ts < reference - delayMs) {
       count1(at + LATE);

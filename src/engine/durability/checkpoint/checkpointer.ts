@@ -132,6 +132,7 @@ const NO_DELTAS = new Uint8Array(0);
 
 export class Checkpointer implements SpillLog {
   private readonly parts: CheckpointerParts;
+  private job: Job;
   private readonly sizes: CheckpointSizes;
   private readonly hook: StepHook;
   private readonly changelog: Changelog;
@@ -167,6 +168,7 @@ export class Checkpointer implements SpillLog {
 
   private constructor(parts: CheckpointerParts, from: RecoveryPoint, lastId: number) {
     this.parts = parts;
+    this.job = parts.job;
     this.sizes = { ...CHECKPOINT_SIZES, ...parts.sizes };
     this.hook = parts.onStep ?? (() => {});
     const { disk } = parts;
@@ -195,6 +197,13 @@ export class Checkpointer implements SpillLog {
     await parts.pieces?.dropOthers(checkpointer.pieceIds());
     if (from.kept.length === 0) await checkpointer.checkpoint();
     return checkpointer;
+  }
+
+  /** Saves the job as it is now, in a checkpoint of its own. No event may have been accumulated
+   *  before. */
+  async define(job: Job): Promise<void> {
+    this.job = job;
+    await this.checkpoint();
   }
 
   /** Frontier up to which every window is durable in the sink, according to the changelog. */
@@ -434,7 +443,8 @@ export class Checkpointer implements SpillLog {
   }
 
   private async makeCheckpoint(): Promise<CheckpointReport> {
-    const { disk, clock, job, clusterId, topicId, shards } = this.parts;
+    const { disk, clock, clusterId, topicId, shards } = this.parts;
+    const { job } = this;
     const startedMs = clock.monotonicMs();
     const isNewBase = this.adoptBase();
     if (this.current === undefined && this.isBaseDue()) this.beginBase();

@@ -12,6 +12,7 @@ import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import { engineError } from '../../errors.ts';
+import type { Job } from '../../job.ts';
 import { segmentSeq } from '../changelog/log.ts';
 import { Replay, type ReplayEnd, truncateTornTail } from '../changelog/replay.ts';
 import type { PieceStore } from '../spill/pieces.ts';
@@ -97,6 +98,18 @@ export async function restoreState(parts: RestoreParts): Promise<Restored | unde
   throw corrupt(disk, refused);
 }
 
+/** Job of the newest checkpoint that can be read; undefined for none. The folder may belong to a
+ *  running engine, whose checkpoints come and go. */
+export async function savedJob(disk: Pick<Disk, 'list' | 'read'>): Promise<Job | undefined> {
+  const own = (await disk.list()).flatMap((name) => ownFile(name) ?? []);
+  const ids = own.filter(({ role, isWhole }) => role === 'manifest' && isWhole).map(({ id }) => id);
+  for (const id of ids.sort((a, b) => b - a)) {
+    const read = await readManifest(disk, id);
+    if ('manifest' in read) return read.manifest.job;
+  }
+  return undefined;
+}
+
 const corrupt = (disk: Disk, refused: readonly string[]): Error =>
   engineError('state_corrupt', `no checkpoint in ${disk.where} can be restored: ${refused.join('; ')}`, {
     next: 'put the files back from a copy, or give an empty -state-dir to compute everything again',
@@ -104,7 +117,7 @@ const corrupt = (disk: Disk, refused: readonly string[]): Error =>
   });
 
 async function readManifest(
-  disk: Disk,
+  disk: Pick<Disk, 'read'>,
   id: number,
 ): Promise<{ readonly manifest: StateManifest } | { readonly fault: string }> {
   const bytes = await disk.read(stateManifestName(id));

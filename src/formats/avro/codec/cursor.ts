@@ -7,6 +7,7 @@
 import { isUtf8 } from 'node:buffer';
 import { invariant, type MillraceError } from '../../../core/errors.ts';
 import { AVRO_LIMIT } from '../../../core/layout/layouts.gen.ts';
+import { textOf } from '../../binary/text-bytes.ts';
 import { formatError } from '../../errors.ts';
 
 /** Greatest nesting of records, arrays and maps. */
@@ -58,18 +59,13 @@ export class Unreadable extends Error {
 const words = new Int32Array(2);
 const wide = new BigInt64Array(words.buffer);
 
-/** The method that `toString` calls for UTF-8 after it has checked its arguments, which takes as
- *  long as a short text. */
-interface Utf8Bytes extends Buffer {
-  utf8Slice(start: number, end: number): string;
-}
-
 export class AvroCursor {
   private bytes: Buffer = Buffer.alloc(0);
   private end = 0;
   at = 0;
+  /** Values without bytes that were read. */
+  emptyValues = 0;
   private depth = 0;
-  private emptyValues = 0;
   /** Words of the long that was read last. */
   private low = 0;
   private high = 0;
@@ -87,6 +83,13 @@ export class AvroCursor {
   close(): void {
     if (this.at !== this.end)
       throw this.malformed(`${this.end - this.at} bytes are left over behind the value`);
+  }
+
+  /** Goes back to a place between two values. @param emptyValues number at that place */
+  rewind(at: number, emptyValues: number): void {
+    this.at = at;
+    this.emptyValues = emptyValues;
+    this.depth = 0;
   }
 
   malformed(why: string, at = this.at): Unreadable {
@@ -118,7 +121,40 @@ export class AvroCursor {
     return byte === 1;
   }
 
+  /** Reads the bits of an integer of up to four bytes; -1, with nothing read, for a longer one and
+   *  near the end of the payload. */
+  private fewBits(): number {
+    const { bytes, at, end } = this;
+    if (at >= end) return -1;
+    let bits = bytes[at] as number;
+    if (bits < 0x80) {
+      this.at = at + 1;
+      return bits;
+    }
+    if (end - at < 4) return -1;
+    bits = (bits & 0x7f) | ((bytes[at + 1] as number) << 7);
+    if (bits < 0x4000) {
+      this.at = at + 2;
+      return bits;
+    }
+    bits = (bits & 0x3fff) | ((bytes[at + 2] as number) << 14);
+    if (bits < 0x20_0000) {
+      this.at = at + 3;
+      return bits;
+    }
+    bits = (bits & 0x1f_ffff) | ((bytes[at + 3] as number) << 21);
+    if (bits >= 0x1000_0000) return -1;
+    this.at = at + 4;
+    return bits;
+  }
+
   int(): number {
+    const bits = this.fewBits();
+    return bits < 0 ? this.longerInt() : (bits >>> 1) ^ -(bits & 1);
+  }
+
+  /** Reads an integer of any number of bytes. */
+  private longerInt(): number {
     const { bytes, end } = this;
     let at = this.at;
     let value = 0;
@@ -167,10 +203,30 @@ export class AvroCursor {
   }
 
   long(): bigint {
-    this.readLong();
-    words[0] = this.low;
-    words[1] = this.high;
+    const bits = this.fewBits();
+    if (bits < 0) {
+      this.readLong();
+      words[0] = this.low;
+      words[1] = this.high;
+    } else {
+      words[0] = (bits >>> 1) ^ -(bits & 1);
+      words[1] = -(bits & 1);
+    }
     return wide[0] as bigint;
+  }
+
+  /** Reads an int as a long. The constructor of bigint takes many times as long as the view. */
+  intAsLong(): bigint {
+    const value = this.int();
+    words[0] = value;
+    words[1] = value >> 31;
+    return wide[0] as bigint;
+  }
+
+  /** Reads a length or a count, which is a long. */
+  private length(): number {
+    const bits = this.fewBits();
+    return bits < 0 ? this.longAsDouble() : (bits >>> 1) ^ -(bits & 1);
   }
 
   /** Reads a long as a double, rounded beyond 2^53 as a conversion of long to double. */
@@ -199,18 +255,15 @@ export class AvroCursor {
 
   text(): string {
     const begun = this.at;
-    const from = this.consume(this.longAsDouble(), begun);
-    const text = (this.bytes as Utf8Bytes).utf8Slice(from, this.at);
-    // Invalid UTF-8 decodes to U+FFFD, which may also be a character of the text.
-    if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
-      throw this.malformed('a text is not UTF-8', begun);
+    const text = textOf(this.bytes, this.consume(this.length(), begun), this.at);
+    if (text === undefined) throw this.malformed('a text is not UTF-8', begun);
     return text;
   }
 
   /** Reads bytes as a copy: the payload's buffer is reused. */
   blob(): Buffer {
     const begun = this.at;
-    return Buffer.from(this.bytes.subarray(this.consume(this.longAsDouble(), begun), this.at));
+    return Buffer.from(this.bytes.subarray(this.consume(this.length(), begun), this.at));
   }
 
   /** Reads the bytes of a text, checked to be UTF-8. */
@@ -231,12 +284,12 @@ export class AvroCursor {
 
   skipBlob(): void {
     const begun = this.at;
-    this.consume(this.longAsDouble(), begun);
+    this.consume(this.length(), begun);
   }
 
   skipText(): void {
     const begun = this.at;
-    const from = this.consume(this.longAsDouble(), begun);
+    const from = this.consume(this.length(), begun);
     if (!isUtf8(this.bytes.subarray(from, this.at))) throw this.malformed('a text is not UTF-8', begun);
   }
 
@@ -253,7 +306,13 @@ export class AvroCursor {
     if (this.at === begun) this.countEmpty(1);
   }
 
-  private countEmpty(values: number): void {
+  /** Ends an array or a map. */
+  leave(): void {
+    this.depth--;
+  }
+
+  /** Counts values that take no byte. */
+  countEmpty(values: number): void {
     this.emptyValues += values;
     if (this.emptyValues > AVRO_EMPTY_VALUES_MAX)
       throw this.malformed(`more than ${AVRO_EMPTY_VALUES_MAX} values take no byte`);
@@ -290,13 +349,25 @@ export class AvroCursor {
       } catch (thrown) {
         throw Unreadable.inside(`${brackets[0]}${done}${brackets[1]}`, thrown);
       }
-      if (end !== undefined && this.at !== end)
-        throw this.malformed(`a block ends ${Math.abs(this.at - end)} bytes off where it says`);
+      if (end !== undefined) this.endBlock(end);
     }
-    this.depth--;
+    this.leave();
   }
 
-  private blockEnd(): number {
+  /** Reads the number of items of a block; negative where the bytes of the block follow; 0 after
+   *  the last block. */
+  count(): number {
+    return this.length();
+  }
+
+  /** Checks that a block ended where its bytes end. */
+  endBlock(end: number): void {
+    if (this.at !== end)
+      throw this.malformed(`a block ends ${Math.abs(this.at - end)} bytes off where it says`);
+  }
+
+  /** Reads the bytes of a block, and returns its end. */
+  blockEnd(): number {
     const begun = this.at;
     const length = this.longAsDouble();
     if (length >= 0 && length <= this.end - this.at) return this.at + length;

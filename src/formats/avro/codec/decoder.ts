@@ -15,6 +15,7 @@ import type { Decode } from '../../decode.ts';
 import {
   type AvroEnumNode,
   type AvroField,
+  type AvroFixedNode,
   type AvroNode,
   type AvroPrimitive,
   type AvroRecordNode,
@@ -24,6 +25,8 @@ import {
 import { branchKey } from './branch.ts';
 import { AvroCursor, Unreadable } from './cursor.ts';
 import { type Fill, fillOf, NoDefault } from './fill.ts';
+import { expression, FUNCTION, type Read, type Slot } from './form.ts';
+import { generatedReader } from './generated.ts';
 import {
   doNamesMatch,
   type FieldMatches,
@@ -36,13 +39,16 @@ import {
   UnionBranches,
 } from './match.ts';
 import { recordReader } from './record-reader.ts';
-import { Skips, type Slot, takesNoByte } from './skip.ts';
+import { Skips, takesNoByte } from './skip.ts';
 
 /** Greatest number of pairs of types, and of fields in them, that one decoder compiles. A
  *  comparison that accepts a pair counts at least as many. */
 const COMPILE_STEPS_MAX = 1_000_000;
 
-type Read = Slot['read'];
+/** Number of values after which a decoder has code of its own: making it takes about as long as so
+ *  many reads, and most pairs of schemas that are compared read only a few values. */
+const GENERATED_AFTER_READS = 200;
+
 type Blank = Record<string, unknown>;
 
 /** Compiles any pair of schemas. The decoder throws malformed_payload for bytes that the writer's
@@ -50,8 +56,7 @@ type Blank = Record<string, unknown>;
  *  written value. Both have the details `at`, the byte of the payload where reading failed, and
  *  `path`. */
 export function avroDecoder(reader: AvroNode, writer: AvroNode): Decode {
-  const root = new Compiler().compile(reader, writer);
-  const rootName = shownName(shortName(avroTypeName(writer)));
+  const root = new RootReader(reader, writer);
   const from = new AvroCursor();
   return (bytes, start, end) => {
     try {
@@ -60,7 +65,7 @@ export function avroDecoder(reader: AvroNode, writer: AvroNode): Decode {
       from.close();
       return value;
     } catch (thrown) {
-      throw thrown instanceof Unreadable ? thrown.toError(rootName, start) : thrown;
+      throw thrown instanceof Unreadable ? thrown.toError(root.name, start) : thrown;
     }
   };
 }
@@ -71,8 +76,7 @@ export function avroSequenceDecoder(
   reader: AvroNode,
   writer: AvroNode,
 ): (bytes: Buffer, count: number) => Generator<unknown, void> {
-  const root = new Compiler().compile(reader, writer);
-  const rootName = shownName(shortName(avroTypeName(writer)));
+  const root = new RootReader(reader, writer);
   return function* (bytes, count) {
     const from = new AvroCursor();
     from.open(bytes, 0, bytes.length);
@@ -80,9 +84,42 @@ export function avroSequenceDecoder(
       for (let i = 0; i < count; i++) yield root.read(from);
       from.close();
     } catch (thrown) {
-      throw thrown instanceof Unreadable ? thrown.toError(rootName, 0) : thrown;
+      throw thrown instanceof Unreadable ? thrown.toError(root.name, 0) : thrown;
     }
   };
+}
+
+/** Reader of whole values: at first with functions that are shared with other schemas, later with
+ *  generated code, which reads a refused value again with those functions for the path of its
+ *  error. */
+class RootReader {
+  /** Name of the value in the paths of errors. */
+  readonly name: string;
+  private readonly slot: Slot;
+  private generated: Read | undefined;
+  private reads = 0;
+
+  constructor(reader: AvroNode, writer: AvroNode) {
+    this.slot = new Compiler().compile(reader, writer);
+    this.name = shownName(shortName(avroTypeName(writer)));
+  }
+
+  /** Reads one value at the cursor. @throws Unreadable */
+  read(from: AvroCursor): unknown {
+    const { generated } = this;
+    if (generated === undefined) {
+      if (++this.reads === GENERATED_AFTER_READS) this.generated = generatedReader(this.slot);
+      return this.slot.read(from);
+    }
+    const { at, emptyValues } = from;
+    try {
+      return generated(from);
+    } catch (thrown) {
+      if (!(thrown instanceof Unreadable)) throw thrown;
+      from.rewind(at, emptyValues);
+      return this.slot.read(from);
+    }
+  }
 }
 
 /** Compiles the pairs of one decoder. Pairs are queued in a list, because a chain of types may be
@@ -106,10 +143,10 @@ class Compiler {
     this.slots.set(reader, ofReader);
     const known = ofReader.get(writer);
     if (known !== undefined) return known;
-    const slot: Slot = { read: tooMany() };
+    const slot: Slot = { ...tooMany() };
     ofReader.set(writer, slot);
     this.waiting.push(() => {
-      if (this.spend(1)) slot.read = this.pair(reader, writer, slot);
+      if (this.spend(1)) Object.assign(slot, this.pair(reader, writer));
     });
     return slot;
   }
@@ -119,7 +156,7 @@ class Compiler {
     return this.steps <= COMPILE_STEPS_MAX;
   }
 
-  private pair(reader: AvroNode, writer: AvroNode, slot: Slot): Read {
+  private pair(reader: AvroNode, writer: AvroNode): Slot {
     if (writer.kind === 'union') return this.writtenUnion(reader, writer);
     if (reader.kind === 'union') return this.branchOf(reader, writer);
     const logical = logicalDifference(reader, writer);
@@ -130,33 +167,31 @@ class Compiler {
       );
     if (reader.kind === 'primitive' && writer.kind === 'primitive')
       return primitive(reader.type, writer.type) ?? mismatch(reader, writer);
-    if (reader.kind === 'fixed' && writer.kind === 'fixed') {
-      const { size } = writer;
-      return reader.size === size
-        ? (from) => from.fixed(size)
-        : refuse(`${shownName(writer.name)} has ${size} bytes for the writer, ${reader.size} for the reader`);
-    }
+    if (reader.kind === 'fixed' && writer.kind === 'fixed') return fixed(reader, writer);
     if (reader.kind === 'enum' && writer.kind === 'enum') return enumeration(reader, writer);
     if (reader.kind === 'array' && writer.kind === 'array') return this.array(reader.items, writer.items);
     if (reader.kind === 'map' && writer.kind === 'map') return this.map(reader.values, writer.values);
-    if (reader.kind === 'record' && writer.kind === 'record') return this.record(reader, writer, slot);
+    if (reader.kind === 'record' && writer.kind === 'record') return this.record(reader, writer);
     return mismatch(reader, writer);
   }
 
   /** Resolves each written branch separately, against the whole of the reader's type. */
-  private writtenUnion(reader: AvroNode, writer: AvroUnionNode): Read {
+  private writtenUnion(reader: AvroNode, writer: AvroUnionNode): Slot {
     const count = writer.branches.length;
     if (!this.spend(count)) return tooMany();
     const branches = writer.branches.map((branch) => this.slot(reader, branch));
-    return (from) => (branches[from.index(count, 'branch')] as Slot).read(from);
+    return {
+      read: (from) => (branches[from.index(count, 'branch')] as Slot).read(from),
+      form: { kind: 'union', branches },
+    };
   }
 
-  private branchOf(reader: AvroUnionNode, writer: AvroNode): Read {
+  private branchOf(reader: AvroUnionNode, writer: AvroNode): Slot {
     const index = this.branchesOf(reader).indexFor(writer);
     if (index === undefined)
       return refuse(`no branch of the reader's union takes the writer's ${typeName(writer)}`);
     const slot = this.wrapped(reader, index, writer);
-    return (from) => slot.read(from);
+    return { read: (from) => slot.read(from), form: { kind: 'same', slot } };
   }
 
   private branchesOf(union: AvroUnionNode): UnionBranches {
@@ -171,7 +206,7 @@ class Compiler {
     if (!this.branchesOf(union).isWrapped || (branch.kind === 'primitive' && branch.type === 'null'))
       return slot;
     const key = branchKey(branch);
-    return { read: (from) => ({ [key]: slot.read(from) }) };
+    return { read: (from) => ({ [key]: slot.read(from) }), form: { kind: 'wrapped', key, slot } };
   }
 
   private fillOf(field: AvroField): Fill | NoDefault {
@@ -180,36 +215,38 @@ class Compiler {
     return fill;
   }
 
-  private array(reader: AvroNode, writer: AvroNode): Read {
-    const slot = this.slot(reader, writer);
+  private array(reader: AvroNode, writer: AvroNode): Slot {
+    const items = this.slot(reader, writer);
     const isEmpty = takesNoByte(writer);
     const item = (from: AvroCursor, into: unknown[]): void => {
-      into.push(slot.read(from));
+      into.push(items.read(from));
     };
-    return (from) => {
-      const items: unknown[] = [];
-      from.blocks('[]', isEmpty, items, item);
-      return items;
+    const read: Read = (from) => {
+      const into: unknown[] = [];
+      from.blocks('[]', isEmpty, into, item);
+      return into;
     };
+    return { read, form: { kind: 'array', items, isEmpty, keeps: true } };
   }
 
-  private map(reader: AvroNode, writer: AvroNode): Read {
-    const slot = this.slot(reader, writer);
+  private map(reader: AvroNode, writer: AvroNode): Slot {
+    const values = this.slot(reader, writer);
     const entry = (from: AvroCursor, into: Blank): void => {
       const key = from.text();
-      const value = slot.read(from);
+      const value = values.read(from);
       // An assignment to `__proto__` would change the object's prototype.
       if (key === '__proto__') define(into, key, value);
       else into[key] = value;
     };
-    return (from) => {
+    const read: Read = (from) => {
       const entries: Blank = {};
       from.blocks('{}', false, entries, entry);
       return entries;
     };
+    return { read, form: { kind: 'map', values, keeps: true } };
   }
 
-  private record(reader: AvroRecordNode, writer: AvroRecordNode, slot: Slot): Read {
+  private record(reader: AvroRecordNode, writer: AvroRecordNode): Slot {
     const aliases = reader.fields.reduce((sum, field) => sum + field.aliases.length, 0);
     if (!this.spend(reader.fields.length + aliases + writer.fields.length)) return tooMany();
     // A record reads itself field by field, whatever its aliases.
@@ -232,24 +269,24 @@ class Compiler {
     });
     const names = reader.fields.map(({ name }) => name);
     const nulls = writer.fields.filter((field) => takesNoByte(field.type)).length;
-    return recordReader({ written, names, constants, makers, nulls }, (read) => {
-      slot.read = read;
-    });
+    const parts = { written, names, constants, makers, nulls };
+    return { read: recordReader(parts), form: { kind: 'record', parts } };
   }
 }
 
 const typeName = (node: AvroNode): string => shownName(avroTypeName(node));
 
 /** Reader that throws: the error belongs to the event that reaches it. */
-function refuse(why: string): Read {
-  return (from) => {
+function refuse(why: string): Slot {
+  const read: Read = (from) => {
     throw from.unresolved(why);
   };
+  return { read, form: FUNCTION };
 }
 
-const tooMany = (): Read => refuse('the schemas combine their types in too many ways');
+const tooMany = (): Slot => refuse('the schemas combine their types in too many ways');
 
-function mismatch(reader: AvroNode, writer: AvroNode): Read {
+function mismatch(reader: AvroNode, writer: AvroNode): Slot {
   return refuse(`a reader of type ${typeName(reader)} cannot read the writer's ${typeName(writer)}`);
 }
 
@@ -257,31 +294,35 @@ function define(into: Blank, key: string, value: unknown): void {
   Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
 }
 
-const SAME: Readonly<Record<AvroPrimitive, Read>> = {
-  null: () => null,
-  boolean: (from) => from.boolean(),
-  int: (from) => from.int(),
-  long: (from) => from.long(),
-  float: (from) => from.float(),
-  double: (from) => from.double(),
-  bytes: (from) => from.blob(),
-  string: (from) => from.text(),
+const slotOf = (code: string, read: Read): Slot => ({ read, form: expression(code) });
+
+const SAME: Readonly<Record<AvroPrimitive, Slot>> = {
+  null: slotOf('null', () => null),
+  boolean: slotOf('from.boolean()', (from) => from.boolean()),
+  int: slotOf('from.int()', (from) => from.int()),
+  long: slotOf('from.long()', (from) => from.long()),
+  float: slotOf('from.float()', (from) => from.float()),
+  double: slotOf('from.double()', (from) => from.double()),
+  bytes: slotOf('from.blob()', (from) => from.blob()),
+  string: slotOf('from.text()', (from) => from.text()),
 };
 
 /** Reader of a primitive pair; undefined where the reader's type cannot read the writer's. */
-function primitive(reader: AvroPrimitive, writer: AvroPrimitive): Read | undefined {
+function primitive(reader: AvroPrimitive, writer: AvroPrimitive): Slot | undefined {
   if (reader === writer) return SAME[reader];
   if (!isPromotable(writer, reader)) return undefined;
   switch (reader) {
     case 'long':
-      return (from) => BigInt(from.int());
+      return slotOf('from.intAsLong()', (from) => from.intAsLong());
     case 'float':
-      return writer === 'int' ? (from) => Math.fround(from.int()) : (from) => from.longAsFloat();
+      return writer === 'int'
+        ? slotOf('Math.fround(from.int())', (from) => Math.fround(from.int()))
+        : slotOf('from.longAsFloat()', (from) => from.longAsFloat());
     case 'double':
       if (writer === 'int') return SAME.int;
-      return writer === 'long' ? (from) => from.longAsDouble() : SAME.float;
+      return writer === 'long' ? slotOf('from.longAsDouble()', (from) => from.longAsDouble()) : SAME.float;
     case 'bytes':
-      return (from) => from.textBlob();
+      return slotOf('from.textBlob()', (from) => from.textBlob());
     case 'string':
       return SAME.string;
     default:
@@ -289,10 +330,17 @@ function primitive(reader: AvroPrimitive, writer: AvroPrimitive): Read | undefin
   }
 }
 
-function enumeration(reader: AvroEnumNode, writer: AvroEnumNode): Read {
+function fixed(reader: AvroFixedNode, writer: AvroFixedNode): Slot {
+  const { size } = writer;
+  return reader.size === size
+    ? slotOf(`from.fixed(${size})`, (from) => from.fixed(size))
+    : refuse(`${shownName(writer.name)} has ${size} bytes for the writer, ${reader.size} for the reader`);
+}
+
+function enumeration(reader: AvroEnumNode, writer: AvroEnumNode): Slot {
   const known = new Set(reader.symbols);
   const symbols = writer.symbols.map((symbol) => (known.has(symbol) ? symbol : reader.defaultSymbol));
-  return (from) => {
+  const read: Read = (from) => {
     const begun = from.at;
     const index = from.index(symbols.length, 'symbol');
     const symbol = symbols[index];
@@ -303,4 +351,5 @@ function enumeration(reader: AvroEnumNode, writer: AvroEnumNode): Read {
       );
     return symbol;
   };
+  return { read, form: { kind: 'enum', symbols } };
 }

@@ -1,27 +1,23 @@
 /** Skips written values that the reader does not use, and checks them as if they were read. */
-import type { AvroNode } from '../syntax/tree.ts';
-import { type AvroCursor, Unreadable } from './cursor.ts';
-
-/** Function that reads, or skips, one value at the cursor. It is set after the slots that refer to
- *  it exist, because types are recursive. */
-export interface Slot {
-  read: (from: AvroCursor) => unknown;
-}
+import type { AvroNode, AvroPrimitive, AvroRecordNode } from '../syntax/tree.ts';
+import type { AvroCursor } from './cursor.ts';
+import { expression, FUNCTION, type Slot } from './form.ts';
+import { recordReader } from './record-reader.ts';
 
 /** True when values of the type have no bytes. Records are excluded: they count themselves. */
 export const takesNoByte = (node: AvroNode): boolean =>
   (node.kind === 'primitive' && node.type === 'null') || (node.kind === 'fixed' && node.size === 0);
 
-const PRIMITIVE = {
-  null: { read: () => null },
-  boolean: { read: (from: AvroCursor) => from.boolean() },
-  int: { read: (from: AvroCursor) => from.int() },
-  long: { read: (from: AvroCursor) => from.longAsDouble() },
-  float: { read: (from: AvroCursor) => from.skip(4) },
-  double: { read: (from: AvroCursor) => from.skip(8) },
-  bytes: { read: (from: AvroCursor) => from.skipBlob() },
-  string: { read: (from: AvroCursor) => from.skipText() },
-} as const;
+const PRIMITIVE: Readonly<Record<AvroPrimitive, Slot>> = {
+  null: { read: () => null, form: expression('null') },
+  boolean: { read: (from) => from.boolean(), form: expression('from.boolean()') },
+  int: { read: (from) => from.int(), form: expression('from.int()') },
+  long: { read: (from) => from.longAsDouble(), form: expression('from.longAsDouble()') },
+  float: { read: (from) => from.skip(4), form: expression('from.skip(4)') },
+  double: { read: (from) => from.skip(8), form: expression('from.skip(8)') },
+  bytes: { read: (from) => from.skipBlob(), form: expression('from.skipBlob()') },
+  string: { read: (from) => from.skipText(), form: expression('from.skipText()') },
+};
 
 /** One slot for each type. Types are queued in a list, because a chain of types may be longer than
  *  the stack is deep. */
@@ -38,29 +34,40 @@ export class Skips {
     if (node.kind === 'primitive') return PRIMITIVE[node.type];
     const known = this.slots.get(node);
     if (known !== undefined) return known;
-    const slot: Slot = { read: () => undefined };
+    const slot: Slot = { read: () => undefined, form: FUNCTION };
     this.slots.set(node, slot);
     this.waiting.push(() => {
-      slot.read = this.compile(node);
+      Object.assign(slot, this.compile(node));
     });
     return slot;
   }
 
-  private compile(node: Exclude<AvroNode, { kind: 'primitive' }>): Slot['read'] {
+  private compile(node: Exclude<AvroNode, { kind: 'primitive' }>): Slot {
     switch (node.kind) {
       case 'fixed':
-        return (from) => from.skip(node.size);
-      case 'enum':
-        return (from) => from.index(node.symbols.length, 'symbol');
+        return { read: (from) => from.skip(node.size), form: expression(`from.skip(${node.size})`) };
+      case 'enum': {
+        const { length } = node.symbols;
+        return {
+          read: (from) => from.index(length, 'symbol'),
+          form: expression(`from.index(${length}, 'symbol')`),
+        };
+      }
       case 'union': {
         const branches = node.branches.map((branch) => this.slot(branch));
-        return (from) => branches[from.index(branches.length, 'branch')]?.read(from);
+        return {
+          read: (from) => branches[from.index(branches.length, 'branch')]?.read(from),
+          form: { kind: 'union', branches },
+        };
       }
       case 'array': {
         const items = this.slot(node.items);
         const isEmpty = takesNoByte(node.items);
         const item = (from: AvroCursor): unknown => items.read(from);
-        return (from) => from.blocks('[]', isEmpty, undefined, item);
+        return {
+          read: (from) => from.blocks('[]', isEmpty, undefined, item),
+          form: { kind: 'array', items, isEmpty, keeps: false },
+        };
       }
       case 'map': {
         const values = this.slot(node.values);
@@ -68,24 +75,20 @@ export class Skips {
           from.skipText();
           values.read(from);
         };
-        return (from) => from.blocks('{}', false, undefined, entry);
-      }
-      case 'record': {
-        const names = node.fields.map((field) => field.name);
-        const fields = node.fields.map((field) => this.slot(field.type));
-        const nulls = node.fields.filter((field) => takesNoByte(field.type)).length;
-        return (from) => {
-          const begun = from.at;
-          from.enter();
-          let i = 0;
-          try {
-            for (; i < fields.length; i++) fields[i]?.read(from);
-          } catch (thrown) {
-            throw Unreadable.inside(`.${names[i]}`, thrown);
-          }
-          from.leaveRecord(begun, nulls);
+        return {
+          read: (from) => from.blocks('{}', false, undefined, entry),
+          form: { kind: 'map', values, keeps: false },
         };
       }
+      case 'record':
+        return this.record(node);
     }
+  }
+
+  private record(node: AvroRecordNode): Slot {
+    const written = node.fields.map(({ name, type }) => ({ name, into: undefined, slot: this.slot(type) }));
+    const nulls = node.fields.filter((field) => takesNoByte(field.type)).length;
+    const parts = { written, names: [], constants: new Map(), makers: new Map(), nulls };
+    return { read: recordReader(parts), form: { kind: 'record', parts } };
   }
 }

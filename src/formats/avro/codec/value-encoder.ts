@@ -9,8 +9,9 @@
  *  A value that does not fit is refused: a number out of range or a fraction for an integer, a lone
  *  surrogate, a missing field, an object of another kind. A number for a float is rounded. */
 
+import { type ObjectWriter, objectPut, type PropertyPut, type Put } from '../../binary/object-writer.ts';
 import type { Encode } from '../../decode.ts';
-import { isInheritedName, isPlainObject, ownProperty } from '../../plain-object.ts';
+import { isPlainObject } from '../../plain-object.ts';
 import type { Sink } from '../../sink.ts';
 import { ValueRefusal } from '../../value-refusal.ts';
 import {
@@ -23,9 +24,6 @@ import {
 import { AVRO_PAYLOAD_DEPTH_MAX } from './cursor.ts';
 import { unionPut, wordOf } from './union-encoder.ts';
 import { writtenDefault } from './written-default.ts';
-
-/** Writes one value. @throws ValueRefusal */
-type Put = (sink: Sink, value: unknown) => void;
 
 /** Writer of a type. It is set after the slots that refer to it exist, because types are recursive.
  */
@@ -69,12 +67,12 @@ class Writers {
     const slot: PutSlot = { put: () => undefined };
     this.slots.set(node, slot);
     this.waiting.push(() => {
-      slot.put = this.put(node);
+      slot.put = this.put(node, slot);
     });
     return slot;
   }
 
-  private put(node: Exclude<AvroNode, { kind: 'primitive' }>): Put {
+  private put(node: Exclude<AvroNode, { kind: 'primitive' }>, slot: PutSlot): Put {
     switch (node.kind) {
       case 'fixed':
         return (sink, value) => {
@@ -100,11 +98,21 @@ class Writers {
       case 'map':
         return mapPut(this.slot(node.values));
       case 'record':
-        return recordPut(
-          node,
-          node.fields.map((field) => new FieldPut(field, this.slot(field.type))),
-        );
+        return this.record(node, slot);
     }
+  }
+
+  private record(node: AvroRecordNode, slot: PutSlot): Put {
+    const writer: ObjectWriter = {
+      names: node.fields.map(({ name }) => name),
+      puts: node.fields.map((field) => fieldPut(field, this.slot(field.type))),
+      type: wordOf(node),
+      begin: enter,
+      inside: ValueRefusal.inProperty,
+    };
+    return objectPut(writer, (put) => {
+      slot.put = put;
+    });
   }
 }
 
@@ -156,38 +164,12 @@ function mapPut(values: PutSlot): Put {
   };
 }
 
-class FieldPut {
-  readonly name: string;
-  readonly slot: PutSlot;
-  /** Bytes of the default; null where the value is required. */
-  readonly fill: Buffer | null;
-  /** True for a name that every object has. */
-  readonly isInherited: boolean;
-
-  constructor(field: AvroField, slot: PutSlot) {
-    this.name = field.name;
-    this.slot = slot;
-    this.fill = writtenDefault(field);
-    this.isInherited = isInheritedName(field.name);
-  }
-}
-
-function recordPut(node: AvroRecordNode, fields: readonly FieldPut[]): Put {
-  return (sink, value) => {
-    if (!isPlainObject(value)) throw ValueRefusal.of(value, wordOf(node));
-    enter(sink);
-    let i = 0;
-    try {
-      for (; i < fields.length; i++) {
-        const { name, slot, fill, isInherited } = fields[i] as FieldPut;
-        const part = isInherited ? ownProperty(value, name) : value[name];
-        if (part === undefined && fill !== null) sink.raw(fill);
-        else slot.put(sink, part);
-      }
-    } catch (thrown) {
-      throw ValueRefusal.inProperty(fields[i]?.name ?? '', thrown);
-    }
-    sink.depth--;
+function fieldPut(field: AvroField, slot: PutSlot): PropertyPut {
+  const fill = writtenDefault(field);
+  if (fill === null) return (sink, part) => slot.put(sink, part);
+  return (sink, part) => {
+    if (part === undefined) sink.raw(fill);
+    else slot.put(sink, part);
   };
 }
 

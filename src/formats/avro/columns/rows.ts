@@ -2,6 +2,8 @@
  *  plain values. Both are those of codec/decoder.ts; bytes are copies. */
 import type { ColumnBatch } from '../../../core/columns/batch.ts';
 import { BatchViews, type ColumnViews } from '../../../core/columns/views.ts';
+import { type Get, objectGet, type PropertyGet } from '../../binary/object-reader.ts';
+import { textOf } from '../../binary/text-bytes.ts';
 import type { Decode } from '../../decode.ts';
 import { branchKey, isWrapped } from '../codec/branch.ts';
 import { avroDecoder } from '../codec/decoder.ts';
@@ -9,8 +11,6 @@ import type { AvroFixedNode, AvroNode, AvroUnionNode } from '../syntax/tree.ts';
 import type { CompiledColumns, LazyColumn } from './compile.ts';
 import type { Plan } from './plan.ts';
 
-/** Reads the value at an index of a column. */
-type Get = (at: number) => unknown;
 type RowView = Readonly<Record<string, unknown>>;
 
 /** Rows of batches of one program. */
@@ -51,13 +51,8 @@ export class AvroRows {
   }
 }
 
-interface FieldGet {
-  readonly name: string;
-  readonly get: Get;
-}
-
 /** Makes a class whose prototype has a getter for each field. */
-function rowClass(fields: readonly FieldGet[]): new (at: number) => object {
+function rowClass(fields: readonly PropertyGet[]): new (at: number) => object {
   class Row {
     readonly #at: number;
 
@@ -65,7 +60,7 @@ function rowClass(fields: readonly FieldGet[]): new (at: number) => object {
       this.#at = at;
     }
 
-    static define({ name, get }: FieldGet): void {
+    static define({ name, get }: PropertyGet): void {
       Object.defineProperty(Row.prototype, name, {
         get(this: Row) {
           return get(this.#at);
@@ -81,17 +76,6 @@ function rowClass(fields: readonly FieldGet[]): new (at: number) => object {
 
 function define(into: Record<string, unknown>, key: string, value: unknown): void {
   Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
-}
-
-function objectGet(fields: readonly FieldGet[]): Get {
-  // The blank record has every field from the start, so that assignments by name are safe.
-  const blank: Record<string, unknown> = {};
-  for (const { name } of fields) define(blank, name, undefined);
-  return (at) => {
-    const value: Record<string, unknown> = { ...blank };
-    for (const { name, get } of fields) value[name] = get(at);
-    return value;
-  };
 }
 
 /** Makes the reader of each column. */
@@ -130,7 +114,7 @@ class Getters {
       case 'float64':
         return (at) => views.float64[at];
       case 'utf8':
-        return (at) => views.bytes.toString('utf8', views.offsets[at], views.offsets[at + 1]);
+        return (at) => textOf(views.bytes, views.offsets[at] as number, views.offsets[at + 1] as number);
       case 'binary':
         return (at) => Buffer.from(views.bytes.subarray(views.offsets[at], views.offsets[at + 1]));
       case 'dictionary':
@@ -194,7 +178,7 @@ function map(views: ColumnViews, keys: ColumnViews, value: Get): Get {
     const entries: Record<string, unknown> = {};
     const end = views.offsets[at + 1] as number;
     for (let i = views.offsets[at] as number; i < end; i++) {
-      const key = keys.bytes.toString('utf8', keys.offsets[i], keys.offsets[i + 1]);
+      const key = textOf(keys.bytes, keys.offsets[i] as number, keys.offsets[i + 1] as number) as string;
       // An assignment to `__proto__` would change the object's prototype.
       if (key === '__proto__') define(entries, key, value(i));
       else entries[key] = value(i);

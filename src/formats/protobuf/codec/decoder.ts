@@ -11,8 +11,9 @@ import type { Decode } from '../../decode.ts';
 import { formatError } from '../../errors.ts';
 import { FIELD_NUMBER_MAX } from '../syntax/ast.ts';
 import type { ProtoEnum, ProtoField, ProtoMessage } from '../tree.ts';
+import { generatedReader, UNUSUAL } from './generated.ts';
 import { ProtoInput, SET_ITEM, WIRE, WireFault } from './input.ts';
-import { scalarOf } from './scalar.ts';
+import { enumNames, scalarOf, zeroName } from './scalar.ts';
 
 type Plain = Record<string, unknown>;
 
@@ -31,11 +32,28 @@ interface FieldReader {
   readonly place: (into: Plain) => string;
 }
 
+/** Number of payloads after which a decoder has code of its own: making it takes about as long as
+ *  so many reads, and most types that are compared read only a few payloads. */
+const GENERATED_AFTER_READS = 200;
+
 /** Makes the decoder of one message type; it is reusable. */
 export function protoDecoder(message: ProtoMessage): Decode {
   const reader = readerOf(message);
+  const input = new ProtoInput();
+  let generated: ((input: ProtoInput) => unknown) | undefined;
+  let reads = 0;
   return (bytes, start, end) => {
-    const input = new ProtoInput(bytes, start, end);
+    if (generated === undefined) {
+      if (++reads === GENERATED_AFTER_READS) generated = generatedReader(message);
+    } else {
+      try {
+        input.open(bytes, start, end);
+        return generated(input);
+      } catch (thrown) {
+        if (thrown !== UNUSUAL && !(thrown instanceof WireFault)) throw thrown;
+      }
+    }
+    input.open(bytes, start, end);
     try {
       const value = reader.absent(input);
       reader.readLength(input, value);
@@ -328,9 +346,7 @@ function simpleOf({ type, enumeration }: ProtoField): Simple {
   return enumeration === undefined ? scalarOf(type) : enumOf(enumeration);
 }
 
-function enumOf({ values, closed }: ProtoEnum): Simple {
-  const [first] = values.keys();
-  const nameOf = (number: number): string | number | undefined =>
-    values.get(number) ?? (closed ? undefined : number);
-  return { wire: WIRE.VARINT, zero: nameOf(first ?? 0), read: (input) => nameOf(input.int32()) };
+function enumOf(enumeration: ProtoEnum): Simple {
+  const nameOf = enumNames(enumeration);
+  return { wire: WIRE.VARINT, zero: zeroName(enumeration), read: (input) => nameOf(input.int32()) };
 }

@@ -1,12 +1,10 @@
 /** Writers of scalar values and enums of a program. A 64-bit integer is a bigint or a safe integer;
  *  an enum is a name or a number. Source: protobuf.dev, "Encoding" and "Scalar Value Types". */
 
+import type { Put } from '../../binary/object-writer.ts';
 import type { Sink } from '../../sink.ts';
 import { ValueRefusal } from '../../value-refusal.ts';
 import type { ProtoEnum } from '../tree.ts';
-
-/** Writes one value. @throws ValueRefusal */
-export type Put = (sink: Sink, value: unknown) => void;
 
 /** Place of a value: behind its tag, or 0 for a value without a tag of its own. */
 export interface ScalarPlace {

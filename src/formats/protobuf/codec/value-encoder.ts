@@ -6,13 +6,14 @@
  *  required field, two members of one oneof, a number that a closed enum lacks. A length is written
  *  when its message is complete: one byte is reserved, and a longer message is moved. */
 
+import { type ObjectWriter, objectPut, type PropertyPut, type Put } from '../../binary/object-writer.ts';
 import type { Encode } from '../../decode.ts';
-import { isInheritedName, isPlainObject, ownProperty } from '../../plain-object.ts';
+import { isPlainObject, ownProperty } from '../../plain-object.ts';
 import { ValueRefusal } from '../../value-refusal.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import { PROTO_NESTING_MAX, SET_ITEM, WIRE } from './input.ts';
 import { scalarOf } from './scalar.ts';
-import { enumPut, mapKeyOf, type Put, type ScalarPlace, scalarPut } from './scalar-put.ts';
+import { enumPut, mapKeyOf, type ScalarPlace, scalarPut } from './scalar-put.ts';
 
 /** Makes the encoder of a message type. It throws value_refused with the detail `path`. */
 export function protoEncoder(message: ProtoMessage): Encode {
@@ -43,7 +44,7 @@ function slotOf(message: ProtoMessage): MessageSlot {
   if (held !== undefined) return held;
   const slot: MessageSlot = {
     put: (sink, value) => {
-      slot.put = messagePut(message);
+      slot.put = messagePut(message, slot);
       slot.put(sink, value);
     },
   };
@@ -51,58 +52,56 @@ function slotOf(message: ProtoMessage): MessageSlot {
   return slot;
 }
 
-class FieldPut {
-  readonly name: string;
-  readonly put: Put;
-  readonly required: boolean;
-  /** Index of the oneof; -1 for none. */
-  readonly oneof: number;
-  /** True for a name that every object has. */
-  readonly isInherited: boolean;
-
-  constructor(field: ProtoField, oneof: number, put: Put) {
-    this.name = field.name;
-    this.put = put;
-    this.required = field.required;
-    this.oneof = oneof;
-    this.isInherited = isInheritedName(field.name);
-  }
-}
-
-function messagePut(message: ProtoMessage): Put {
-  const names = [...new Set(message.fields.flatMap(({ oneof }) => oneof ?? []))];
-  const fields = message.fields.map((field) => {
+function messagePut(message: ProtoMessage, slot: MessageSlot): Put {
+  const { fields } = message;
+  const puts = fields.map((field, at) => {
     const put = message.messageSet === true ? itemPut(field) : fieldPut(field);
-    return new FieldPut(field, field.oneof === undefined ? -1 : names.indexOf(field.oneof), put);
+    if (field.required) return requiredPut(put);
+    if (field.oneof === undefined) return optionalPut(put);
+    const earlier = fields.slice(0, at).filter(({ oneof }) => oneof === field.oneof);
+    return earlier.length === 0
+      ? optionalPut(put)
+      : chosenPut(
+          put,
+          earlier.map(({ name }) => name),
+        );
   });
-  const hasOneofs = names.length > 0;
-  return (sink, value) => {
-    if (!isPlainObject(value)) throw ValueRefusal.of(value, 'a message');
-    if (sink.depth > PROTO_NESTING_MAX) throw tooDeep();
-    const chosen: Array<string | undefined> | undefined = hasOneofs ? [] : undefined;
-    let i = 0;
-    try {
-      for (; i < fields.length; i++) {
-        const field = fields[i] as FieldPut;
-        const given = field.isInherited ? ownProperty(value, field.name) : value[field.name];
-        if (given === undefined || given === null) {
-          if (field.required) throw ValueRefusal.of(undefined, 'required');
-          continue;
-        }
-        if (chosen !== undefined && field.oneof >= 0) choose(chosen, field, given);
-        field.put(sink, given);
-      }
-    } catch (thrown) {
-      throw ValueRefusal.inField(fields[i]?.name ?? '', thrown);
-    }
+  const writer: ObjectWriter = {
+    names: fields.map(({ name }) => name),
+    puts,
+    type: 'a message',
+    begin: (sink) => {
+      if (++sink.depth > PROTO_NESTING_MAX + 1) throw tooDeep();
+    },
+    inside: ValueRefusal.inField,
   };
+  return objectPut(writer, (put) => {
+    slot.put = put;
+  });
 }
 
-function choose(chosen: Array<string | undefined>, { name, oneof }: FieldPut, given: unknown): void {
-  const other = chosen[oneof];
-  if (other !== undefined) throw ValueRefusal.of(given, `in one oneof with ${other}, which is set`);
-  chosen[oneof] = name;
-}
+const optionalPut =
+  (put: Put): PropertyPut =>
+  (sink, given) => {
+    if (given !== undefined && given !== null) put(sink, given);
+  };
+
+const requiredPut =
+  (put: Put): PropertyPut =>
+  (sink, given) => {
+    if (given === undefined || given === null) throw ValueRefusal.of(undefined, 'required');
+    put(sink, given);
+  };
+
+/** Writes a member of a oneof. @param earlier members of it that are written before */
+const chosenPut =
+  (put: Put, earlier: readonly string[]): PropertyPut =>
+  (sink, given, object) => {
+    if (given === undefined || given === null) return;
+    const other = earlier.find((name) => (ownProperty(object, name) ?? null) !== null);
+    if (other !== undefined) throw ValueRefusal.of(given, `in one oneof with ${other}, which is set`);
+    put(sink, given);
+  };
 
 const tooDeep = (): ValueRefusal => new ValueRefusal(`is nested deeper than ${PROTO_NESTING_MAX} levels`);
 
@@ -164,9 +163,7 @@ function nestedPut(message: ProtoMessage, tag: number): Put {
   return (sink, given) => {
     sink.varint(tag);
     const start = sink.begin();
-    sink.depth++;
     slot.put(sink, given);
-    sink.depth--;
     sink.finish(start);
   };
 }
@@ -175,9 +172,7 @@ function groupPut(message: ProtoMessage, tag: number, endTag: number): Put {
   const slot = slotOf(message);
   return (sink, given) => {
     sink.varint(tag);
-    sink.depth++;
     slot.put(sink, given);
-    sink.depth--;
     sink.varint(endTag);
   };
 }
@@ -214,7 +209,7 @@ function mapPut(field: ProtoField, mapKey: string, tag: number): Put {
     for (const key of Object.keys(given)) {
       const keyValue = mapKeyOf(mapKey, key);
       if (keyValue === undefined) throw refuseKey(key);
-      if (sink.depth >= PROTO_NESTING_MAX) throw tooDeep();
+      if (sink.depth > PROTO_NESTING_MAX) throw tooDeep();
       sink.varint(tag);
       const start = sink.begin();
       try {

@@ -1,27 +1,28 @@
 /** Rows of a batch as values of a program: those of codec/decoder.ts; bytes are copies. */
 import type { ColumnBatch } from '../../../core/columns/batch.ts';
 import { BatchViews, type ColumnViews } from '../../../core/columns/views.ts';
+import { type Get, objectGet, type PropertyGet } from '../../binary/object-reader.ts';
+import { textOf } from '../../binary/text-bytes.ts';
 import { protoDecoder } from '../codec/decoder.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import type { CompiledProto } from './compile.ts';
 import type { FieldPlan, MessagePlan } from './plan.ts';
 
-/** Reads the value at an index of a column. */
-type Get = (at: number) => unknown;
 type RowView = Readonly<Record<string, unknown>>;
 
 /** Rows of batches of one program. */
 export class ProtoRows {
   private readonly views: BatchViews;
-  private readonly fields: ReadonlyArray<readonly [name: string, get: Get]>;
+  private readonly root: Get;
   private readonly Row: new (
     at: number,
   ) => object;
 
   constructor({ plan, program }: CompiledProto, isWhole: boolean) {
     this.views = new BatchViews(program.schema);
-    this.fields = new Getters(this.views.columns).fields(plan, isWhole);
-    this.Row = rowClass(this.fields);
+    const fields = new Getters(this.views.columns).fields(plan, isWhole);
+    this.root = objectGet(fields);
+    this.Row = rowClass(fields);
   }
 
   /** Makes the rows of `batch` those that `at` and `value` read. Call it again after the batch has
@@ -38,11 +39,11 @@ export class ProtoRows {
 
   /** Value of a row as a plain object of its own. REQUIRES: the row has status OK. */
   value(row: number): unknown {
-    return objectOf(this.fields, row);
+    return this.root(row);
   }
 }
 
-function rowClass(fields: ReadonlyArray<readonly [name: string, get: Get]>): new (at: number) => object {
+function rowClass(fields: readonly PropertyGet[]): new (at: number) => object {
   class Row {
     readonly #at: number;
 
@@ -50,7 +51,7 @@ function rowClass(fields: ReadonlyArray<readonly [name: string, get: Get]>): new
       this.#at = at;
     }
 
-    static define(name: string, get: Get): void {
+    static define({ name, get }: PropertyGet): void {
       Object.defineProperty(Row.prototype, name, {
         get(this: Row) {
           return get(this.#at);
@@ -60,14 +61,8 @@ function rowClass(fields: ReadonlyArray<readonly [name: string, get: Get]>): new
       });
     }
   }
-  for (const [name, get] of fields) Row.define(name, get);
+  for (const field of fields) Row.define(field);
   return Row;
-}
-
-function objectOf(fields: ReadonlyArray<readonly [name: string, get: Get]>, at: number): unknown {
-  const value: Record<string, unknown> = {};
-  for (const [name, get] of fields) value[name] = get(at);
-  return value;
 }
 
 /** Makes the reader of each column. */
@@ -79,12 +74,12 @@ class Getters {
   }
 
   /** @param isWhole true adds fields of unknown types, which have no column */
-  fields({ message, fields }: MessagePlan, isWhole: boolean): ReadonlyArray<readonly [string, Get]> {
+  fields({ message, fields }: MessagePlan, isWhole: boolean): readonly PropertyGet[] {
     const plans = new Map(fields.map((plan) => [plan.field, plan]));
-    return message.fields.flatMap((field): ReadonlyArray<readonly [string, Get]> => {
+    return message.fields.flatMap((field): readonly PropertyGet[] => {
       const plan = plans.get(field);
-      if (plan !== undefined) return [[field.name, this.field(plan, isWhole)]];
-      return isWhole ? [[field.name, absent(field)]] : [];
+      if (plan !== undefined) return [{ name: field.name, get: this.field(plan, isWhole) }];
+      return isWhole ? [{ name: field.name, get: absent(field) }] : [];
     });
   }
 
@@ -106,8 +101,7 @@ class Getters {
       return (at) => decode(views.bytes, views.offsets[at] as number, views.offsets[at + 1] as number);
     }
     if (inner !== undefined) {
-      const fields = this.fields(inner, isWhole);
-      return (at) => objectOf(fields, at);
+      return objectGet(this.fields(inner, isWhole));
     }
     if (enumeration === undefined) return scalar(field.type, views);
     const { closed, values } = enumeration;
@@ -131,7 +125,7 @@ function absent({ mapKey, repeated }: ProtoField): Get {
 function scalar(type: string, views: ColumnViews): Get {
   switch (type) {
     case 'string':
-      return (at) => views.bytes.toString('utf8', views.offsets[at], views.offsets[at + 1]);
+      return (at) => textOf(views.bytes, views.offsets[at] as number, views.offsets[at + 1] as number);
     case 'bytes':
       return (at) => Buffer.from(views.bytes.subarray(views.offsets[at], views.offsets[at + 1]));
     case 'bool':

@@ -2,14 +2,16 @@
  *  the upgrade, and what a rollback undoes. */
 import { describe, expect, test } from 'vitest';
 import { registryError } from '../../../../src/registry/errors.ts';
-import type {
-  FleetInstance,
-  FleetSlot,
-  FleetWorld,
-  InstanceCounts,
-  RolloutOutcome,
-  Side,
-  UpgradeOrder,
+import {
+  type FleetInstance,
+  type FleetSlot,
+  type FleetSlotState,
+  type FleetWorld,
+  type InstanceCounts,
+  NO_COUNTS,
+  type RolloutOutcome,
+  type Side,
+  type UpgradeOrder,
 } from '../../../../src/registry/rollout/model.ts';
 import { rolloutPlot } from '../../../../src/registry/rollout/plot.ts';
 import { Rollout } from '../../../../src/registry/rollout/run.ts';
@@ -32,6 +34,12 @@ interface FleetRules {
   readonly dies?: string;
   /** Instance whose new version does not start. */
   readonly broken?: string;
+  /** Instance whose old version does not start. */
+  readonly absent?: string;
+  /** Instance that is never ready: its start ends with the signal. */
+  readonly hangs?: string;
+  /** The instances do not count what they produce and consume. */
+  readonly mute?: boolean;
 }
 
 /** Fleet whose consumers count an error for each second in which they meet records that they cannot
@@ -51,8 +59,15 @@ class SimulatedFleet implements FleetWorld {
     this.rules = rules;
   }
 
-  async start(slot: FleetSlot, side: Side): Promise<FleetInstance> {
+  async start(slot: FleetSlot, side: Side, signal: AbortSignal): Promise<FleetInstance> {
+    if (this.rules.hangs === slot.name) {
+      await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+      this.log.push(`abort ${slot.name}`);
+      throw registryError('not_delivered', `${slot.name} was ended`);
+    }
     await new Promise<void>((resolve) => this.clock.after(START_MS, resolve));
+    if (this.rules.absent === slot.name)
+      throw registryError('not_delivered', `${slot.name} does not start`, { next: 'see its log' });
     if (this.rules.broken === slot.name && side === 'new')
       throw registryError('not_delivered', `${slot.name} does not start`);
     const key = `${slot.name} ${side}`;
@@ -64,8 +79,10 @@ class SimulatedFleet implements FleetWorld {
     const startMs = this.clock.monotonicMs();
     let errors = 0;
     return {
+      countsWork: this.rules.mute !== true,
       scrape: async (): Promise<InstanceCounts> => {
         this.noteRecords();
+        if (this.rules.mute === true) return NO_COUNTS;
         const work = 1 + Math.floor(((this.clock.monotonicMs() - startMs) / 1000) * RATE);
         if (slot.role === 'producer') return { errors: 0, produced: work, consumed: 0, lag: 0 };
         const isBroken =
@@ -105,7 +122,12 @@ class SimulatedFleet implements FleetWorld {
 async function upgrade(
   rules: FleetRules,
   order: UpgradeOrder,
-  more: { readonly rollback?: boolean; readonly surge?: boolean; readonly drain?: AbortController } = {},
+  more: {
+    readonly rollback?: boolean;
+    readonly surge?: boolean;
+    readonly drain?: AbortController;
+    readonly onSample?: (slots: readonly FleetSlotState[]) => void;
+  } = {},
 ): Promise<{ readonly outcome: RolloutOutcome; readonly fleet: SimulatedFleet }> {
   const clock = new VirtualClock();
   const fleet = new SimulatedFleet(clock, rules);
@@ -122,6 +144,7 @@ async function upgrade(
     lagMax: 50,
     settleMs: 20_000,
     surge: more.surge ?? true,
+    onSample: (_, slots) => more.onSample?.(slots),
     onEntry: ({ text }) => {
       if (more.drain !== undefined && text.startsWith('consumer-1 runs')) more.drain.abort();
     },
@@ -198,7 +221,7 @@ describe('a rollout that cannot continue', () => {
       { backward: true, forward: true, dies: 'consumer-2' },
       'consumers-first',
     );
-    expect(outcome).toMatchObject({ verdict: 'failed', reason: 'consumer-2 ended by itself: killed' });
+    expect(outcome).toMatchObject({ verdict: 'failed', reason: 'consumer-2: killed' });
     expect(fleet.running.size).toBe(0);
   });
 
@@ -209,6 +232,56 @@ describe('a rollout that cannot continue', () => {
     );
     expect(outcome).toMatchObject({ verdict: 'failed', reason: 'producer-1 does not start' });
     expect(fleet.running.size).toBe(0);
+  });
+
+  test('the first instance that does not start ends the other starts, and names the next step', async () => {
+    const { outcome, fleet } = await upgrade(
+      { backward: true, forward: true, absent: 'consumer-1', hangs: 'consumer-2' },
+      'consumers-first',
+    );
+    expect(outcome).toMatchObject({ verdict: 'failed', reason: 'consumer-1 does not start; see its log' });
+    expect(fleet.log).toEqual(['abort consumer-2']);
+  });
+
+  test('a drain ends a start that hangs, and is no failure of the instance', async () => {
+    const drain = new AbortController();
+    const { outcome, fleet } = await upgrade(
+      { backward: true, forward: true, hangs: 'consumer-2' },
+      'consumers-first',
+      {
+        drain,
+        onSample: (slots) => {
+          if (slots[0]?.state === 'running') drain.abort();
+        },
+      },
+    );
+    expect(outcome).toMatchObject({ verdict: 'interrupted', reason: undefined, upgraded: [] });
+    expect(fleet.log).toEqual(['start consumer-1 old', 'abort consumer-2', 'stop consumer-1 old']);
+  });
+
+  test('instances that do not count their work are upgraded without waiting for a first record', async () => {
+    const { outcome } = await upgrade({ backward: true, forward: true, mute: true }, 'consumers-first');
+    expect(outcome).toMatchObject({ verdict: 'upgraded', consumed: 0 });
+    expect(outcome.timeline.filter(({ text }) => text.includes('has not processed'))).toEqual([]);
+  });
+
+  test('an ended instance still shows its counts, which are added once', async () => {
+    let last: readonly FleetSlotState[] = [];
+    const { outcome } = await upgrade({ backward: true, forward: true }, 'consumers-first', {
+      onSample: (slots) => {
+        last = structuredClone(
+          slots.map(({ slot, side, state, counts, perSecond }) => {
+            return { slot, side, state, counts, perSecond };
+          }),
+        );
+      },
+    });
+    expect(last.map(({ state }) => state)).toEqual(['stopped', 'stopped', 'stopped']);
+    for (const { counts, slot } of last)
+      expect(slot.role === 'consumer' ? counts.consumed : counts.produced).toBeGreaterThan(0);
+    expect(outcome.samples.at(-1)).toMatchObject({ consumed: outcome.consumed, lag: 0 });
+    for (const [at, sample] of outcome.samples.entries())
+      expect(sample.consumed).toBeGreaterThanOrEqual(outcome.samples[at - 1]?.consumed ?? 0);
   });
 
   test('a drain ends the fleet and reports an interrupted rollout', async () => {
@@ -226,4 +299,33 @@ test('the plot has a line for each entry of the timeline and escapes texts', asy
   expect(svg.match(/stroke-dasharray/g)).toHaveLength(outcome.timeline.length);
   expect(svg).toContain('a &#60; b &#38; &#34;c&#34;');
   expect(svg.match(/<polyline/g)).toHaveLength(4);
+  for (const [at, { text }] of outcome.timeline.entries())
+    expect(svg).toMatch(new RegExp(`>${at + 1}\\. [0-9.]+ s: ${text}</text>`));
+});
+
+test('the plot has a light and a dark color for each class that it uses', async () => {
+  const { outcome } = await upgrade({ backward: true, forward: false }, 'producers-first');
+  const svg = rolloutPlot('a title', outcome.samples, outcome.timeline);
+  const [, light = '', dark = ''] =
+    /<style>(.*)@media \(prefers-color-scheme: dark\)\{(.*)\}<\/style>/.exec(svg) ?? [];
+  const used = new Set([...svg.matchAll(/ class="(\w+)"/g)].map(([, name]) => name));
+  expect(used).toEqual(
+    new Set([
+      'ground',
+      'axis',
+      'grid',
+      'step',
+      'alarm',
+      'rollback',
+      'phase',
+      'produced',
+      'consumed',
+      'lag',
+      'errors',
+    ]),
+  );
+  for (const name of used) {
+    expect(light).toContain(`.${name}{`);
+    expect(dark).toContain(`.${name}{`);
+  }
 });

@@ -1,0 +1,78 @@
+/** Part that drains the same events in several formats beside the fixed layout of 256 bytes. */
+import { invariant } from '../../src/core/errors.ts';
+import type { World } from '../effects/world.ts';
+import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';
+import { type Drained, EngineRuns } from './engine-run.ts';
+import { type EventsSpec, type EventsTopic, EventsTopics } from './events-topic.ts';
+
+const TUMBLING = ['-window=tumbling', '-size=1m'] as const;
+/** Two minutes of event time. */
+const EVENTS: EventsSpec = { events: 3_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 25 };
+const SMOKE_PART = 50;
+
+/** Formats with the flags that read the events, and the least share of the fixed layout's rate. */
+const FORMATS = {
+  avro: { time: 'event_ts', rate: 0.75, cpu: 0.625, title: 'Avro events of 120 B' },
+  protobuf: { time: 'event_ts', rate: undefined, cpu: undefined, title: 'Protobuf events of 125 B' },
+  json: { time: 'event_ts:ms', rate: 0.35, cpu: undefined, title: 'JSON events of 190 B' },
+} as const;
+type Format = keyof typeof FORMATS;
+const NAMES = Object.keys(FORMATS) as readonly Format[];
+
+const goalOf = (least: number | undefined) => (least === undefined ? {} : { goal: { ratioAtLeast: least } });
+
+/** Drains topics of each format; all sides must have the same results. */
+export async function formats(world: World): Promise<readonly BenchResult[]> {
+  const { context } = world;
+  const registry = await world.start('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
+  const address = `http://${registry.address}`;
+  const topics = new EventsTopics(world);
+  const runs = new EngineRuns(world);
+  const spec = context.smoke
+    ? { ...EVENTS, events: EVENTS.events / SMOKE_PART, perMs: EVENTS.perMs / SMOKE_PART }
+    : EVENTS;
+  const drained = new Map<string, Drained[]>(['fixed', ...NAMES].map((name) => [name, []]));
+  const drain = (name: Format | 'fixed', topic: EventsTopic, flags: readonly string[]) => async () => {
+    const known = drained.get(name) as Drained[];
+    const one = await runs.drain(topic, { flags: [...TUMBLING, ...flags], digest: known.length === 0 });
+    const expected = drained.get('fixed')?.[0]?.digest ?? one.digest;
+    invariant(
+      one.digest === undefined || JSON.stringify(one.digest) === JSON.stringify(expected),
+      `events in ${name} must have the results of the fixed layout`,
+    );
+    return known.push(one);
+  };
+  const sides: Record<string, () => Promise<number>> = { fixed: drain('fixed', await topics.of(spec), []) };
+  for (const name of NAMES) {
+    const topic = await topics.of({ ...spec, flags: [`-format=${name}`, `-registry=${address}`] });
+    const fields = ['-key=account_id', '-value=value', `-time=${FORMATS[name].time}`, `-format=${name}`];
+    sides[name] = drain(name, topic, name === 'json' ? fields : [...fields, `-registry=${address}`]);
+  }
+  context.say('draining the fixed layout, Avro, Protobuf and JSON');
+  try {
+    await takeTurns(sides, context.repeats);
+  } finally {
+    await registry.stop();
+  }
+  const series = (name: Format | 'fixed', pick: (one: Drained) => number): Series =>
+    seriesOf((drained.get(name) ?? []).map(pick));
+  return NAMES.flatMap((name) => {
+    const { title, rate, cpu } = FORMATS[name];
+    const against = (pick: (one: Drained) => number) => ({
+      name: 'fixed layout of 256 B',
+      series: series('fixed', pick),
+    });
+    const perSecond = (one: Drained): number => one.perSecond;
+    const cpuUs = (one: Drained): number => one.cpuUs;
+    return [
+      result({
+        ...{ unit: 'events/s', better: 'more', list: true, metric: `${title}: rate` },
+        ...{ ours: series(name, perSecond), against: against(perSecond), ...goalOf(rate) },
+      }),
+      result({
+        ...{ unit: 'us CPU/event', better: 'less', list: true, metric: `${title}: CPU` },
+        ...{ ours: series(name, cpuUs), against: against(cpuUs), ...goalOf(cpu) },
+      }),
+    ];
+  });
+}

@@ -1,0 +1,122 @@
+/** Settings of the input of `millrace engine`: the format of the records and the fields of an
+ *  event. */
+import { loadColumnKernels } from '../../addon/codec.ts';
+import type { Kernels } from '../../addon/surface.ts';
+import { sleep } from '../../core/clock.ts';
+import { coreError, findMillraceError } from '../../core/errors.ts';
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import type { Job } from '../../engine/job.ts';
+import { BINARY256 } from '../../engine/source/input/binary256.ts';
+import {
+  INPUT_FORMATS,
+  type InputDefinition,
+  type InputFormat,
+} from '../../engine/source/input/definition.ts';
+import { TopicInput } from '../../engine/source/input/topic-input.ts';
+import type { Schema } from '../../formats/schema.ts';
+import type { RegistryClient } from '../../serde/client.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { CREDENTIAL_SETTINGS } from '../registry-clients/credentials.ts';
+import { registryClient } from '../registry-clients/shared.ts';
+
+const FRAMED = 'registry';
+
+export const INPUT_SETTINGS = {
+  format: {
+    type: 'string',
+    choices: INPUT_FORMATS,
+    help: 'format of the records; avro and protobuf are framed with a schema id of -registry, json with or without a frame, binary256 is the fixed layout of 256 bytes (default: judged by the first records: framed, else json, else binary256)',
+  },
+  registry: { type: 'string', help: 'address of the schema registry of framed records' },
+  ...CREDENTIAL_SETTINGS,
+  'registry-user': { ...CREDENTIAL_SETTINGS['registry-user'], needs: [FRAMED] },
+  'registry-token-file': { ...CREDENTIAL_SETTINGS['registry-token-file'], needs: [FRAMED] },
+  key: {
+    type: 'string',
+    help: 'field that is the key, a 64-bit integer, with dots into nested records (customer.id); FIELD:u64 for JSON integers up to 2^64 - 1; @key:long or @key:int for a record key of 8 or 4 bytes, big-endian, @key:text for decimal digits (default: the record key)',
+  },
+  time: {
+    type: 'string',
+    help: 'field that is the event time, rounded down to ms: a timestamp type, or an integer with its unit (FIELD:s, ms, us, ns), or a text in ISO 8601 (FIELD:iso); @timestamp: the timestamp of the record (default: the only field of a timestamp type, else @timestamp)',
+  },
+  value: {
+    type: 'string',
+    help: 'field that is aggregated, a 64-bit integer (default: none; events are counted, and sum, min and max are 0)',
+  },
+  where: {
+    type: 'string',
+    help: 'condition on fields of the value, such as status = "PAID" and amount_cents > 0; other events advance the watermark and are in no window',
+  },
+} as const satisfies SettingTable;
+
+type Settings = SettingsOf<typeof INPUT_SETTINGS>;
+type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
+  readonly settings: Settings & { readonly topic: string };
+};
+
+/** Time limit of one request of the registry. */
+const REQUEST_TIMEOUT_MS = 10_000;
+
+/** Definition that the flags give. */
+export function askedInput({ format, key, time, value, where }: Settings): InputDefinition {
+  return {
+    format: (format as InputFormat | undefined) ?? 'undecided',
+    ...(key === undefined ? {} : { key }),
+    ...(time === undefined ? {} : { time }),
+    ...(value === undefined ? {} : { value }),
+    ...(where === undefined ? {} : { where }),
+  };
+}
+
+/** Opens the input of a job. Loads the latest schema of the topic's subject, which resolves fields
+ *  that a writer's schema lacks.
+ *  @throws bad_value, bad_setting, registry_unavailable, unauthenticated, forbidden */
+export async function openInput(context: Context, job: Job, kernels: Kernels): Promise<TopicInput> {
+  const { settings, clock, log, drain } = context;
+  const client = clientOf(context);
+  const asked = job.input ?? BINARY256;
+  const reader = client === undefined ? undefined : await readerOf(client, settings.topic);
+  if (reader !== undefined)
+    log.info(
+      { subject: reader.subject, version: reader.version, schemaId: reader.id },
+      'reader schema loaded',
+    );
+  return new TopicInput({
+    ...{ asked, kernels, client, clock, log },
+    columns: loadColumnKernels(kernels.name),
+    reader: reader?.schema,
+    signal: drain,
+    sleep: (ms) => sleep(clock, ms, drain),
+  });
+}
+
+function clientOf({ settings, clock, metrics, isFlag }: Context): RegistryClient | undefined {
+  const { registry, format } = settings;
+  // The environment may name the registry of other commands.
+  if (registry === undefined || (format === 'binary256' && !isFlag('registry'))) return undefined;
+  if (format === 'binary256')
+    throw coreError('usage', '-registry has no meaning for -format=binary256', {
+      next: 'leave -registry out',
+    });
+  return registryClient({
+    ...{ clock, metrics },
+    settings: { ...settings, registry, 'connect-timeout': REQUEST_TIMEOUT_MS },
+  });
+}
+
+/** Latest version of the topic's subject; undefined if the registry has no such subject. */
+async function readerOf(
+  client: RegistryClient,
+  topic: string,
+): Promise<
+  | { readonly subject: string; readonly version: number; readonly id: number; readonly schema: Schema }
+  | undefined
+> {
+  try {
+    return await client.version(`${topic}-value`, 'latest');
+  } catch (thrown) {
+    const code = findMillraceError(thrown)?.code;
+    if (code === 'subject_not_found' || code === 'version_not_found') return undefined;
+    throw thrown;
+  }
+}

@@ -1,0 +1,214 @@
+/** Plans of Avro schemas.
+ *
+ *  A schema that has the fields of the job is read as it is, so units and types are the writer's.
+ *  Otherwise the reader's schema resolves the fields by their aliases and defaults. */
+import type { ColumnKernels } from '../../../core/columns/kernel.ts';
+import type { BatchViews } from '../../../core/columns/views.ts';
+import { avroColumnDecoder } from '../../../formats/avro/columns/decoder.ts';
+import {
+  type AvroField,
+  type AvroNode,
+  type AvroPrimitiveNode,
+  avroTypeName,
+} from '../../../formats/avro/syntax/tree.ts';
+import type { AvroSchema } from '../../../formats/schema.ts';
+import {
+  type ColumnReader,
+  fieldGet,
+  integerReader,
+  isFilterable,
+  isoReader,
+  nullReader,
+  type Place,
+  placeAt,
+  signOf,
+  timeReader,
+  timestampUnit,
+} from './columns.ts';
+import type { InputFields, Sign, TimeSpec, TimeUnit } from './definition.ts';
+import { missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
+
+type Path = readonly string[];
+
+/** The type itself, or the one beside null in a union. */
+function present(node: AvroNode): AvroNode {
+  if (node.kind !== 'union') return node;
+  const [only, more] = node.branches.filter(
+    (branch) => branch.kind !== 'primitive' || branch.type !== 'null',
+  );
+  return only !== undefined && more === undefined ? only : node;
+}
+
+function fieldIn(node: AvroNode, path: Path): AvroNode | undefined {
+  let at: AvroNode = node;
+  for (const name of path) {
+    const record = present(at);
+    const field = record.kind === 'record' ? record.fields.find((one) => one.name === name) : undefined;
+    if (field === undefined) return undefined;
+    at = field.type;
+  }
+  return present(at);
+}
+
+/** True if the reader's field at a path has a value in every record of the writer: written under
+ *  its name or an alias, or with a default. */
+function isResolved(reader: AvroNode, writer: AvroNode, path: Path): boolean {
+  let [read, written] = [reader, writer];
+  for (const name of path) {
+    const [into, from] = [present(read), present(written)];
+    if (into.kind !== 'record' || from.kind !== 'record') return false;
+    const field: AvroField | undefined = into.fields.find((one) => one.name === name);
+    if (field === undefined) return false;
+    const names = [field.name, ...field.aliases];
+    const match = from.fields.find((one) => names.includes(one.name));
+    if (match === undefined) return field.hasDefault && fieldIn(reader, path) !== undefined;
+    [read, written] = [field.type, match.type];
+  }
+  return true;
+}
+
+/** Type of a field for messages. */
+function typeText(node: AvroNode): string {
+  const name = avroTypeName(node);
+  const { logical } = node;
+  const kind = node.kind === 'enum' || node.kind === 'fixed' || node.kind === 'record' ? `${node.kind} ` : '';
+  return `the ${kind}type ${name}${logical === undefined ? '' : ` (${logical.logicalType})`}`;
+}
+
+/** Paths that the job reads, by the flag that names each. */
+function pathsOf({
+  key,
+  time,
+  value,
+}: InputFields): ReadonlyArray<readonly ['key' | 'time' | 'value', Path]> {
+  return [
+    ...(time.from === 'field' ? [['time', time.path] as const] : []),
+    ...(key.from === 'field' ? [['key', key.path] as const] : []),
+    ...(value === undefined ? [] : [['value', value] as const]),
+  ];
+}
+
+/** Makes the plan of a writer's schema.
+ *  @param reader schema of the subject; undefined: there is none
+ *  @throws SchemaFault if none of the writer's records is an event; unsupported_field */
+export function avroPlan(
+  kernels: ColumnKernels,
+  fields: InputFields,
+  reader: AvroSchema | undefined,
+  writer: AvroSchema,
+): WriterPlan {
+  const needed = pathsOf(fields);
+  const lacking = needed.find(([, path]) => fieldIn(writer.tree, path) === undefined);
+  let schema = writer;
+  if (lacking !== undefined) {
+    const unresolved =
+      reader === undefined ? lacking : needed.find(([, path]) => !isResolved(reader.tree, writer.tree, path));
+    if (unresolved !== undefined) throw missingField(...unresolved);
+    schema = reader as AvroSchema;
+  }
+  const filterPaths = (fields.where?.fields ?? []).map(({ steps }) => steps as Path);
+  const known = filterPaths.filter((path) => fieldIn(schema.tree, path) !== undefined);
+  const paths = [...needed.map(([, path]) => path), ...known].map((path) => path.join('.'));
+  const decoder = avroColumnDecoder(kernels, schema, writer, [...new Set(paths)]);
+  const at = (flag: 'key' | 'time' | 'value' | 'where', path: Path): Place => {
+    const place = placeAt(decoder.schema, path);
+    if (place === undefined) throw unsupported(flag, path, 'inside a union of several types');
+    return place;
+  };
+  const keySign = fields.key.from === 'field' ? (fields.key.sign ?? 'i64') : 'i64';
+  return new WriterPlan(decoder, (views) => {
+    const integer = (flag: 'key' | 'value', path: Path, sign: Sign): readonly ColumnReader[] => {
+      const place = at(flag, path);
+      const node = fieldIn(schema.tree, path) as AvroNode;
+      if (signOf(place.column) === undefined) throw unsupported(flag, path, typeText(node));
+      return withNulls(views, place, integerReader(views, place, sign, flag));
+    };
+    const { key, time, value, where } = fields;
+    return {
+      time: time.from === 'record' ? [] : timeReaders(views, at('time', time.path), time, schema.tree),
+      where: where && {
+        filter: where,
+        gets: filterPaths.map((path) => filterGet(views, schema.tree, path, at)),
+      },
+      fields: [
+        ...(key.from === 'record' ? [] : integer('key', key.path, keySign)),
+        ...(value === undefined ? [] : integer('value', value, 'i64')),
+      ],
+    } satisfies PlanReaders;
+  });
+}
+
+function withNulls(views: BatchViews, place: Place, read: ColumnReader): readonly ColumnReader[] {
+  const nulls = nullReader(views, place);
+  return nulls === undefined ? [read] : [nulls, read];
+}
+
+function filterGet(
+  views: BatchViews,
+  tree: AvroNode,
+  path: Path,
+  at: (flag: 'where', path: Path) => Place,
+): ReturnType<typeof fieldGet> | undefined {
+  const node = fieldIn(tree, path);
+  if (node === undefined) return undefined;
+  const place = at('where', path);
+  if (!isFilterable(place.column)) throw unsupported('where', path, typeText(node));
+  return fieldGet(views, place);
+}
+
+function timeReaders(
+  views: BatchViews,
+  place: Place,
+  { path, unit }: Extract<TimeSpec, { readonly from: 'field' }>,
+  tree: AvroNode,
+): readonly ColumnReader[] {
+  const node = fieldIn(tree, path) as AvroNode;
+  const { column } = place;
+  if (column.kind === 'utf8') {
+    if (unit !== undefined && unit !== 'iso') throw unsupported('time', path, `${typeText(node)} in ${unit}`);
+    return withNulls(views, place, isoReader(views, place));
+  }
+  if (signOf(column) === undefined || unit === 'iso') throw unsupported('time', path, typeText(node));
+  return withNulls(views, place, timeReader(views, place, unitOf(place, path, unit, node)));
+}
+
+/** A logical type states the unit; a plain integer needs one. */
+function unitOf({ column }: Place, path: Path, given: TimeUnit | undefined, node: AvroNode): TimeUnit {
+  const { logical } = column;
+  const own = timestampUnit(logical);
+  if (own !== undefined && given !== undefined && own !== given)
+    throw unsupported('time', path, `${typeText(node)}, so its unit is ${own} and not ${given},`);
+  const isOther = logical !== undefined && logical.type !== 'timestamp';
+  const unit = own ?? given;
+  if (unit === undefined || isOther)
+    throw unsupported('time', path, `${typeText(node)}${isOther ? '' : ' without a unit'}`);
+  return unit;
+}
+
+/** Fields that a search visits: types may combine without a bound. */
+const SEARCHED_FIELDS_MAX = 10_000;
+
+/** Paths of the fields of a timestamp type in UTC, outside of lists, maps and wider unions. */
+export const avroTimestamps = (tree: AvroNode): readonly Path[] =>
+  pathsWhere(tree, ({ logical }) => logical?.logicalType.startsWith('timestamp-') === true);
+
+/** Names of the fields that may be a key. */
+export const avroIntegers = (tree: AvroNode): readonly string[] =>
+  pathsWhere(tree, (node) => node.type === 'long' || node.type === 'int').map((path) => path.join('.'));
+
+function pathsWhere(tree: AvroNode, matches: (node: AvroPrimitiveNode) => boolean): readonly Path[] {
+  const found: Path[] = [];
+  const open = new Set<AvroNode>();
+  let left = SEARCHED_FIELDS_MAX;
+  const visit = (node: AvroNode, path: Path): void => {
+    if (left-- <= 0) return;
+    const type = present(node);
+    if (type.kind === 'primitive' && matches(type)) found.push(path);
+    if (type.kind !== 'record' || open.has(type)) return;
+    open.add(type);
+    for (const field of type.fields) visit(field.type, [...path, field.name]);
+    open.delete(type);
+  };
+  visit(tree, []);
+  return found;
+}

@@ -1,0 +1,193 @@
+/** Definition of the input: which fields of a record are the key, the time and the value of an
+ *  event. It is a part of the job, so a checkpoint saves it.
+ *
+ *  The texts are those of the flags: `-key=customer.id`, `-key=@key:long`, `-time=created_at:us`,
+ *  `-time=@timestamp`, `-value=amount`. */
+import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
+import { engineError } from '../../errors.ts';
+
+export const INPUT_FORMATS = ['avro', 'protobuf', 'json', 'binary256'] as const;
+export type InputFormat = (typeof INPUT_FORMATS)[number];
+
+/** Settings of the input, in the order of messages. */
+const NAMES = ['format', 'key', 'time', 'value', 'where'] as const;
+type Name = (typeof NAMES)[number];
+
+export interface InputDefinition {
+  readonly format: InputFormat | 'undecided';
+  readonly key?: string;
+  readonly time?: string;
+  /** Absent: events are counted, and their value is 0. */
+  readonly value?: string;
+  readonly where?: string;
+  /** Settings that were judged from the first records instead of given. */
+  readonly inferred?: readonly Name[];
+}
+
+/** Forms of a record's key: a big-endian integer of 8 or 4 bytes, or decimal digits. */
+export const RECORD_KEY_FORMS = ['long', 'int', 'text'] as const;
+export type RecordKeyForm = (typeof RECORD_KEY_FORMS)[number];
+
+/** Range of keys: the same 64 bits are shown with or without a sign. */
+const SIGNS = ['i64', 'u64'] as const;
+export type Sign = (typeof SIGNS)[number];
+
+export type KeySpec =
+  | { readonly from: 'record'; readonly form: RecordKeyForm | undefined }
+  | { readonly from: 'field'; readonly path: readonly string[]; readonly sign: Sign | undefined };
+
+const UNITS = ['s', 'ms', 'us', 'ns'] as const;
+export type TimeUnit = (typeof UNITS)[number];
+const TIME_FORMS = [...UNITS, 'iso'] as const;
+
+export type TimeSpec =
+  | { readonly from: 'record' }
+  | { readonly from: 'field'; readonly path: readonly string[]; readonly unit: TimeUnit | 'iso' | undefined };
+
+/** Parsed definition of a decided input. */
+export interface InputFields {
+  readonly key: KeySpec;
+  readonly time: TimeSpec;
+  readonly value: readonly string[] | undefined;
+  readonly where: Filter | undefined;
+}
+
+/** Greatest number of names in a path. */
+const PATH_NAMES_MAX = 32;
+
+const wrong = (flag: Name, text: string, why: string, next: string): Error =>
+  engineError('bad_setting', `-${flag}=${text.slice(0, 200)} ${why}`, { next });
+
+function pathOf(flag: Name, text: string, path: string): readonly string[] {
+  const names = path.split('.');
+  if (names.length > PATH_NAMES_MAX || names.some((name) => !/^[^\s@:[\]]+$/u.test(name)))
+    throw wrong(
+      flag,
+      text,
+      'is not the path of a field',
+      'name a field, with dots into nested records, such as customer.id; elements of lists cannot be named',
+    );
+  return names;
+}
+
+/** Splits a known suffix off: `created_at:us`. */
+function suffixed<T extends string>(
+  text: string,
+  known: readonly T[],
+): { readonly base: string; readonly suffix: T | undefined } {
+  const at = text.lastIndexOf(':');
+  const suffix = known.find((one) => one === text.slice(at + 1));
+  return at > 0 && suffix !== undefined
+    ? { base: text.slice(0, at), suffix }
+    : { base: text, suffix: undefined };
+}
+
+/** @throws bad_setting */
+export function keySpec(text: string): KeySpec {
+  const record = suffixed(text, RECORD_KEY_FORMS);
+  if (record.base === '@key') return { from: 'record', form: record.suffix };
+  if (text.startsWith('@'))
+    throw wrong(
+      'key',
+      text,
+      'is not a key',
+      `give a field, or ${RECORD_KEY_FORMS.map((f) => `@key:${f}`).join(', ')}`,
+    );
+  const { base, suffix } = suffixed(text, SIGNS);
+  if (base.includes(','))
+    throw wrong(
+      'key',
+      text,
+      'names several fields',
+      'give one field: keys of several fields are not supported yet',
+    );
+  return { from: 'field', path: pathOf('key', text, base), sign: suffix };
+}
+
+export function keyText(spec: KeySpec): string {
+  if (spec.from === 'record') return spec.form === undefined ? '@key' : `@key:${spec.form}`;
+  return spec.sign === undefined ? spec.path.join('.') : `${spec.path.join('.')}:${spec.sign}`;
+}
+
+/** @throws bad_setting */
+export function timeSpec(text: string): TimeSpec {
+  if (text === '@timestamp') return { from: 'record' };
+  if (text.startsWith('@')) throw wrong('time', text, 'is not a time', 'give a field, or @timestamp');
+  const { base, suffix } = suffixed(text, TIME_FORMS);
+  return { from: 'field', path: pathOf('time', text, base), unit: suffix };
+}
+
+/** Checks the texts that are given. @throws bad_setting, bad_value */
+export function checkDefinition({ format, key, time, value, where }: InputDefinition): void {
+  if (key !== undefined) keySpec(key);
+  if (time !== undefined) timeSpec(time);
+  if (value !== undefined) pathOf('value', value, value);
+  if (where !== undefined) whereFilter(where);
+  const given = [key, time, value, where].findIndex((one) => one !== undefined);
+  if (format === 'binary256' && given >= 0) throw fixedFields(NAMES[given + 1] as Name);
+}
+
+/** Error of a field setting for the fixed layout. */
+export const fixedFields = (name: Name): Error =>
+  engineError('bad_setting', `-${name} has no meaning for events of the fixed layout of 256 bytes`, {
+    next: `leave -${name} out, or give the -format of the records: avro, protobuf or json`,
+  });
+
+/** @throws bad_value with the position of the mistake; bad_setting for a field that the input
+ *  cannot read */
+function whereFilter(text: string): Filter {
+  const filter = compileFilter(text);
+  for (const { isMeta, steps, text: name } of filter.fields)
+    if (isMeta || steps.some((step) => typeof step === 'number'))
+      throw engineError('bad_setting', `-where cannot read ${name}`, {
+        next: 'name fields of the value, with dots into nested records; elements of lists cannot be named',
+      });
+  return filter;
+}
+
+/** Parses a decided definition. @throws bad_setting, bad_value */
+export function fieldsOf({ key, time, value, where }: InputDefinition): InputFields {
+  return {
+    key: keySpec(key ?? '@key'),
+    time: timeSpec(time ?? '@timestamp'),
+    value: value === undefined ? undefined : pathOf('value', value, value),
+    where: where === undefined ? undefined : whereFilter(where),
+  };
+}
+
+/** True if keys have a sign: the 64 bits of a key are those of a signed integer. */
+export function hasSignedKeys({ format, key }: InputDefinition): boolean {
+  if (format === 'binary256' || format === 'undecided') return false;
+  const spec = keySpec(key ?? '@key');
+  return spec.from === 'record' || spec.sign !== 'u64';
+}
+
+export interface InputChange {
+  readonly flag: Name;
+  readonly was: string | undefined;
+  readonly is: string | undefined;
+}
+
+/** The same setting: a text that leaves the form open equals one that states it. */
+function isSame(name: Name, given: string, saved: string): boolean {
+  if (given === saved) return true;
+  if (name !== 'key') return false;
+  const [is, was] = [keySpec(given), keySpec(saved)];
+  if (is.from === 'record') return is.form === undefined && was.from === 'record';
+  return is.sign === undefined && was.from === 'field' && was.path.join('.') === is.path.join('.');
+}
+
+/** Settings in which a run differs from the definition of a checkpoint. A setting that was inferred
+ *  may be left out or given; one that was given must be given again. */
+export function inputChanges(saved: InputDefinition, asked: InputDefinition): readonly InputChange[] {
+  if (saved.format === 'undecided') return [];
+  return NAMES.flatMap((name): InputChange[] => {
+    const given = name === 'format' && asked.format === 'undecided' ? undefined : asked[name];
+    const was = saved[name];
+    const isKept =
+      given === undefined
+        ? was === undefined || saved.inferred?.includes(name) === true
+        : was !== undefined && isSame(name, given, was);
+    return isKept ? [] : [{ flag: name, was, is: given }];
+  });
+}

@@ -1,0 +1,139 @@
+/** Plan of one writer's schema: the decoder of the columns that the job reads, and the readers that
+ *  turn them into events. */
+import type { ColumnBatch } from '../../../core/columns/batch.ts';
+import type { PayloadSpans } from '../../../core/columns/kernel.ts';
+import type { ColumnSchema } from '../../../core/columns/schema.ts';
+import { BatchViews } from '../../../core/columns/views.ts';
+import type { MillraceError } from '../../../core/errors.ts';
+import type { Filter } from '../../../core/filter/compile.ts';
+import { COLUMN_STATUS, EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
+import { engineError } from '../../errors.ts';
+import type { ColumnReader, FieldGet, RowMap } from './columns.ts';
+import type { EventWords } from './words.ts';
+
+/** Rows that a plan decodes at a time: few enough that the columns stay in the cache. */
+const PLAN_ROWS = 2048;
+
+/** Decoder of columns of any format. */
+export interface PlanDecoder {
+  readonly schema: ColumnSchema;
+  createBatch(rowCapacity: number): ColumnBatch;
+  decode(payloads: PayloadSpans, from: number, to: number, into: ColumnBatch): number;
+  close(): void;
+}
+
+/** Readers of a plan, in the order in which they run: a filtered event needs a time and nothing
+ *  else. */
+export interface PlanReaders {
+  readonly time: readonly ColumnReader[];
+  readonly where: { readonly filter: Filter; readonly gets: ReadonlyArray<FieldGet | undefined> } | undefined;
+  readonly fields: readonly ColumnReader[];
+}
+
+/** Fault of a schema: none of its records is an event. */
+export class SchemaFault extends Error {
+  /** EVENT_STATUS.* */
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const missingField = (flag: string, path: readonly string[]): SchemaFault =>
+  new SchemaFault(
+    EVENT_STATUS.MISSING_FIELD,
+    `its schema has no field ${path.join('.')} (-${flag}), and no default`,
+  );
+
+/** Error of a field whose type this version cannot read. */
+export function unsupported(
+  flag: 'key' | 'time' | 'value' | 'where',
+  path: readonly string[],
+  type: string,
+): MillraceError {
+  return engineError(
+    'unsupported_field',
+    `-${flag}=${path.join('.')} is ${type}, which -${flag} cannot read`,
+    {
+      next: SUPPORTED[flag],
+    },
+  );
+}
+
+const SUPPORTED = {
+  key: 'give a field that is an int or a long (Avro), an integer (Protobuf, JSON), or @key; texts, bytes, decimals and several fields are not supported yet',
+  value:
+    'give a field that is an int or a long (Avro) or an integer (Protobuf, JSON), or leave -value out to count; floats, doubles, decimals, enums and booleans are not supported yet',
+  time: 'give a timestamp type in UTC, an integer with its unit, such as -time=FIELD:ms, a text in ISO 8601, or @timestamp',
+  where: 'compare fields that are texts, numbers, booleans or enums, outside of lists and maps',
+} as const;
+
+const STATUS_OF: Readonly<Record<number, number>> = {
+  [COLUMN_STATUS.OK]: EVENT_STATUS.OK,
+  [COLUMN_STATUS.MALFORMED]: EVENT_STATUS.MALFORMED_PAYLOAD,
+  [COLUMN_STATUS.INCOMPATIBLE]: EVENT_STATUS.INCOMPATIBLE_SCHEMA,
+  [COLUMN_STATUS.TOO_LARGE]: EVENT_STATUS.MALFORMED_PAYLOAD,
+  [COLUMN_STATUS.NULL_VALUE]: EVENT_STATUS.NULL,
+};
+
+export class WriterPlan {
+  /** Indexes of the filter's fields that the schema lacks. */
+  readonly absent: readonly number[];
+  private readonly decoder: PlanDecoder;
+  private readonly views: BatchViews;
+  private readonly readers: PlanReaders;
+  private batch: ColumnBatch | undefined;
+
+  /** Owns the decoder. @param make receives the views that the readers read */
+  constructor(decoder: PlanDecoder, make: (views: BatchViews) => PlanReaders) {
+    this.decoder = decoder;
+    this.views = new BatchViews(decoder.schema);
+    try {
+      this.readers = make(this.views);
+    } catch (thrown) {
+      decoder.close();
+      throw thrown;
+    }
+    const gets = this.readers.where?.gets ?? [];
+    this.absent = gets.flatMap((get, index) => (get === undefined ? [index] : []));
+  }
+
+  /** Reads the payloads into the rows of events that have status OK. */
+  run(payloads: PayloadSpans, rows: Int32Array, words: EventWords): void {
+    this.batch ??= this.decoder.createBatch(PLAN_ROWS);
+    const { batch } = this;
+    for (let from = 0; from < rows.length; ) {
+      batch.clear();
+      const count = this.decoder.decode(payloads, from, rows.length, batch);
+      this.views.attach(batch);
+      this.read({ count, rows: rows.subarray(from, from + count) }, batch.status, words);
+      from += count;
+    }
+  }
+
+  close(): void {
+    this.decoder.close();
+  }
+
+  private read(map: RowMap, statuses: Uint8Array, words: EventWords): void {
+    const { status } = words;
+    const { count, rows } = map;
+    for (let i = 0; i < count; i++)
+      if (statuses[i] !== COLUMN_STATUS.OK)
+        status[rows[i] as number] = STATUS_OF[statuses[i] as number] ?? EVENT_STATUS.MALFORMED_PAYLOAD;
+    const { time, where, fields } = this.readers;
+    for (const read of time) read(map, words);
+    if (where !== undefined) {
+      const { filter, gets } = where;
+      let at = 0;
+      const value = (field: number): unknown => gets[field]?.(at);
+      for (; at < count; at++) {
+        const row = rows[at] as number;
+        if (status[row] === EVENT_STATUS.OK && !filter.matches(value)) status[row] = EVENT_STATUS.FILTERED;
+      }
+    }
+    for (const read of fields) read(map, words);
+  }
+}

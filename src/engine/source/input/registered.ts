@@ -1,0 +1,286 @@
+/** Decoder of records that a registry frames: Avro or Protobuf, with one plan for each writer.
+ *
+ *  Invariants: (1) a registry that does not answer pauses the input and makes no record invalid;
+ *  (2) the plan of a writer depends on its schema, on the reader's schema and on the job alone. */
+import type { Kernels } from '../../../addon/surface.ts';
+import type { ColumnKernels } from '../../../core/columns/kernel.ts';
+import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
+import type { EventBatch } from '../../../core/layout/event-batch.ts';
+import { FrameBatch } from '../../../core/layout/frame-batch.ts';
+import { EVENT_STATUS, FRAME_STATUS } from '../../../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type { Schema } from '../../../formats/schema.ts';
+import { messagePath } from '../../../serde/frame.ts';
+import { avroPlan } from './avro.ts';
+import type { InputFields } from './definition.ts';
+import { SchemaFault, type WriterPlan } from './plan.ts';
+import type { EventDecoder } from './port.ts';
+import { protobufPlan } from './protobuf.ts';
+import { readRecordKeys, readRecordTimes } from './record-fields.ts';
+import { EventWords } from './words.ts';
+
+/** Writers whose plans are kept from batch to batch. If there are more, all are made again: the
+ *  client keeps their schemas. */
+const WRITERS_MAX = 256;
+/** Messages of one schema that a topic may have records of. */
+const MESSAGES_MAX = 256;
+
+export interface RegisteredParts {
+  readonly kernels: Pick<Kernels, 'scanFrames'>;
+  readonly columns: ColumnKernels;
+  readonly format: 'avro' | 'protobuf';
+  readonly fields: InputFields;
+  /** Schema that resolves fields which a writer's schema lacks; undefined: there is none. */
+  readonly reader: Schema | undefined;
+  /** Returns the schema of each id, or the error why it has none. Waits while the registry is away;
+   *  undefined if the run is to end meanwhile. */
+  readonly schemas: (
+    records: ReadonlyMap<number, number>,
+  ) => Promise<ReadonlyMap<number, Schema | MillraceError> | undefined>;
+  /** Counts lookups that were answered here. */
+  readonly countHits: (count: number) => void;
+  /** True: a field type that cannot be read ends the run; false: it makes the writer's records
+   *  invalid. */
+  readonly refusesTypes: () => boolean;
+  /** Called when a plan is made. */
+  readonly onPlan: (plan: WriterPlan) => void;
+}
+
+/** Plan of a writer's records, or the fault that all of them have. */
+type Reading = WriterPlan | SchemaFault;
+
+interface Writer {
+  readonly schema: Schema;
+  readonly byPath: Map<string, Reading>;
+}
+
+/** Rows of one plan in the current batch. */
+interface Group {
+  readonly plan: WriterPlan;
+  count: number;
+  readonly rows: Int32Array;
+}
+
+const FRAME_FAULT: Readonly<Record<number, number>> = {
+  [FRAME_STATUS.BAD_MAGIC]: EVENT_STATUS.BAD_MAGIC,
+  [FRAME_STATUS.TRUNCATED]: EVENT_STATUS.TRUNCATED_FRAME,
+  [FRAME_STATUS.BAD_MESSAGE_INDEX]: EVENT_STATUS.BAD_MESSAGE_INDEX,
+  [FRAME_STATUS.NULL_VALUE]: EVENT_STATUS.NULL,
+};
+
+export class RegisteredDecoder implements EventDecoder {
+  private readonly parts: RegisteredParts;
+  private readonly isProtobuf: boolean;
+  private frames: FrameBatch | undefined;
+  private readonly writers = new Map<number, Writer | SchemaFault>();
+  /** Faults of ids that the registry does not know, for the current batch only: the client decides
+   *  when to ask again. */
+  private readonly unknown = new Map<number, SchemaFault>();
+  private readonly groups = new Map<WriterPlan, Group>();
+  private starts = new Uint32Array(0);
+  private lengths = new Int32Array(0);
+
+  constructor(parts: RegisteredParts) {
+    this.parts = parts;
+    this.isProtobuf = parts.format === 'protobuf';
+  }
+
+  decode(records: RecordBatch, into: EventBatch): void | Promise<void> {
+    if (this.frames === undefined || this.frames.rowCapacity < records.rowCapacity)
+      this.frames = FrameBatch.create(records.rowCapacity);
+    this.parts.kernels.scanFrames(records, this.isProtobuf, this.frames);
+    if (this.writers.size > WRITERS_MAX) this.forget();
+    this.unknown.clear();
+    const missing = this.missing(records, this.frames);
+    if (missing === undefined) return this.fill(records, this.frames, into);
+    return this.load(missing, records, this.frames, into);
+  }
+
+  describe(records: RecordBatch, row: number): string | undefined {
+    const { frames } = this;
+    if (frames === undefined || frames.columns.status[row] !== FRAME_STATUS.OK) return undefined;
+    const id = frames.columns.schemaId[row] as number;
+    const reading = this.readingOf(records, frames, row);
+    return reading instanceof SchemaFault ? `schema ${id}: ${reading.message}` : `schema ${id}`;
+  }
+
+  close(): void {
+    this.forget();
+  }
+
+  /** Number of records of each id without a known schema; undefined for none. */
+  private missing({ rowCount }: RecordBatch, { columns }: FrameBatch): Map<number, number> | undefined {
+    const { status, schemaId } = columns;
+    let found: Map<number, number> | undefined;
+    let known = -1;
+    let hits = 0;
+    for (let row = 0; row < rowCount; row++) {
+      if (status[row] !== FRAME_STATUS.OK) continue;
+      const id = schemaId[row] as number;
+      if (id === known || this.writers.has(id)) {
+        known = id;
+        hits++;
+      } else {
+        found ??= new Map();
+        found.set(id, (found.get(id) ?? 0) + 1);
+      }
+    }
+    this.parts.countHits(hits);
+    return found;
+  }
+
+  private async load(
+    missing: ReadonlyMap<number, number>,
+    records: RecordBatch,
+    frames: FrameBatch,
+    into: EventBatch,
+  ): Promise<void> {
+    const found = await this.parts.schemas(missing);
+    if (found === undefined) return;
+    for (const [id, schema] of found) {
+      if (!(schema instanceof Error)) this.writers.set(id, { schema, byPath: new Map() });
+      else if (schema.code === 'incompatible_schema')
+        this.writers.set(id, new SchemaFault(EVENT_STATUS.INCOMPATIBLE_SCHEMA, schema.message));
+      else this.unknown.set(id, new SchemaFault(EVENT_STATUS.UNKNOWN_SCHEMA_ID, schema.message));
+    }
+    this.fill(records, frames, into);
+  }
+
+  private forget(): void {
+    for (const writer of this.writers.values())
+      if (!(writer instanceof SchemaFault))
+        for (const reading of writer.byPath.values()) if (!(reading instanceof SchemaFault)) reading.close();
+    this.writers.clear();
+    this.groups.clear();
+  }
+
+  private fill(records: RecordBatch, frames: FrameBatch, into: EventBatch): void {
+    const words = EventWords.of(into);
+    const { key, time } = this.parts.fields;
+    const rows = records.rowCount;
+    words.reset(rows);
+    this.group(records, frames, words);
+    if (time.from === 'record') readRecordTimes(records, words);
+    const { arena } = records.columns;
+    const { payloadStart, payloadLength } = frames.columns;
+    for (const { plan, count, rows: own } of this.groups.values()) {
+      if (count === 0) continue;
+      const mine = own.subarray(0, count);
+      const spans =
+        count === rows
+          ? { bytes: arena, start: payloadStart, length: payloadLength }
+          : this.gathered(arena, frames, mine);
+      plan.run(spans, mine, words);
+    }
+    if (key.from === 'record' && key.form !== undefined) readRecordKeys(records, key.form, words);
+    words.clearInvalid();
+  }
+
+  /** Sorts the rows by plan, and sets the status of the rows that have none. */
+  private group(records: RecordBatch, frames: FrameBatch, words: EventWords): void {
+    for (const group of this.groups.values()) group.count = 0;
+    const { status, schemaId, messageIndex } = frames.columns;
+    let [knownId, knownIndex] = [-1, -1];
+    let known: Group | SchemaFault | undefined;
+    for (let row = 0; row < records.rowCount; row++) {
+      if (status[row] !== FRAME_STATUS.OK) {
+        words.status[row] = FRAME_FAULT[status[row] as number] ?? EVENT_STATUS.TRUNCATED_FRAME;
+        continue;
+      }
+      const id = schemaId[row] as number;
+      const index = messageIndex[row] as number;
+      // Neighbours mostly have one schema; a path of several indexes is looked up each time.
+      if (id !== knownId || index !== knownIndex || index < 0) {
+        [knownId, knownIndex] = [id, index];
+        known = this.groupOf(this.readingOf(records, frames, row), records.rowCapacity);
+      }
+      if (known instanceof SchemaFault) words.status[row] = known.status;
+      else {
+        const group = known as Group;
+        group.rows[group.count++] = row;
+      }
+    }
+  }
+
+  private groupOf(reading: Reading, rowCapacity: number): Group | SchemaFault {
+    if (reading instanceof SchemaFault) return reading;
+    let group = this.groups.get(reading);
+    if (group === undefined || group.rows.length < rowCapacity) {
+      group = { plan: reading, count: 0, rows: new Int32Array(rowCapacity) };
+      this.groups.set(reading, group);
+    }
+    return group;
+  }
+
+  private gathered(bytes: Uint8Array, frames: FrameBatch, rows: Int32Array) {
+    if (this.starts.length < rows.length) {
+      this.starts = new Uint32Array(frames.rowCapacity);
+      this.lengths = new Int32Array(frames.rowCapacity);
+    }
+    const { payloadStart, payloadLength } = frames.columns;
+    for (let i = 0; i < rows.length; i++) {
+      this.starts[i] = payloadStart[rows[i] as number] as number;
+      this.lengths[i] = payloadLength[rows[i] as number] as number;
+    }
+    return { bytes, start: this.starts, length: this.lengths };
+  }
+
+  private readingOf(records: RecordBatch, frames: FrameBatch, row: number): Reading {
+    const { schemaId, messageIndex, indexStart, payloadStart } = frames.columns;
+    const id = schemaId[row] as number;
+    const writer = this.writers.get(id) ?? this.unknown.get(id);
+    if (writer === undefined)
+      return new SchemaFault(EVENT_STATUS.UNKNOWN_SCHEMA_ID, `no schema has id ${id}`);
+    if (writer instanceof SchemaFault) return writer;
+    const single = messageIndex[row] as number;
+    const path =
+      this.isProtobuf && single < 0
+        ? messagePath(records.columns.arena, indexStart[row] as number, payloadStart[row] as number)
+        : [Math.max(0, single)];
+    const key = path.join();
+    const known = writer.byPath.get(key);
+    if (known !== undefined) return known;
+    if (writer.byPath.size >= MESSAGES_MAX)
+      return new SchemaFault(
+        EVENT_STATUS.BAD_MESSAGE_INDEX,
+        `the topic has records of more than ${MESSAGES_MAX} messages of the schema`,
+      );
+    const made = this.compile(writer.schema, path);
+    writer.byPath.set(key, made);
+    return made;
+  }
+
+  private compile(writer: Schema, path: readonly number[]): Reading {
+    const { refusesTypes, onPlan } = this.parts;
+    try {
+      const plan = this.plan(writer, path);
+      onPlan(plan);
+      return plan;
+    } catch (thrown) {
+      if (thrown instanceof SchemaFault) return thrown;
+      const error = findMillraceError(thrown);
+      if (error === undefined || (error.code === 'unsupported_field' && refusesTypes())) throw thrown;
+      return new SchemaFault(EVENT_STATUS.INCOMPATIBLE_SCHEMA, error.message);
+    }
+  }
+
+  private plan(writer: Schema, path: readonly number[]): WriterPlan {
+    const { columns, fields, reader, format } = this.parts;
+    if (writer.format !== format.toUpperCase())
+      throw new SchemaFault(
+        EVENT_STATUS.INCOMPATIBLE_SCHEMA,
+        `the schema is ${writer.format}, and -format is ${format}`,
+      );
+    if (writer.format === 'AVRO')
+      return avroPlan(columns, fields, reader?.format === 'AVRO' ? reader : undefined, writer);
+    const key = path.join();
+    const message =
+      writer.format === 'PROTOBUF' ? writer.tree.messages.find((one) => one.path.join() === key) : undefined;
+    if (message === undefined)
+      throw new SchemaFault(
+        EVENT_STATUS.BAD_MESSAGE_INDEX,
+        `the schema has no message at [${path.join(', ')}]`,
+      );
+    return protobufPlan(columns, fields, reader?.format === 'PROTOBUF' ? reader : undefined, message);
+  }
+}

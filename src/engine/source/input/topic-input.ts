@@ -1,0 +1,309 @@
+/** Input of a topic: decides what the flags leave open by the first records, then decodes with the
+ *  decoder of the format.
+ *
+ *  Invariants: (1) a definition is decided once and never changes afterwards; (2) no event is
+ *  decoded before the definition is complete, so the caller can make it durable first. */
+import type { Kernels } from '../../../addon/surface.ts';
+import type { Clock } from '../../../core/clock.ts';
+import type { ColumnKernels } from '../../../core/columns/kernel.ts';
+import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
+import type { EventBatch } from '../../../core/layout/event-batch.ts';
+import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type { Logger } from '../../../core/log.ts';
+import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
+import type { ProtoSchema, Schema } from '../../../formats/schema.ts';
+import { isRegistryAway, type RegistryClient } from '../../../serde/client.ts';
+import { engineError } from '../../errors.ts';
+import { avroIntegers, avroTimestamps } from './avro.ts';
+import { binary256Decoder } from './binary256.ts';
+import {
+  checkDefinition,
+  fieldsOf,
+  fixedFields,
+  type InputDefinition,
+  type InputFormat,
+  keySpec,
+  keyText,
+} from './definition.ts';
+import { JsonDecoder } from './json.ts';
+import { isFrame, JUDGED_RECORDS, judgedForm } from './judge.ts';
+import type { WriterPlan } from './plan.ts';
+import type { EventDecoder, EventInput } from './port.ts';
+import { protobufSign, protobufTimestamps } from './protobuf.ts';
+import { keyFormOf } from './record-fields.ts';
+import { RegisteredDecoder } from './registered.ts';
+import { EventWords } from './words.ts';
+
+const RETRY_MS_FIRST = 100;
+const RETRY_MS_MAX = 5_000;
+
+export interface TopicInputParts {
+  /** Definition that the flags give. */
+  readonly asked: InputDefinition;
+  readonly kernels: Pick<Kernels, 'decodeEvents' | 'scanFrames'>;
+  readonly columns: ColumnKernels;
+  /** Undefined: no registry is given. */
+  readonly client: Pick<RegistryClient, 'schemasById' | 'countHits'> | undefined;
+  /** Latest schema of the topic's subject; undefined: there is none. */
+  readonly reader: Schema | undefined;
+  readonly clock: Clock;
+  readonly sleep: (ms: number) => Promise<void>;
+  /** Aborted when the run is to end. */
+  readonly signal: AbortSignal;
+  readonly log: Logger;
+}
+
+type Registered = Extract<InputFormat, 'avro' | 'protobuf'>;
+
+export class TopicInput implements EventInput {
+  definition: InputDefinition;
+  isReady = true;
+  private readonly parts: TopicInputParts;
+  private decoder: EventDecoder | undefined;
+  /** True until the first plan of a new job is made: a field type that cannot be read is then a
+   *  mistake in the flags. */
+  private isNew = true;
+  private waitedMs = 0;
+  /** Indexes of the filter's fields that no schema has had yet. */
+  private unseen: ReadonlySet<number> | undefined;
+
+  /** @throws bad_setting */
+  constructor(parts: TopicInputParts) {
+    this.parts = parts;
+    const { asked, client } = parts;
+    checkDefinition(asked);
+    this.definition = asked;
+    const { format } = asked;
+    if ((format === 'avro' || format === 'protobuf') && client === undefined) throw noRegistry(format);
+    if (format === 'binary256') this.decoder = binary256Decoder(parts.kernels);
+  }
+
+  resume(saved: InputDefinition): void {
+    if (saved.format === 'undecided') return;
+    this.isNew = false;
+    this.adopt(saved);
+  }
+
+  decode(records: RecordBatch, into: EventBatch): void | Promise<void> {
+    if (this.decoder !== undefined) return this.decoder.decode(records, into);
+    return this.decide(records, into);
+  }
+
+  describe(records: RecordBatch, row: number): string | undefined {
+    return this.decoder?.describe(records, row);
+  }
+
+  takeWaitedMs(): number {
+    const ms = this.waitedMs;
+    this.waitedMs = 0;
+    return ms;
+  }
+
+  private adopt(definition: InputDefinition): void {
+    const { format } = definition;
+    this.definition = definition;
+    if (format === 'binary256') this.decoder = binary256Decoder(this.parts.kernels);
+    else if (format === 'json') this.decoder = new JsonDecoder(fieldsOf(definition));
+    else if (format !== 'undecided') this.decoder = this.registered(format, definition);
+  }
+
+  private registered(format: Registered, definition: InputDefinition): RegisteredDecoder {
+    const { kernels, columns, client, reader } = this.parts;
+    if (client === undefined) throw noRegistry(format);
+    return new RegisteredDecoder({
+      ...{ kernels, columns, format, reader },
+      fields: fieldsOf(definition),
+      schemas: (records) => this.patiently(() => client.schemasById(records)),
+      countHits: (count) => client.countHits(count),
+      refusesTypes: () => this.isNew,
+      onPlan: (plan) => this.note(plan, definition),
+    });
+  }
+
+  /** Repeats a request while the registry is away. Undefined: the run is to end. */
+  private async patiently<T>(request: () => Promise<T>): Promise<T | undefined> {
+    const { clock, sleep, log, signal } = this.parts;
+    const startMs = clock.monotonicMs();
+    try {
+      for (let waitMs = RETRY_MS_FIRST; ; waitMs = Math.min(waitMs * 2, RETRY_MS_MAX)) {
+        try {
+          const answer = await request();
+          this.isReady = true;
+          return answer;
+        } catch (thrown) {
+          if (!isRegistryAway(thrown)) throw thrown;
+          this.isReady = false;
+          log.warn(
+            { error: findMillraceError(thrown)?.toLine(), retryMs: waitMs },
+            'registry unavailable: reading waits',
+          );
+        }
+        await sleep(waitMs);
+        if (signal.aborted) return undefined;
+      }
+    } finally {
+      this.waitedMs += clock.monotonicMs() - startMs;
+    }
+  }
+
+  /** Warns of a field of the filter that no schema has: it is probably misspelt. */
+  private note(plan: WriterPlan, definition: InputDefinition): void {
+    this.isNew = false;
+    const absent = plan.absent.filter((index) => this.unseen?.has(index) ?? true);
+    const changed = this.unseen === undefined || absent.length < this.unseen.size;
+    this.unseen = new Set(absent);
+    if (!changed || absent.length === 0) return;
+    const { where } = fieldsOf(definition);
+    const fields = absent.map((index) => where?.fields[index]?.text);
+    this.parts.log.warn({ fields }, 'no schema so far has these fields of -where');
+  }
+
+  private decide(records: RecordBatch, into: EventBatch): void | Promise<void> {
+    const { asked, client } = this.parts;
+    const form = asked.format === 'undecided' ? judgedForm(records, client !== undefined) : asked.format;
+    switch (form) {
+      case undefined: {
+        const words = EventWords.of(into);
+        words.reset(records.rowCount);
+        words.status.fill(EVENT_STATUS.NULL, 0, records.rowCount);
+        return undefined;
+      }
+      case 'binary256': {
+        const { key, time, value, where } = asked;
+        for (const [name, given] of Object.entries({ key, time, value, where }))
+          if (given !== undefined) throw fixedFields(name as 'key');
+        this.finish({ format: 'binary256' });
+        return this.decode(records, into);
+      }
+      case 'json':
+        this.finish(this.completed(asked, 'json', records));
+        return this.decode(records, into);
+      default:
+        return this.decideRegistered(records, into, form);
+    }
+  }
+
+  private async decideRegistered(
+    records: RecordBatch,
+    into: EventBatch,
+    form: 'framed' | Registered,
+  ): Promise<void> {
+    const { client, asked } = this.parts;
+    if (client === undefined) throw noRegistry(form);
+    const ids = firstIds(records);
+    const found = await this.patiently(() => client.schemasById(ids));
+    if (found === undefined) return;
+    const wanted = form === 'framed' ? undefined : form.toUpperCase();
+    const schema = [...ids.keys()]
+      .map((id) => found.get(id))
+      .find(
+        (one): one is Schema =>
+          !(one === undefined || one instanceof Error) && (one.format === wanted || wanted === undefined),
+      );
+    if (schema === undefined) {
+      // Nothing can be judged by these records; the next ones may have a schema.
+      refuseAll(records, into);
+      return;
+    }
+    const format = schema.format.toLowerCase() as InputFormat;
+    const signed = format === 'protobuf' ? withSign(asked, schema as ProtoSchema) : asked;
+    const time = asked.time ?? (format === 'json' ? undefined : inferredTime(schema));
+    this.finish(
+      this.completed({ ...signed, ...(time === undefined ? {} : { time }) }, format, records, schema),
+    );
+    await this.decode(records, into);
+  }
+
+  /** Completes a definition with the key and the time of the record. @throws bad_setting */
+  private completed(
+    known: InputDefinition,
+    format: InputFormat,
+    records: RecordBatch,
+    schema?: Schema,
+  ): InputDefinition {
+    const { time = '@timestamp' } = known;
+    const spec = keySpec(known.key ?? '@key');
+    if (spec.from === 'field' || spec.form !== undefined)
+      return { ...known, format, key: keyText(spec), time };
+    const form = keyFormOf(records, Math.min(records.rowCount, JUDGED_RECORDS));
+    if (form === undefined) throw unreadableKeys(schema);
+    return { ...known, format, key: keyText({ from: 'record', form }), time };
+  }
+
+  private finish(decided: InputDefinition): void {
+    const { asked, log } = this.parts;
+    const inferred = (['format', 'key', 'time'] as const).filter(
+      (name) =>
+        decided[name] !== undefined &&
+        (name === 'format' ? asked.format === 'undecided' : asked[name] === undefined),
+    );
+    const definition = { ...decided, ...(inferred.length === 0 ? {} : { inferred }) };
+    this.adopt(definition);
+    log.info(
+      { ...decided, value: decided.value ?? 'none: events are counted, and their value is 0', inferred },
+      inferred.length === 0 ? 'input' : 'input inferred from the first records',
+    );
+  }
+}
+
+/** Schema ids of the first records with their number of records, most records first. */
+function firstIds(records: RecordBatch): ReadonlyMap<number, number> {
+  const counts = new Map<number, number>();
+  for (let row = 0; row < Math.min(records.rowCount, JUDGED_RECORDS); row++) {
+    const value = records.value(row);
+    if (value === null || !isFrame(value)) continue;
+    const id = new DataView(value.buffer, value.byteOffset).getUint32(1, false);
+    counts.set(id, (counts.get(id) ?? 0) + 1);
+  }
+  return new Map([...counts].sort(([, a], [, b]) => b - a));
+}
+
+function refuseAll(records: RecordBatch, into: EventBatch): void {
+  const words = EventWords.of(into);
+  words.reset(records.rowCount);
+  for (let row = 0; row < records.rowCount; row++) {
+    const value = records.value(row);
+    words.status[row] =
+      value === null
+        ? EVENT_STATUS.NULL
+        : isFrame(value)
+          ? EVENT_STATUS.UNKNOWN_SCHEMA_ID
+          : EVENT_STATUS.BAD_MAGIC;
+  }
+}
+
+/** The range of a Protobuf key is that of its type, unless the flag states it. */
+function withSign(asked: InputDefinition, schema: ProtoSchema): InputDefinition {
+  const spec = keySpec(asked.key ?? '@key');
+  if (spec.from === 'record' || spec.sign !== undefined) return asked;
+  return { ...asked, key: keyText({ ...spec, sign: protobufSign(schema, spec.path) }) };
+}
+
+/** The only timestamp field of a schema; undefined if it has none or several. */
+function inferredTime(schema: Schema): string | undefined {
+  const found =
+    schema.format === 'AVRO'
+      ? avroTimestamps(schema.tree)
+      : schema.format === 'PROTOBUF'
+        ? protobufTimestamps(schema.tree.messages[0] as ProtoMessage)
+        : [];
+  return found.length === 1 ? found[0]?.join('.') : undefined;
+}
+
+const noRegistry = (form: string): MillraceError =>
+  engineError('bad_setting', `records that are ${form} need the registry of their schemas`, {
+    next: 'give -registry=http://host:port',
+  });
+
+function unreadableKeys(schema: Schema | undefined): MillraceError {
+  const fields = schema?.format === 'AVRO' ? avroIntegers(schema.tree) : [];
+  const hint = fields.length === 0 ? 'such as -key=account_id' : `one of ${fields.join(', ')}`;
+  return engineError(
+    'bad_setting',
+    'the keys of the first records are no integers, so the key of the events must be named',
+    {
+      next: `give -key=FIELD, ${hint}, or -key=@key:long, @key:int or @key:text`,
+    },
+  );
+}
