@@ -89,7 +89,8 @@ export async function openReplay(part: ReplayPart): Promise<{
     for (;;) {
       const piece = part.pieces[Atomics.add(part.next, 0, 1)];
       if (piece === undefined) break;
-      isWhole = (await readerOfPieces.read(piece)) && isWhole;
+      isWhole = await readerOfPieces.read(piece);
+      if (!isWhole) break;
     }
     return { tally: tally.data(), decodeMs: readerOfPieces.decodeMs, isWhole };
   };

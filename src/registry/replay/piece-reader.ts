@@ -50,11 +50,11 @@ export class PieceReader {
   /** Reads a piece. False: the drain came before its end. @throws unreachable, not_delivered */
   async read(piece: Piece): Promise<boolean> {
     const { consumer, drain, log } = this.options;
+    if (drain.aborted) return false;
     this.open.clear();
     for (const range of piece) this.open.set(range.partition, range);
     await consumer.assign(piece.map(({ topic, partition, from }) => ({ topic, partition, offset: from })));
     while (this.open.size > 0) {
-      if (drain.aborted) return false;
       const result = await consumer.consume(this.records, WAIT_MS);
       for (const event of result.events) {
         // The position stays before a record that exceeds a batch.
@@ -65,6 +65,9 @@ export class PieceReader {
       }
       if (result.rowCount > 0 && !(await this.finish())) return false;
       await this.close(result.ends.filter((end) => this.isPast(end)).map(({ partition }) => partition));
+      // After a read, because librdkafka aborts the process if a client is closed while it replaces
+      // one assignment of a partition by another.
+      if (drain.aborted && this.open.size > 0) return false;
     }
     return true;
   }
