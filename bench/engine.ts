@@ -46,6 +46,6 @@ export const bench: Bench = {
   name: 'engine',
   takesBrokerProperties: true,
   summary:
-    'The whole window engine: from Kafka beside a bare C++ loop, formats beside the fixed layout, sliding beside tumbling, disk beside memory, latencies.',
+    'The window engine from Kafka beside a bare C++ loop; formats, sliding windows, disk and latencies.',
   run: (context) => openParts(context, parts()),
 };

@@ -181,8 +181,7 @@ function sayCell(context: BenchContext, cell: CellResult, count: number, wanted:
 export const bench: Bench = {
   name: 'rollout',
   takesBrokerProperties: true,
-  summary:
-    'Rolling upgrades of a real fleet for every step, mode, order and format, beside live decode; -out=FOLDER writes the page.',
+  summary: 'Rolling upgrades of a real fleet beside live decode: every step, mode, order and format.',
   async run(context) {
     const wanted = wantedCells(context);
     const kept = keptOf(context);

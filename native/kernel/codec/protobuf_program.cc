@@ -7,8 +7,10 @@ namespace {
 
 using namespace layout;
 
-constexpr std::int32_t kAllFlags = kProtoFlagRepeated | kProtoFlagPresence | kProtoFlagRequired |
-                                   kProtoFlagGroup | kProtoFlagMap | kProtoFlagRaw;
+// Flags of a program that decodes; the others belong to programs that encode.
+constexpr std::int32_t kDecodeFlags = kProtoFlagRepeated | kProtoFlagPresence |
+                                      kProtoFlagRequired | kProtoFlagGroup | kProtoFlagMap |
+                                      kProtoFlagRaw;
 
 bool IsKey(std::int32_t kind) { return kind >= kProtoKindInt32 && kind <= kProtoKindString; }
 
@@ -170,7 +172,7 @@ class Reader {
 
   bool IsGood(const ProtoField& field, std::size_t fields) const {
     if (field.kind < kProtoKindInt32 || field.kind > kProtoKindMessage) return false;
-    if ((field.flags & ~kAllFlags) != 0) return false;
+    if ((field.flags & ~kDecodeFlags) != 0) return false;
     const bool is_message = field.kind == kProtoKindMessage;
     if (!is_message && field.Has(kProtoFlagRaw | kProtoFlagGroup)) return false;
     if (field.Has(kProtoFlagMap)) {

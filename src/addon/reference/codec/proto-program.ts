@@ -66,7 +66,14 @@ const KEYS: readonly number[] = [
   PROTO_KIND.FIXED64,
   PROTO_KIND.STRING,
 ];
-const ALL_FLAGS = Object.values(PROTO_FLAG).reduce((all, flag) => all | flag, 0);
+/** Flags of a program that decodes; the others belong to programs that encode. */
+const DECODE_FLAGS =
+  PROTO_FLAG.REPEATED |
+  PROTO_FLAG.PRESENCE |
+  PROTO_FLAG.REQUIRED |
+  PROTO_FLAG.GROUP |
+  PROTO_FLAG.MAP |
+  PROTO_FLAG.RAW;
 
 /** Column of the values of a field: behind the list, or behind entries and key of the map. */
 export function valueColumn({ column, flags }: Pick<ProtoFieldCode, 'column' | 'flags'>): number {
@@ -190,7 +197,7 @@ class ProtoProgramReader {
     const isMessage = kind === PROTO_KIND.MESSAGE;
     const isGood =
       COLUMNS.has(kind) &&
-      (flags & ~ALL_FLAGS) === 0 &&
+      (flags & ~DECODE_FLAGS) === 0 &&
       (isMessage || (flags & (PROTO_FLAG.RAW | PROTO_FLAG.GROUP)) === 0) &&
       (isMap ? KEYS.includes(key) && (flags & PROTO_FLAG.REPEATED) === 0 : key === -1) &&
       (!isMessage || (child >= 0 && child < this.nodes)) &&
