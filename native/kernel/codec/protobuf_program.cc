@@ -8,9 +8,8 @@ namespace {
 using namespace layout;
 
 // Flags of a program that decodes; the others belong to programs that encode.
-constexpr std::int32_t kDecodeFlags = kProtoFlagRepeated | kProtoFlagPresence |
-                                      kProtoFlagRequired | kProtoFlagGroup | kProtoFlagMap |
-                                      kProtoFlagRaw;
+constexpr std::int32_t kDecodeFlags = kProtoFlagRepeated | kProtoFlagPresence | kProtoFlagRequired |
+                                      kProtoFlagGroup | kProtoFlagMap | kProtoFlagRaw;
 
 bool IsKey(std::int32_t kind) { return kind >= kProtoKindInt32 && kind <= kProtoKindString; }
 
