@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { signalProcess } from '../../src/devstack/process.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
 import { metric } from '../fixtures/metrics.ts';
-import { ownStack } from '../fixtures/own-stack.ts';
+import { ownStack, suspendServer } from '../fixtures/own-stack.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRelay } from '../fixtures/relay.ts';
 import { createTopic, deleteTopic } from '../fixtures/topic.ts';
@@ -36,7 +36,7 @@ describe('broker faults', () => {
     for (let round = 0; round < 5; round++) await sent.round();
     await drained(pool);
     const kafka = servers.broker();
-    signalProcess(kafka, 'SIGSTOP');
+    await suspendServer(kafka);
     for (let round = 0; round < 5; round++) await sent.round();
     await until('a relay that reports that it is not ready', async () =>
       (await fetch(`http://${address}/ready`)).status === 503 ? true : undefined,

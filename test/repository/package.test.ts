@@ -18,6 +18,8 @@ import { GENERATED, projectRoot, repositoryFiles } from './root.ts';
 
 const manifest = JSON.parse(readFileSync(join(projectRoot, 'package.json'), 'utf8'));
 const lock = JSON.parse(readFileSync(join(projectRoot, 'package-lock.json'), 'utf8'));
+/** Greatest output of `npm pack --json`, which has about 150 bytes a file. */
+const PACK_LIST_BYTES_MAX = 16 << 20;
 const sections = ['dependencies', 'devDependencies', 'optionalDependencies'] as const;
 
 describe('package.json', () => {
@@ -67,9 +69,14 @@ describe('package.json', () => {
     expect(manifest.allowScripts['libpq']).toBe(true);
   });
 
-  it('the package contains every SQL and proto file', () => {
-    const listed = spawnSync('npm', ['pack', '--dry-run', '--json'], { cwd: projectRoot, encoding: 'utf8' });
+  it('the package contains every SQL and proto file, and no file of the documentation site', () => {
+    const listed = spawnSync('npm', ['pack', '--dry-run', '--json'], {
+      cwd: projectRoot,
+      encoding: 'utf8',
+      maxBuffer: PACK_LIST_BYTES_MAX,
+    });
     const [{ files }] = JSON.parse(listed.stdout) as [{ files: readonly { readonly path: string }[] }];
+    expect(files.filter(({ path }) => path.startsWith('docs/site/'))).toEqual([]);
     const needed = repositoryFiles().filter((path) => /^src\/.*\.(sql|proto)$/.test(path));
     expect(needed.length).toBeGreaterThan(5);
     expect(needed.filter((path) => !files.some((file) => file.path === path))).toEqual([]);
