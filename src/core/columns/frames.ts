@@ -19,7 +19,7 @@ export class EncodedFrames {
   readonly bytesMax: number;
   /** Memory of the frames; replaced when it grows. */
   buffer: ArrayBuffer;
-  /** Where each frame begins, and behind them where the last one ends. @shape u32[rows + 1] */
+  /** Start of each frame, and behind them the end of the last one. @shape u32[rows + 1] */
   readonly offsets: Uint32Array;
   /** ENCODE_STATUS.* of each row. */
   readonly status: Uint8Array;

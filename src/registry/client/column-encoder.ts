@@ -53,7 +53,7 @@ export class FramedRecords {
     return new Uint8Array(this.frames.buffer, 0, this.frames.used);
   }
 
-  /** Where each frame begins in `bytes`, and behind them where the last one ends. A row without a
+  /** Start of each frame in `bytes`, and behind them the end of the last one. A row without a
    *  frame has no bytes. @shape u32[rowCount + 1] */
   get offsets(): Uint32Array {
     return this.frames.offsets.subarray(0, this.rowCount + 1);

@@ -1,4 +1,4 @@
-/** Where a quarantined record breaks, and what can be read before that byte. */
+/** Byte at which a quarantined record breaks, and the fields before it. */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import type { RecordHeader } from '../../core/layout/record-batch.ts';
