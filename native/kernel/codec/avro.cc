@@ -18,8 +18,8 @@ constexpr std::uint64_t kNan = 0x7ff8000000000000U;
 // Words behind an instruction that may be loaded with it.
 constexpr std::size_t kOperandsMax = 3;
 
-// Instruction and payload position at which the interpreter continues. The position is nullptr where
-// the row ends. Two registers.
+// Instruction and payload position at which the interpreter continues. The position is nullptr
+// where the row ends. Two registers.
 struct Point {
   Code pc;
   Bytes at;
