@@ -8,6 +8,7 @@ import { loadGenKernels } from '../src/addon/gen.ts';
 import { chooseNative } from '../src/addon/load.ts';
 import { coreError } from '../src/core/errors.ts';
 import { formatDuration } from '../src/core/quantity.ts';
+import { kvDriver } from '../src/shell/drivers.ts';
 import { openParts } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { PARTITIONS } from './engine/events-topic.ts';
@@ -214,7 +215,7 @@ async function checkRows(world: World, report: Report, plan: SoakPlan, soaked: S
   const { context } = world;
   const { produced, summary, stream } = soaked;
   context.say('reading the results in the sink');
-  const stored = await readStored(soaked.sink, SAMPLE, context.drain);
+  const stored = await readStored(await kvDriver(context), soaked.sink, SAMPLE, context.drain);
   context.say(`counting ${produced} events again`);
   const recounted = await recount({
     stream,

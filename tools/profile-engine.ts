@@ -45,7 +45,7 @@ const drained =
       await runs.drain(topic, {
         flags,
         concurrently: (pid) => {
-          const recording = recorder.record(world, pid);
+          const recording = recorder.record(pid);
           return async () => {
             saved = await save(recorder, recording, name, title, turn < TURNS ? SAMPLES_MIN : 0);
           };

@@ -150,7 +150,7 @@ function v8Options(dir: string): string {
 /** The profiler, and the folder of its profiles. */
 export interface Recorder {
   readonly into: string;
-  record(place: Place, pid: number): Recording;
+  record(pid: number): Recording;
 }
 
 /** Stops a recording and writes it as `name` into the recorder's folder.
@@ -179,7 +179,7 @@ export function recorderOf(
   into: string,
   place: Place,
 ): { readonly recorder: Recorder; readonly nodeOptions: string } {
-  const record = (from: Place, pid: number): Recording =>
-    by === 'perf' ? new PerfRecording(from, pid) : new V8Recording(from, pid);
+  const record = (pid: number): Recording =>
+    by === 'perf' ? new PerfRecording(place, pid) : new V8Recording(place, pid);
   return { recorder: { into, record }, nodeOptions: by === 'perf' ? PERF_OPTIONS : v8Options(place.dir) };
 }

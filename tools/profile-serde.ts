@@ -7,14 +7,14 @@ import { startOurs } from '../bench/registry-server.ts';
 import { coreError } from '../src/core/errors.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import type { Sizes } from './profile.ts';
-import { type Place, type Recorder, save } from './profile-recorder.ts';
+import { type Recorder, save } from './profile-recorder.ts';
 
 /** Profile of a process that needs no servers. */
-export type LocalProfile = (place: Place, sizes: Sizes, recorder: Recorder) => Promise<void>;
+export type LocalProfile = (sizes: Sizes, recorder: Recorder) => Promise<void>;
 
 const serde =
   (work: 'decode' | 'encode'): LocalProfile =>
-  async (place, { seconds }, recorder) => {
+  async ({ seconds }, recorder) => {
     const registry = await startOurs('memory');
     const program = join(packageRoot(), 'dist', 'bench', 'serde-child.js');
     const child = fork(program, [work, registry.url], {
@@ -28,7 +28,7 @@ const serde =
         throw coreError('unreachable', `the process of the profile ended with ${String(first[0])}`, {
           next: 'see its error above',
         });
-      const recording = recorder.record(place, child.pid as number);
+      const recording = recorder.record(child.pid as number);
       await sleep(seconds * 1000);
       await save(recorder, recording, `serde-${work}`, `bench serde: ${work} records of about 512 B`);
     } finally {

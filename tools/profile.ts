@@ -25,7 +25,7 @@ import { Metrics } from '../src/core/metrics.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { ENGINE_PROFILES } from './profile-engine.ts';
 import { type Recorder, recorderOf, save } from './profile-recorder.ts';
-import { type LocalProfile, SERDE_PROFILES } from './profile-serde.ts';
+import { SERDE_PROFILES } from './profile-serde.ts';
 
 const CATCH_UP_MS_MAX = 600_000;
 
@@ -40,7 +40,7 @@ export type Profile = (world: World, sizes: Sizes, recorder: Recorder) => Promis
 const orders: Profile = async (world, { seconds, rate }, recorder) => {
   const run = await OrdersRun.start(world);
   await run.send({ rate, seconds: Math.min(5, seconds) });
-  const recording = recorder.record(world, run.orders.process.pid);
+  const recording = recorder.record(run.orders.process.pid);
   await run.send({ rate, seconds });
   await save(recorder, recording, 'orders', `millrace orders: POST /orders at ${rate}/s`);
   await run.stop();
@@ -60,7 +60,7 @@ const relay =
       async start(database, topic) {
         const running = await inner.start(database, topic);
         if (!prepared) return running;
-        const recording = recorder.record(world, running.pids[0] as number);
+        const recording = recorder.record(running.pids[0] as number);
         return {
           ...running,
           async stop() {
@@ -90,7 +90,7 @@ const payments: Profile = async (world, { rows }, recorder) => {
     `-group=${topic}`,
   ];
   const child = await world.start('payments', ['payments', ...place, '-migrate', '-listen=127.0.0.1:0']);
-  const recording = recorder.record(world, child.process.pid);
+  const recording = recorder.record(child.process.pid);
   await until(
     'every charge',
     CATCH_UP_MS_MAX,
@@ -148,19 +148,16 @@ export async function profile(args: readonly string[]): Promise<void> {
   };
   const sizes = { seconds: Number(values.seconds), rate: Number(values.rate), rows: Number(values.rows) };
   mkdirSync(values.into, { recursive: true });
-  const by = values.with;
-  const local = names.filter((name) => Object.hasOwn(SERDE_PROFILES, name));
-  const served = names.filter((name) => !local.includes(name));
+  const place = { dir: mkdtempSync(join(tmpdir(), 'millrace-profile-')) };
+  closes.push(() => rmSync(place.dir, { recursive: true, force: true }));
+  const { recorder, nodeOptions } = recorderOf(values.with, values.into, place);
+  const served = names.filter((name) => !Object.hasOwn(SERDE_PROFILES, name));
   try {
-    if (local.length > 0) {
-      const place = { dir: mkdtempSync(join(tmpdir(), 'millrace-profile-')) };
-      closes.push(() => rmSync(place.dir, { recursive: true, force: true }));
-      const { recorder, nodeOptions } = recorderOf(by, values.into, place);
-      await withNodeOptions(nodeOptions, async () => {
-        for (const name of local) await (SERDE_PROFILES[name] as LocalProfile)(place, sizes, recorder);
-      });
-    }
-    if (served.length > 0) await recordServed(context, served, sizes, by, values.into);
+    // The environment of bench children is that of the moment when their world opens.
+    await withNodeOptions(nodeOptions, async () => {
+      for (const name of names) await SERDE_PROFILES[name]?.(sizes, recorder);
+      if (served.length > 0) await recordServed(context, served, sizes, recorder);
+    });
   } finally {
     for (const close of closes.reverse()) await close();
   }
@@ -171,15 +168,11 @@ async function recordServed(
   context: BenchContext,
   names: readonly string[],
   sizes: Sizes,
-  by: 'perf' | 'v8',
-  into: string,
+  recorder: Recorder,
 ): Promise<void> {
   const world = await openWorld(context);
-  const { recorder, nodeOptions } = recorderOf(by, into, world);
   try {
-    await withNodeOptions(nodeOptions, async () => {
-      for (const name of names) await (PROFILES[name] as Profile)(world, sizes, recorder);
-    });
+    for (const name of names) await (PROFILES[name] as Profile)(world, sizes, recorder);
   } finally {
     await world.close();
   }

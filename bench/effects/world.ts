@@ -151,6 +151,11 @@ async function requireSuccess(name: string, child: SliceProcess): Promise<void> 
     });
 }
 
+/** Children choose the drivers that the bench itself uses. */
+function nativeEnv({ settings }: BenchContext): Readonly<Record<string, string>> {
+  return settings.native === 'auto' ? {} : { MILLRACE_NATIVE: settings.native };
+}
+
 /** Opens the environment. Everything that it started ends with `close`, or with the process. */
 export async function openWorld(context: BenchContext): Promise<World> {
   const { brokers, postgres } = await addresses(context);
@@ -161,7 +166,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
   const processes = new Processes({
     dir,
     stay: false,
-    env: { ...process.env, ...clientEnv(dir, properties) },
+    env: { ...process.env, ...nativeEnv(context), ...clientEnv(dir, properties) },
   });
   const admin = await connect(postgres, 1);
   const databases = new Set<Database>();

@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../../src/core/errors.ts';
 import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.ts';
-import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
+import { kvDriver } from '../../src/shell/drivers.ts';
 import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
+import type { BenchContext } from '../harness.ts';
 import type { EventsTopic } from './events-topic.ts';
 
 /** Sampling interval; a scrape costs the engine about 3 ms of CPU. */
@@ -90,9 +91,9 @@ function peakBytesOf(pid: number): number {
   return Number(kilobytes ?? Number.NaN) * 1024;
 }
 
-async function digestIn(folder: string): Promise<ResultsDigest> {
+async function digestIn(context: BenchContext, folder: string): Promise<ResultsDigest> {
   const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
-  const store = await rocksdbDriver.open(folder, options);
+  const store = await (await kvDriver(context)).open(folder, options);
   let rows = 0;
   let count = 0n;
   let sum = 0n;
@@ -234,7 +235,7 @@ export class EngineRuns {
   /** A second run resumes at the end of the topic and fires open windows. */
   private async digest(topic: string, folder: string, flags: readonly string[]): Promise<ResultsDigest> {
     await this.world.run('engine', this.flags(topic, folder, [...flags, '-bounded']));
-    return digestIn(join(folder, 'fired'));
+    return digestIn(this.world.context, join(folder, 'fired'));
   }
 }
 

@@ -2,7 +2,7 @@
  *  totals, and every row of the sampled accounts. */
 import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.ts';
 import type { WindowResult } from '../../src/engine/window/accumulator.ts';
-import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
+import type { KvDriver } from '../../src/io/rocksdb/port.ts';
 import { rowText } from '../peers/oracle/difference.ts';
 import { isSampled, noTotals, type Recount, type Sample, sameTotals, type WindowTotals } from './recount.ts';
 
@@ -15,9 +15,14 @@ export interface Stored {
 }
 
 /** Reads a whole store. @throws AbortError */
-export async function readStored(folder: string, sample: Sample, signal: AbortSignal): Promise<Stored> {
+export async function readStored(
+  driver: KvDriver,
+  folder: string,
+  sample: Sample,
+  signal: AbortSignal,
+): Promise<Stored> {
   const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
-  const store = await rocksdbDriver.open(folder, options);
+  const store = await driver.open(folder, options);
   const windows = new Map<number, WindowTotals>();
   const sampled: WindowResult[] = [];
   let rows = 0;
