@@ -32,9 +32,11 @@ import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
-import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
+import { LATE_SETTINGS } from './engine/late.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
+import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
+import { openSides, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -74,6 +76,7 @@ const SETTINGS = {
   shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state; a key belongs to one' },
   ...SINK_SETTINGS,
   ...LATE_SETTINGS,
+  ...QUARANTINE_SETTINGS,
   'exit-at-end': {
     type: 'bool',
     default: 'false',
@@ -84,7 +87,7 @@ const SETTINGS = {
   'create-topics': {
     type: 'bool',
     default: 'true',
-    help: 'create -topic and -late-topic if they are missing',
+    help: 'create -topic, -late-topic and -quarantine if they are missing',
   },
   partitions: {
     type: 'int',
@@ -325,7 +328,7 @@ async function runToEnd(
 /** Engine options that depend only on flags and memory shares. */
 function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   return {
-    ...(shares === undefined ? {} : { lateBytesMax: shares.lateBytes }),
+    ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes }),
     rowCapacity: settings['batch-rows'],
     checkpointIntervalMs: settings['checkpoint-interval'],
     checkpointSizes: {
@@ -346,10 +349,10 @@ async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
   const chaos = chaosOf(settings.chaos);
-  const lateName = lateTopicName(context, job.topic);
+  const names = sideNames(context, job);
   const brokers = neededBrokers(context);
   const group = groupName(context);
-  const shares = memoryOf(context);
+  const shares = memoryOf(context, sideCount(names));
   requireValidSink(context);
   const disk = await openStateDir(context);
   if (disk === undefined) {
@@ -361,7 +364,7 @@ async function runEngine(context: Context): Promise<number> {
   const input = await openInput(context, job, kernels(context));
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
-  const found = await openTopics(context, admin, { topic: job.topic, lateName });
+  const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
   const { partitionCount, topicId } = found;
   log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Create the spill folder only after the broker and the sink were reached.
@@ -393,9 +396,7 @@ async function runEngine(context: Context): Promise<number> {
     ...(spill === undefined ? {} : { spill }),
     sinks,
     fired,
-    ...(lateName === undefined
-      ? {}
-      : { late: openLateTopic(context, driver, { brokers, name: lateName, job }) }),
+    ...openSides(context, driver, { brokers, job, names }),
     disk,
     ...runOptions(context, shares),
     onStep: chaos.onStep,
@@ -413,7 +414,8 @@ async function runEngine(context: Context): Promise<number> {
   context.readiness('restored', () => engine.restored);
   context.readiness('registry', () => input.isReady);
   context.readiness('sink', () => engine.sinkReady);
-  if (lateName !== undefined) context.readiness('late topic', () => engine.lateReady);
+  if (names.late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
+  if (names.quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   return runToEnd(context, { engine, job, lease, done: () => progress.done() });
 }

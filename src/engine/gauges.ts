@@ -2,8 +2,8 @@
  *  second. */
 import type { Clock } from '../core/clock.ts';
 import type { EngineMetrics } from './metrics.ts';
-import type { SideOutput } from './output/late/side-output.ts';
 import type { Outlet } from './output/outlet.ts';
+import type { SideOutputs } from './output/side/outputs.ts';
 import type { WatermarkGenerator } from './source/admission.ts';
 import type { LagWatch } from './source/lag.ts';
 import type { StateBackend } from './state/port.ts';
@@ -22,7 +22,7 @@ export interface GaugesParts {
     | {
         readonly state: StateBackend;
         readonly outlet: Pick<Outlet, 'waitingRows'>;
-        readonly late: Pick<SideOutput, 'waitingCopies'> | undefined;
+        readonly sides: Pick<SideOutputs, 'waitingCopies'>;
       }
     | undefined;
 }
@@ -63,7 +63,7 @@ export class EngineGauges {
     metrics.ready.set(this.parts.isReady() ? 1 : 0);
     const running = this.parts.running();
     if (running === undefined) return;
-    const { state, outlet, late } = running;
+    const { state, outlet, sides } = running;
     const totals = watermarks.totals();
     metrics.events.setTotal(totals.consumed);
     metrics.droppedLate.setTotal(totals.droppedLate);
@@ -80,7 +80,8 @@ export class EngineGauges {
     metrics.stateBytes.set(state.bytes());
     metrics.spilledBytes.set(state.spillable?.pieceBytes() ?? 0);
     metrics.sinkWaiting.set(outlet.waitingRows);
-    metrics.lateWaiting.set(late?.waitingCopies ?? 0);
+    metrics.lateWaiting.set(sides.waitingCopies('late'));
+    metrics.quarantineWaiting.set(sides.waitingCopies('quarantine'));
     metrics.checkpointAge.set((clock.wallNowMs() - this.checkpointedMs) / 1000);
   }
 }

@@ -29,6 +29,8 @@ export interface EngineMetrics {
   readonly futureClamped: Counter;
   readonly lateSent: Counter;
   readonly lateWaiting: Gauge;
+  readonly quarantined: Counter;
+  readonly quarantineWaiting: Gauge;
   readonly watermark: Gauge;
   readonly watermarkLag: Gauge;
   readonly unread: Gauge;
@@ -93,14 +95,6 @@ function inputMetrics(metrics: Metrics) {
       'engine_future_clamped_total',
       'Events beyond their append time + -max-future; they move the watermark only up to that sum.',
     ),
-    lateSent: metrics.counter(
-      'engine_late_sent_total',
-      'Copies of late and invalid events that -late-topic has acknowledged to this process; after a crash some are sent again.',
-    ),
-    lateWaiting: metrics.gauge(
-      'engine_late_waiting',
-      'Copies of late and invalid events that -late-topic has not acknowledged yet.',
-    ),
     watermark: metrics.gauge(
       'engine_watermark_ms',
       'Least watermark over the partitions, ms since the epoch; NaN before every partition had an event.',
@@ -109,6 +103,28 @@ function inputMetrics(metrics: Metrics) {
     unread: metrics.gauge(
       'engine_unread_events',
       'Records of the topic not consumed yet; the broker is asked every second.',
+    ),
+  };
+}
+
+/** Metrics of the side outputs. */
+function sideMetrics(metrics: Metrics) {
+  return {
+    lateSent: metrics.counter(
+      'engine_late_sent_total',
+      'Copies of late events that -late-topic has acknowledged to this process; after a crash some are sent again.',
+    ),
+    lateWaiting: metrics.gauge(
+      'engine_late_waiting',
+      'Copies of late events that -late-topic has not acknowledged yet.',
+    ),
+    quarantined: metrics.counter(
+      'engine_quarantined_total',
+      'Invalid records that the quarantine has acknowledged to this process; after a crash some are sent again.',
+    ),
+    quarantineWaiting: metrics.gauge(
+      'engine_quarantine_waiting',
+      'Invalid records that the quarantine has not acknowledged yet.',
     ),
   };
 }
@@ -165,7 +181,7 @@ function outputMetrics(metrics: Metrics) {
     ),
     ready: metrics.gauge(
       'engine_ready',
-      '1 if the engine has restored and reaches its sinks and its late topic; else 0.',
+      '1 if the engine has restored and reaches its sinks and its side outputs; else 0.',
     ),
     recoverySeconds: metrics.gauge(
       'engine_recovery_seconds',
@@ -181,6 +197,7 @@ function outputMetrics(metrics: Metrics) {
 export function engineMetrics(metrics: Metrics): EngineMetrics {
   const registered: EngineMetrics = {
     ...inputMetrics(metrics),
+    ...sideMetrics(metrics),
     ...stateMetrics(metrics),
     ...outputMetrics(metrics),
     stage: metrics.histogram('engine_stage_seconds', 'Latency of a stage.', ['stage'], STAGE_BUCKETS_S),

@@ -28,8 +28,12 @@ import { EngineGauges } from './gauges.ts';
 import type { Job } from './job.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
-import { type LateTopic, SideOutput } from './output/late/side-output.ts';
+import type { LateCopy } from './output/late/rows.ts';
 import { Outlet } from './output/outlet.ts';
+import type { QuarantineCopy } from './output/quarantine/rows.ts';
+import { SideOutputs } from './output/side/outputs.ts';
+import type { SideName } from './output/side/sections.ts';
+import type { SideTopic } from './output/side/sender.ts';
 import type { WindowSink } from './output/sink/port.ts';
 import {
   freshCells,
@@ -80,10 +84,12 @@ export interface EngineParts {
   readonly sinks: readonly WindowSink[];
   /** Lookup of fired windows; one of the sinks. */
   readonly fired: { find(query: WindowQuery): Promise<WindowPage>; bytes?(): Promise<number> };
-  /** Topic for copies of late and invalid events; undefined: no side output. */
-  readonly late?: LateTopic;
-  /** Limit on the bytes of unsent copies; absent: the limit of a run without a memory budget. */
-  readonly lateBytesMax?: number;
+  /** Topic for copies of late events; absent: they are only counted. */
+  readonly late?: SideTopic<LateCopy>;
+  /** Quarantine of invalid records; absent: they are only counted. */
+  readonly quarantine?: SideTopic<QuarantineCopy>;
+  /** Limit on the bytes of unsent copies of each; absent: that of a run without a memory budget. */
+  readonly sideBytesMax?: number;
   /** Folder of the changelog and the checkpoints; the process holds its lock. */
   readonly disk: Disk;
   readonly rowCapacity: number;
@@ -128,7 +134,7 @@ interface Running {
   readonly operator: WindowOperator;
   readonly outlet: Outlet;
   readonly spiller: Spiller | undefined;
-  readonly late: SideOutput | undefined;
+  readonly sides: SideOutputs;
 }
 
 /** Window engine over one topic: reads batches, advances watermarks, folds events into windows,
@@ -165,7 +171,7 @@ export class Engine implements EngineQueries {
     this.gauges = new EngineGauges({
       ...parts,
       lag: this.lag,
-      isReady: () => this.restored && this.sinkReady && this.lateReady,
+      isReady: () => this.restored && this.sinkReady && this.isReady('late') && this.isReady('quarantine'),
       running: () => this.running,
     });
     const intervalMs = parts.stop === 'never' ? parts.partitionIntervalMs : 0;
@@ -180,9 +186,9 @@ export class Engine implements EngineQueries {
     return this.running?.outlet.ready ?? true;
   }
 
-  /** False while the late topic is unreachable. */
-  get lateReady(): boolean {
-    return this.running?.late?.ready ?? true;
+  /** False while the destination of the side output is unreachable. */
+  isReady(side: SideName): boolean {
+    return this.running?.sides.isReady(side) ?? true;
   }
 
   /** Resumes from the newest valid checkpoint, or starts at the first record of every partition.
@@ -225,10 +231,11 @@ export class Engine implements EngineQueries {
       },
       recoveryPoint,
     );
-    const late = this.openSideOutput(checkpointer, recoveryPoint);
+    const sides = this.openSides(checkpointer, recoveryPoint);
     const operator = new WindowOperator({
       ...{ watermarks, state, rowCapacity: parts.rowCapacity },
-      ...{ journal: checkpointer, late, stages: this.stages },
+      ...{ journal: checkpointer, stages: this.stages },
+      sides: sides.areAny ? sides : undefined,
     });
     const outlet = new Outlet({
       ...{ sinks: parts.sinks, checkpointer, clock, log, sleep: parts.sleep, stages: this.stages },
@@ -238,7 +245,7 @@ export class Engine implements EngineQueries {
       },
     });
     const spiller = this.createSpiller(state, checkpointer);
-    this.running = { state, checkpointer, operator, outlet, spiller, late };
+    this.running = { state, checkpointer, operator, outlet, spiller, sides };
     this.emit(operator.resume(recoveryPoint, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
     this.addPartitions(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
@@ -269,7 +276,7 @@ export class Engine implements EngineQueries {
 
   /** Runs until the drain signal or the requested end; writes a checkpoint in both cases. */
   async run(drain: AbortSignal): Promise<RunSummary> {
-    const { checkpointer, operator, outlet, spiller, late } = this.active;
+    const { checkpointer, operator, outlet, spiller, sides } = this.active;
     const { stages } = this;
     stages.start();
     try {
@@ -280,7 +287,7 @@ export class Engine implements EngineQueries {
         });
       }
       await outlet.flushed();
-      await stages.waiting('sink', async () => late?.flushed(drain));
+      await stages.waiting('sink', () => sides.flushed(drain));
       await stages.waiting('spill', async () => spiller?.settled());
       await stages.waiting('changelog', async () => this.checkpointing);
       this.rethrow();
@@ -293,12 +300,12 @@ export class Engine implements EngineQueries {
         await outlet.flushed();
       }
       outlet.stop();
-      late?.stop();
+      sides.stop();
       await checkpointer.close();
     } catch (thrown) {
       outlet.stop();
       await spiller?.stop();
-      late?.stop();
+      sides.stop();
       await checkpointer.close().catch(() => {});
       throw thrown;
     } finally {
@@ -326,7 +333,7 @@ export class Engine implements EngineQueries {
   private async read(drain: AbortSignal): Promise<void> {
     const { parts } = this;
     const { clock, watermarks, source, metrics } = parts;
-    const { checkpointer, operator, outlet, spiller, late } = this.active;
+    const { checkpointer, operator, outlet, spiller, sides } = this.active;
     const { stages, lag } = this;
     let nextCheckpoint = clock.monotonicMs() + parts.checkpointIntervalMs;
     let invalidBefore = this.before.invalid;
@@ -391,7 +398,7 @@ export class Engine implements EngineQueries {
       if (spiller !== undefined)
         await stages.waiting('spill', () => spiller.room(drain, () => outlet.isLeaving));
       await outlet.room(drain);
-      if (late !== undefined) await stages.waiting('sink', () => late.room(drain));
+      if (sides.areAny) await stages.waiting('sink', () => sides.room(drain));
       this.idle.unread(clock.monotonicMs() - waitsFrom);
     }
     if (!drain.aborted) await this.fireEnded();
@@ -572,24 +579,13 @@ export class Engine implements EngineQueries {
     log.info({ checkpoint: id, consumed, bytes, ...report, seconds }, 'checkpoint complete');
   }
 
-  /** Opens the side output with the copies that the changelog holds and the topic may lack.
-   *  @throws late_waiting */
-  private openSideOutput(checkpointer: Checkpointer, { late }: RecoveryPoint): SideOutput | undefined {
-    const { late: topic, lateBytesMax: bytesMax, log, sleep, metrics } = this.parts;
-    if (topic === undefined) {
-      if (late.length === 0) return undefined;
-      throw engineError(
-        'late_waiting',
-        'the changelog holds late events of the previous run that are not sent to their topic yet',
-        {
-          next: 'start with -late-topic=TOPIC until they are sent',
-        },
-      );
-    }
-    const onSent = (copies: number): void => metrics.lateSent.add(copies);
-    const outlet = new SideOutput({ topic, checkpointer, log, sleep, bytesMax, onSent });
-    for (const { seq, bytes } of late) outlet.offer(seq, bytes);
-    return outlet;
+  /** Opens the side outputs with the copies that the changelog holds and they may lack.
+   *  @throws late_waiting, quarantine_waiting */
+  private openSides(checkpointer: Checkpointer, { unsent }: RecoveryPoint): SideOutputs {
+    const { late, quarantine, input, sideBytesMax: bytesMax, log, sleep, metrics } = this.parts;
+    const counters = { late: metrics.lateSent, quarantine: metrics.quarantined };
+    const onSent = (side: SideName, copies: number): void => counters[side].add(copies);
+    return new SideOutputs({ late, quarantine, input, checkpointer, log, sleep, bytesMax, onSent }, unsent);
   }
 }
 

@@ -18,6 +18,7 @@ export {
 export { type WriterCodec, writerCodec } from '../serde/codec.ts';
 export type { CodecChoice } from '../serde/codec-choice.ts';
 export { QUARANTINE_REASONS, type QuarantineReason } from '../serde/errors.ts';
+export { QUARANTINE_HEADER } from '../serde/quarantine.ts';
 export type { RegistryRequests } from '../serde/requests.ts';
 export {
   type FetchTransportOptions,
@@ -53,6 +54,5 @@ export type { SubjectContext, SubjectStrategy } from './client/subject.ts';
 export type { WriterSchemaOptions } from './client/writer-schema.ts';
 export { type Finding, findingLine, isCompatible, type Severity } from './compatibility/finding.ts';
 export { checkPair, judge, LEVELS, type Level, type Verdict } from './compatibility/modes.ts';
-export { QUARANTINE_HEADER } from './consumer/quarantine.ts';
 export { REGISTRY_ERRORS } from './errors.ts';
 export { readerCodec } from './proof/reader.ts';

@@ -6,8 +6,8 @@ import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { engineError } from '../../src/engine/errors.ts';
 import type { Job } from '../../src/engine/job.ts';
 import type { LateCopy } from '../../src/engine/output/late/rows.ts';
-import type { LateTopic } from '../../src/engine/output/late/side-output.ts';
 import { LATE_REASONS } from '../../src/engine/output/late/topic.ts';
+import type { SideTopic } from '../../src/engine/output/side/sender.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import {
@@ -28,7 +28,7 @@ const PARTITIONS = 3;
 type Refusal = { readonly reason: string; readonly boundMs: bigint | undefined };
 
 /** Keeps the copies that it received, by partition and offset. */
-class MemoryTopic implements LateTopic {
+class MemoryTopic implements SideTopic<LateCopy> {
   readonly copies = new Map<string, Refusal>();
   changed = 0;
   /** Number of sends that fail before a send succeeds. */
@@ -149,7 +149,7 @@ describe('late topic', () => {
     const events = [100n, 5n, 200n].map((eventTs) => ({ partition: 0, accountId: 1n, value: 1n, eventTs }));
     const [disk, sink, topic] = [new SimDisk(), new MemorySink(), new MemoryTopic()];
     const sleep = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-    const start = (over: { readonly late?: LateTopic }) =>
+    const start = (over: { readonly late?: SideTopic<LateCopy> }) =>
       engineIn(
         {
           ...{ job, partitions: 1, shards: 1, disk, sink, checkpointIntervalMs: 1000 },
@@ -162,7 +162,7 @@ describe('late topic', () => {
     const away = start({ late: topic });
     await away.restore();
     const run = away.run(stopped.signal);
-    while (away.lateReady) await sleep();
+    while (away.isReady('late')) await sleep();
     stopped.abort();
     await expect(run).rejects.toMatchObject({ code: 'late_failed' });
     expect(topic.copies.size).toBe(0);

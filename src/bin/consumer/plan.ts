@@ -3,6 +3,7 @@ import { coreError } from '../../core/errors.ts';
 import type { Filter } from '../../core/filter/compile.ts';
 import type { KeyForm, LineForm } from '../../registry/consumer/line.ts';
 import { recordFilter } from '../../registry/consumer/selection.ts';
+import { quarantineTopicOf } from '../../serde/quarantine.ts';
 import { topicName } from '../registry-clients/shared.ts';
 import { parseStart, type StartPosition } from '../registry-clients/start.ts';
 import type { ConsumerSettings } from './settings.ts';
@@ -48,7 +49,7 @@ export function consumerPlan(settings: ConsumerSettings & { readonly json: boole
       next: 'give another -out, or leave -json out',
     });
   const quarantine =
-    settings['quarantine-topic'] ?? (group === undefined ? undefined : `${topic}.quarantine`);
+    settings['quarantine-topic'] ?? (group === undefined ? undefined : quarantineTopicOf(topic));
   return {
     topic,
     subject: subject ?? `${topic}-value`,

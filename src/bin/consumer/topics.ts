@@ -11,7 +11,7 @@ import {
   type TopicPartition,
   type TopicPartitionOffset,
 } from '../../io/kafka/port.ts';
-import { QUARANTINE_HEADER_BYTES_MAX } from '../../registry/consumer/quarantine.ts';
+import { quarantineConfig } from '../../serde/quarantine.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
 import { createTopics, type WantedTopic } from '../registry-clients/shared.ts';
 import type { StartPosition } from '../registry-clients/start.ts';
@@ -19,24 +19,17 @@ import { brokerBase } from './broker.ts';
 import type { ConsumerPlan } from './plan.ts';
 import type { ConsumerContext } from './settings.ts';
 
-/** Quarantined records are few and need a long retention. */
-const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
 /** Largest `max.message.bytes` of a topic: a signed 32-bit integer. */
 const TOPIC_RECORD_BYTES_MAX = 2_147_483_647;
 /** Bytes of JSON per byte of a record: a control character takes six. */
 const JSON_GROWTH = 6;
 
 /** @param recordBytesMax largest record that is read */
-function quarantineSpec(topic: string, recordBytesMax: number): WantedTopic {
-  return {
-    topic,
-    partitions: 1,
-    config: {
-      'retention.ms': String(QUARANTINE_RETENTION_MS),
-      'max.message.bytes': String(recordBytesMax + QUARANTINE_HEADER_BYTES_MAX),
-    },
-  };
-}
+const quarantineSpec = (topic: string, recordBytesMax: number): WantedTopic => ({
+  topic,
+  partitions: 1,
+  config: quarantineConfig(recordBytesMax),
+});
 
 export function outputSpec(topic: string, recordBytesMax: number): WantedTopic {
   const bytes = Math.min(TOPIC_RECORD_BYTES_MAX, recordBytesMax * JSON_GROWTH);

@@ -1,8 +1,7 @@
-/** `-late-topic` of `millrace engine`: side output for copies of late and invalid events. */
+/** `-late-topic` of `millrace engine`: side output for copies of late events. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import type { Job } from '../../engine/job.ts';
-import type { LateTopic } from '../../engine/output/late/side-output.ts';
 import { KafkaLateTopic } from '../../engine/output/late/topic.ts';
 import { SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { BrokerDriver } from '../../io/kafka/port.ts';
@@ -11,7 +10,7 @@ import type { CommandContext } from '../../shell/command.ts';
 export const LATE_SETTINGS = {
   'late-topic': {
     type: 'string',
-    help: 'topic for copies of late and invalid events, with the reason, partition, offset and watermark as headers; a crash may duplicate copies',
+    help: 'topic for copies of late events, of the fixed layout also of invalid ones, with the reason, partition, offset and watermark as headers; a crash may duplicate copies',
   },
 } as const satisfies SettingTable;
 
@@ -47,7 +46,7 @@ export function openLateTopic(
   context: Context,
   driver: BrokerDriver,
   { brokers, name, job }: { readonly brokers: string; readonly name: string; readonly job: Job },
-): LateTopic {
+): KafkaLateTopic {
   const topic = new KafkaLateTopic({
     ...{ driver, brokers, topic: name },
     ...{ sourceTopic: job.topic, latenessMs: job.latenessMs },

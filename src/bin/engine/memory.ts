@@ -20,7 +20,7 @@ export const MEMORY_SETTINGS = {
     min: 1,
     max: 1_099_511_627_776,
     needs: ['state=disk'],
-    help: 'memory for tables, batches, changelog, late copies and the caches of the stores; the runtime needs up to 100 MiB in addition',
+    help: 'memory for tables, batches, changelog, copies of late and invalid records and the caches of the stores; the runtime needs up to 100 MiB in addition',
   },
 } as const satisfies SettingTable;
 
@@ -29,18 +29,18 @@ interface OtherSettings {
   readonly 'state-dir': string;
   readonly 'batch-rows': number;
   readonly 'batch-bytes': number;
-  readonly 'late-topic': string | undefined;
   readonly native: string;
 }
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
   readonly settings: SettingsOf<typeof MEMORY_SETTINGS> & OtherSettings;
 };
 
-/** Undefined if the state stays in memory without a bound. @throws bad_setting */
-export function memoryOf({ settings }: Pick<Context, 'settings'>): MemoryShares | undefined {
+/** Undefined if the state stays in memory without a bound. @param sides number of side outputs
+ *  @throws bad_setting */
+export function memoryOf({ settings }: Pick<Context, 'settings'>, sides: number): MemoryShares | undefined {
   if (settings.state !== 'disk') return undefined;
   const batch = { rows: settings['batch-rows'], bytes: settings['batch-bytes'] };
-  return sharesOf(settings['mem-budget'], batch, settings['late-topic'] !== undefined);
+  return sharesOf(settings['mem-budget'], batch, sides);
 }
 
 /** @throws state_corrupt */

@@ -1,6 +1,7 @@
 /** Topic and consumer groups of a rollout. */
 import { coreError } from '../../core/errors.ts';
 import type { BatchConsumer, BrokerAdmin, TopicPartition } from '../../io/kafka/port.ts';
+import { quarantineTopicOf } from '../../serde/quarantine.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
 import { makeTopics } from '../../shell/topics.ts';
@@ -46,7 +47,7 @@ async function createTopic(context: Context, admin: BrokerAdmin, topic: string):
   const { partitions } = context.settings;
   const config = { 'retention.ms': String(RETENTION_MS) };
   await makeTopics(context.log, admin, [{ topic, partitions, config }]);
-  context.onClose(() => admin.deleteTopics([topic, `${topic}.quarantine`]));
+  context.onClose(() => admin.deleteTopics([topic, quarantineTopicOf(topic)]));
   return Array.from({ length: partitions }, (_, partition) => partition);
 }
 

@@ -11,6 +11,7 @@ import { coreError } from '../../core/errors.ts';
 import type { RecordInput } from '../../core/layout/record-batch.ts';
 import { orderSchema } from '../../gen/order-versions.ts';
 import type { QuarantineReason } from '../../serde/errors.ts';
+import { quarantineTopicOf } from '../../serde/quarantine.ts';
 import type { Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
 import { judgeContracts } from './judge.ts';
@@ -169,7 +170,7 @@ function plansOf(context: SliceContext): FlowPlan[] {
         writer,
         reader,
         topic,
-        quarantine: `${topic}.quarantine`,
+        quarantine: quarantineTopicOf(topic),
         seed: context.seed * 10 + direction,
         orders,
         decodedPath: join(context.dir, `decoded-${name}.jsonl`),

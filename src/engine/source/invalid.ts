@@ -125,6 +125,12 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
   bad_value: 'a value field that is no 64-bit integer',
 };
 
+/** Why a record with this status is no event. `fault`: more about the record. */
+export function faultText(status: number, fault: string | undefined): string {
+  const reason = REASON_OF[status as keyof typeof REASON_OF];
+  return `the record has ${REASON_TEXT[reason]}${fault === undefined ? '' : `: ${fault}`}`;
+}
+
 function sampleText({ partition, offset, reason, valueBytes, fault }: InvalidSample): string {
   const length = reason === 'value_length' ? ` but ${valueBytes}` : '';
   const more = fault === undefined ? '' : `: ${fault}`;

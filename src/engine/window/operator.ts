@@ -12,7 +12,8 @@ import type { EventBatch } from '../../core/layout/event-batch.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { RefusedBatch } from '../../core/layout/refused-batch.ts';
 import { arrivalsOf } from '../durability/changelog/records.ts';
-import { encodeLate } from '../output/late/rows.ts';
+import type { SideOutputs } from '../output/side/outputs.ts';
+import type { Sections } from '../output/side/sections.ts';
 import type { WatermarkGenerator } from '../source/admission.ts';
 import { type StageCursor, UNTIMED } from '../stages.ts';
 import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
@@ -22,14 +23,14 @@ import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
 export interface Journal extends StateJournal {
   /** Records that rows of a batch were admitted; `admitted` of them were accumulated, and the state
    *  has their deltas. `arrivals` is the interleaving of partitions, if results depend on it.
-   *  `late` has copies of the refused rows, if a side output is configured. Returns the sequence
+   *  `sections` have copies of the refused rows, if a side output is configured. Returns the sequence
    *  number of the record. */
   afterBatch(
     cells: Float64Array,
     clock: Float64Array,
     admitted: number,
     arrivals?: Uint32Array,
-    late?: Uint8Array,
+    sections?: Sections,
   ): number;
   idle(partition: number, cells: Float64Array, clock: Float64Array): void;
   added(cells: Float64Array, clock: Float64Array): void;
@@ -56,8 +57,8 @@ export interface OperatorParts {
   readonly rowCapacity: number;
   /** Receives the stage that the step is in; absent: stages are not timed. */
   readonly stages?: StageCursor;
-  /** Receives copies of the refused rows, after the changelog record that holds them. */
-  readonly late?: { offer(seq: number, copies: Uint8Array): void } | undefined;
+  /** Copies the refused rows, and sends the copies after the changelog record that holds them. */
+  readonly sides?: Pick<SideOutputs, 'encode' | 'offer'> | undefined;
 }
 
 /** State at which a run resumes; the rows of the state have been loaded. */
@@ -75,7 +76,7 @@ export class WindowOperator {
   private readonly journal: Journal;
   private readonly admitted: AdmittedBatch;
   private readonly stages: StageCursor;
-  private readonly late: OperatorParts['late'];
+  private readonly sides: OperatorParts['sides'];
   /** Set only if copies are needed. */
   private readonly refused: RefusedBatch | undefined;
 
@@ -85,8 +86,8 @@ export class WindowOperator {
     this.journal = parts.journal;
     this.admitted = AdmittedBatch.create(parts.rowCapacity);
     this.stages = parts.stages ?? UNTIMED;
-    this.late = parts.late;
-    this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
+    this.sides = parts.sides;
+    this.refused = parts.sides === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
   /** Resumes from a saved state; returns the results that may not have been forwarded. Call once,
@@ -121,9 +122,13 @@ export class WindowOperator {
       const arrivals = watermarks.dependsOnOrder
         ? arrivalsOf(records.columns.partition, from, from + taken)
         : undefined;
-      const late = refused === undefined || refused.rowCount === 0 ? undefined : encodeLate(records, refused);
-      const seq = journal.afterBatch(watermarks.cells, watermarks.clock, admitted.rowCount, arrivals, late);
-      if (late !== undefined) this.late?.offer(seq, late);
+      const sections =
+        refused === undefined || refused.rowCount === 0
+          ? undefined
+          : this.sides?.encode(records, events, refused);
+      const { cells, clock } = watermarks;
+      const seq = journal.afterBatch(cells, clock, admitted.rowCount, arrivals, sections);
+      if (sections !== undefined) this.sides?.offer(seq, sections);
       from += taken;
       this.fire(watermarks.frontier, atMs, fired, journal);
     }

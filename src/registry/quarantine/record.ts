@@ -5,16 +5,24 @@
  *  and the value alone, so it is the same in every run and for every copy in the quarantine. */
 import { createHash } from 'node:crypto';
 import type { RecordBatch, RecordHeader, RecordInput } from '../../core/layout/record-batch.ts';
-import { QUARANTINE_REASONS, type QuarantineReason } from '../../serde/errors.ts';
+import {
+  EVENT_REASONS,
+  type EventReason,
+  QUARANTINE_REASONS,
+  type QuarantineReason,
+} from '../../serde/errors.ts';
+import { QUARANTINE_HEADER } from '../../serde/quarantine.ts';
 import { headersOf } from '../consumer/any.ts';
-import { QUARANTINE_HEADER } from '../consumer/quarantine.ts';
 
 /** Header of a redriven record: id of the record that was quarantined first. */
 export const RECORD_ID_HEADER = 'millrace.record_id';
 
+/** Reasons that Millrace writes. */
+const KNOWN_REASONS = [...QUARANTINE_REASONS, ...EVENT_REASONS] as const;
+
 /** Reasons of quarantined records. `other`: a reason of another program. */
-export const REDRIVE_REASONS = [...QUARANTINE_REASONS, 'other'] as const;
-export type RedriveReason = QuarantineReason | 'other';
+export const REDRIVE_REASONS = [...KNOWN_REASONS, 'other'] as const;
+export type RedriveReason = QuarantineReason | EventReason | 'other';
 
 /** Hex digits of the digest in an id. The digest distinguishes records with the same position in a
  *  topic that was deleted and created again. */
@@ -98,7 +106,7 @@ export function readQuarantined(records: RecordBatch, row: number): Quarantined 
 }
 
 /** The label set of the metrics is closed. */
-const reasonOf = (text: string): RedriveReason => QUARANTINE_REASONS.find((one) => one === text) ?? 'other';
+const reasonOf = (text: string): RedriveReason => KNOWN_REASONS.find((one) => one === text) ?? 'other';
 
 function digestOf(key: Uint8Array | null, value: Uint8Array | null): string {
   const hash = createHash('sha256');

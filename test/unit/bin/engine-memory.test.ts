@@ -7,14 +7,13 @@ const OTHERS = {
   'state-dir': 'state',
   'batch-rows': 16_384,
   'batch-bytes': 8 << 20,
-  'late-topic': undefined,
   native: 'auto',
 };
 
 /** Memory shares of an engine with these flags; undefined: unbounded memory. */
 const sharesOf = (...flags: readonly string[]) => {
   const { values } = parseSettings(MEMORY_SETTINGS, { argv: flags, env: {} });
-  return memoryOf({ settings: { ...OTHERS, ...values } });
+  return memoryOf({ settings: { ...OTHERS, ...values } }, 0);
 };
 
 it('an engine without -state spills to disk above the default budget', () => {

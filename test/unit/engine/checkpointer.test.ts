@@ -20,6 +20,7 @@ import { decodeStateManifest, ownFile } from '../../../src/engine/durability/che
 import type { PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
 import type { Job } from '../../../src/engine/job.ts';
 import { encodeLate } from '../../../src/engine/output/late/rows.ts';
+import type { SideBytes } from '../../../src/engine/output/side/sections.ts';
 import { TumblingWindows } from '../../../src/engine/window/definition.ts';
 import { SimDisk } from '../../../src/sim/disk.ts';
 import { admitAll, batchesOf, reference } from '../../differential/window-kit.ts';
@@ -78,7 +79,7 @@ class ManualLoop {
     return this;
   }
   /** Accumulates one event for each account in [from, to). */
-  feed(from: number, to: number, late?: Uint8Array): number {
+  feed(from: number, to: number, late?: SideBytes): number {
     const rows = Array.from({ length: to - from }, (_, i) => ({
       accountId: BigInt(from + i),
       value: 1n,
@@ -94,7 +95,8 @@ class ManualLoop {
     ])
       this.progress[cell(byte)] = (this.progress[cell(byte)] as number) + rows.length;
     this.clock[cell(WINDOW_CLOCK.FRONTIER)] = 5;
-    return this.checkpointer.afterBatch(this.progress, this.clock, rows.length, undefined, late);
+    const sections = late === undefined ? undefined : { late };
+    return this.checkpointer.afterBatch(this.progress, this.clock, rows.length, undefined, sections);
   }
   async checkpoint(): Promise<CheckpointReport> {
     for (let i = 0; i < 200; i++) this.checkpointer.advance();
@@ -175,14 +177,14 @@ describe('checkpoint', () => {
     };
     expect(await feedOn()).toBeGreaterThan(0);
     const waiting = (await loop.restore()) as Restored;
-    expect(waiting.late).toEqual([{ seq, bytes: late }]);
+    expect(waiting.unsent.late).toEqual([{ seq, ...late }]);
     expect(waiting.replayFrom).toBe(seq);
     expect(waiting.progress).toEqual(loop.progress);
     expect(rowsIn(waiting.state)).toEqual(rowsIn(loop.live));
-    loop.checkpointer.lateSent(seq);
+    loop.checkpointer.sent('late', seq);
     expect(await feedOn()).toBeGreaterThan(0);
     const sent = (await loop.restore()) as Restored;
-    expect(sent.late).toEqual([]);
+    expect(sent.unsent.late).toEqual([]);
     expect(sent.replayFrom).toBeGreaterThan(seq);
     expect(sent.progress).toEqual(loop.progress);
     expect(rowsIn(sent.state)).toEqual(rowsIn(loop.live));

@@ -8,7 +8,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import type { RowRun } from '../../../src/addon/window-surface.ts';
 import { type MemoryShares, sharesOf } from '../../../src/engine/durability/spill/budget.ts';
 import { PIECE_FAMILIES, PieceStore, type SpilledRun } from '../../../src/engine/durability/spill/pieces.ts';
-import { LATE_BYTES_MAX } from '../../../src/engine/output/late/side-output.ts';
+import { SIDE_BYTES_MAX } from '../../../src/engine/output/side/sender.ts';
 import type { StoredRows } from '../../../src/engine/state/end-order-sorter.ts';
 import { ROW_BYTES } from '../../../src/engine/window/accumulator.ts';
 import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
@@ -332,30 +332,31 @@ describe('memory budget', () => {
 
   it('the memory budget is never spent twice and leaves most of a large one to the state', () => {
     for (const budget of [160 * MIB, 512 * MIB, 4096 * MIB, 65_536 * MIB]) {
-      for (const hasLate of [false, true]) {
-        const shares = sharesOf(budget, batch, hasLate);
-        expect(sum(shares)).toBeLessThanOrEqual(budget - (hasLate ? 3 : 2) * batch.bytes);
+      for (const sides of [0, 1, 2]) {
+        const shares = sharesOf(budget, batch, sides);
+        const others = (sides > 0 ? 3 : 2) * batch.bytes;
+        expect(sum(shares) + Math.max(0, sides - 1) * shares.sideBytes).toBeLessThanOrEqual(budget - others);
         expect(shares.stateBytes).toBeGreaterThanOrEqual(16 * MIB);
         expect(shares.spillStoreBytes).toBeGreaterThanOrEqual(KV_BUDGET_MIN_BYTES);
-        expect(shares.lateBytes > 0).toBe(hasLate);
-        expect(shares.lateBytes).toBeLessThanOrEqual(LATE_BYTES_MAX);
+        expect(shares.sideBytes > 0).toBe(sides > 0);
+        expect(shares.sideBytes).toBeLessThanOrEqual(SIDE_BYTES_MAX);
       }
     }
-    expect(sharesOf(4096 * MIB, batch, false).stateBytes).toBeGreaterThan(0.8 * 4096 * MIB);
+    expect(sharesOf(4096 * MIB, batch, 0).stateBytes).toBeGreaterThan(0.8 * 4096 * MIB);
   });
 
   it('a memory budget that is too small is refused with a sufficient value', () => {
     for (const sizes of [batch, { rows: 1_048_576, bytes: 64 * MIB }]) {
       let next = '';
       try {
-        sharesOf(20 * MIB, sizes, true);
+        sharesOf(20 * MIB, sizes, 2);
       } catch (thrown) {
         expect(thrown).toMatchObject({ code: 'bad_setting' });
         next = (thrown as { next: string }).next;
       }
       const least = Number(/-mem-budget=(\d+)MiB or more/.exec(next)?.[1]);
-      expect(() => sharesOf(least * MIB, sizes, true)).not.toThrow();
-      expect(() => sharesOf((least - 1) * MIB, sizes, true)).toThrow(/leaves no memory for state/);
+      expect(() => sharesOf(least * MIB, sizes, 2)).not.toThrow();
+      expect(() => sharesOf((least - 1) * MIB, sizes, 2)).toThrow(/leaves no memory for state/);
     }
   });
 });

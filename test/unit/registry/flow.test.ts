@@ -21,7 +21,7 @@ import { BatchDecoder } from '../../../src/registry/consumer/decoder.ts';
 import { EndTracker } from '../../../src/registry/consumer/ends.ts';
 import type { RecordKeys } from '../../../src/registry/consumer/line.ts';
 import { consumerMetrics, GroupMember } from '../../../src/registry/consumer/member.ts';
-import { QUARANTINE_HEADER, Quarantine } from '../../../src/registry/consumer/quarantine.ts';
+import { Quarantine } from '../../../src/registry/consumer/quarantine.ts';
 import { type DecodedSink, LineFile, TextSink } from '../../../src/registry/consumer/sink.ts';
 import { registryError } from '../../../src/registry/errors.ts';
 import { FramedProducer, producerMetrics } from '../../../src/registry/producer/instance.ts';
@@ -29,6 +29,7 @@ import { runProducers } from '../../../src/registry/producer/run.ts';
 import { Sequence } from '../../../src/registry/producer/sequence.ts';
 import { RegistryClient } from '../../../src/serde/client.ts';
 import { writerCodec } from '../../../src/serde/codec.ts';
+import { QUARANTINE_HEADER } from '../../../src/serde/quarantine.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 import { realClock, turn, until } from '../../wait.ts';
 

@@ -1,11 +1,11 @@
 /** Parts that `-redrive` and `-quarantine` share: the topics, the selection and the reader. */
 import { coreError } from '../../../core/errors.ts';
 import type { BrokerAdmin, BrokerDriver, BrokerOptions, TopicInfo } from '../../../io/kafka/port.ts';
-import { QUARANTINE_HEADER_BYTES_MAX } from '../../../registry/consumer/quarantine.ts';
 import type { QuarantineFilter } from '../../../registry/quarantine/filter.ts';
 import { progressTopicOf } from '../../../registry/quarantine/progress.ts';
 import type { RedriveReason } from '../../../registry/quarantine/record.ts';
 import type { ScanOptions } from '../../../registry/quarantine/scan.ts';
+import { QUARANTINE_HEADER_BYTES_MAX, quarantineTopicOf } from '../../../serde/quarantine.ts';
 import { brokerDriver } from '../../../shell/drivers.ts';
 import { connectOptions, topicName } from '../../registry-clients/shared.ts';
 import { parseTime } from '../../registry-clients/start.ts';
@@ -33,7 +33,7 @@ export interface QuarantineTopics {
 /** @throws usage, bad_value */
 export function topicsOf(settings: ConsumerSettings): QuarantineTopics {
   const topic = sourceTopic(settings);
-  const quarantine = topicName('-quarantine-topic', settings['quarantine-topic'] ?? `${topic}.quarantine`);
+  const quarantine = topicName('-quarantine-topic', settings['quarantine-topic'] ?? quarantineTopicOf(topic));
   if (quarantine === topic)
     throw coreError('bad_value', `-quarantine-topic=${quarantine} is the topic of the records`, {
       next: 'give -topic the source topic, and -quarantine-topic the topic of its quarantined records',

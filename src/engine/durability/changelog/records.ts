@@ -13,9 +13,12 @@
  *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order of the rows, only if all
  *        partitions share one watermark (-watermark=global)
  *     .. deltas of the batch as the kernels encode them, to the end
- *  LATE_BATCH  as BATCH, with copies of the refused rows (late/rows.ts) before the deltas
- *  LATE_SENT   the late topic has acknowledged the copies in all records up to the number
- *      0 form u32 | 4 zero u32 | 8 number f64
+ *  REFUSED_BATCH  as BATCH, with copies of the refused rows for the side outputs (sections.ts) before
+ *     the deltas
+ *  LATE_BATCH  as BATCH, with copies for the late topic before the deltas; earlier versions wrote it
+ *      0 bytes u32, these 8 included | 4 copies u32 | 8 copies (late/rows.ts)
+ *  SENT   a side output has acknowledged the copies in all records up to the number
+ *      0 form u32 | 4 side output u32 (SIDE_NUMBER) | 8 number f64
  *  FIRED   every window that ends at or before the frontier is durable in the sink
  *      0 form u32 | 4 zero u32 | 8 frontier f64
  *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
@@ -31,6 +34,16 @@
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { decodeLate } from '../../output/late/rows.ts';
+import { decodeQuarantine } from '../../output/quarantine/rows.ts';
+import {
+  decodeSections,
+  type Sections,
+  SIDE_NUMBER,
+  SIDES,
+  type SideBytes,
+  type SideName,
+  viewOf,
+} from '../../output/side/sections.ts';
 import type { SweepEntry } from '../checkpoint/ledger.ts';
 import type { PieceEntry } from '../spill/pieces.ts';
 import { cellsFault, isTime, PARTITIONS_MAX, SAVED_CELLS } from './cells.ts';
@@ -44,7 +57,8 @@ export const RECORD = {
   SPILLED: 6,
   SWEPT: 7,
   LATE_BATCH: 8,
-  LATE_SENT: 9,
+  SENT: 9,
+  REFUSED_BATCH: 10,
 } as const;
 
 const FORM = 1;
@@ -57,7 +71,8 @@ const DETACHED_BYTES = 24;
 const SPILLED_BYTES = 32;
 const SWEPT_BYTES = 32;
 const LEFT_BYTES = 24;
-const LATE_SENT_BYTES = 16;
+const SENT_BYTES = 16;
+const LATE_HEAD_BYTES = 8;
 const IDLE_CELL = SAVED_CELLS[8][1];
 
 /** Progress of partitions and clock after a record, and its effect on the state. */
@@ -76,7 +91,7 @@ export interface Move {
   /** Borrowed from the body; empty when no row was admitted. */
   readonly deltas: Uint8Array;
   /** Copies of refused rows, borrowed; absent without refused rows or without a side output. */
-  readonly late?: Uint8Array;
+  readonly sections?: Sections;
 }
 
 export type ChangelogRecord =
@@ -85,7 +100,7 @@ export type ChangelogRecord =
   | { readonly kind: 'detached'; readonly id: number; readonly part: number }
   | { readonly kind: 'spilled'; readonly piece: PieceEntry }
   | ({ readonly kind: 'swept' } & SweepEntry)
-  | { readonly kind: 'late_sent'; readonly seq: number };
+  | { readonly kind: 'sent'; readonly side: SideName; readonly seq: number };
 
 /** Encodes the body of BATCH, IDLE and ADDED up to the deltas, which follow it. */
 export function encodeMove(
@@ -179,10 +194,11 @@ export function encodeSwept({ frontier, gone, lastId, left }: SweepEntry): Uint8
   return body;
 }
 
-export function encodeLateSent(seq: number): Uint8Array {
-  const body = new Uint8Array(LATE_SENT_BYTES);
+export function encodeSent(side: SideName, seq: number): Uint8Array {
+  const body = new Uint8Array(SENT_BYTES);
   const view = new DataView(body.buffer);
   view.setUint32(0, FORM, true);
+  view.setUint32(4, SIDE_NUMBER[side], true);
   view.setFloat64(8, seq, true);
   return body;
 }
@@ -196,7 +212,8 @@ const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.SPILLED, 'spilled'],
   [RECORD.SWEPT, 'swept'],
   [RECORD.LATE_BATCH, 'batch'],
-  [RECORD.LATE_SENT, 'late_sent'],
+  [RECORD.SENT, 'sent'],
+  [RECORD.REFUSED_BATCH, 'batch'],
 ]);
 
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
@@ -228,10 +245,10 @@ function decodeKind(
       return decodeSpilled(view);
     case 'swept':
       return decodeSwept(view);
-    case 'late_sent':
-      return decodeLateSent(view);
+    case 'sent':
+      return decodeSent(view);
     default:
-      return decodeMove(kind, body, view, kindNumber === RECORD.LATE_BATCH);
+      return decodeMove(kind, body, view, ATTACHED[kindNumber]);
   }
 }
 
@@ -293,15 +310,55 @@ function decodeFired(view: DataView): Decoded<ChangelogRecord> {
   return { record: { kind: 'fired', frontier } };
 }
 
-function decodeLateSent(view: DataView): Decoded<ChangelogRecord> {
-  const isWhole = view.byteLength === LATE_SENT_BYTES && view.getUint32(4, true) === 0;
-  const seq = isWhole ? view.getFloat64(8, true) : Number.NaN;
-  return Number.isSafeInteger(seq)
-    ? { record: { kind: 'late_sent', seq } }
-    : { fault: `it names record ${seq}` };
+function decodeSent(view: DataView): Decoded<ChangelogRecord> {
+  if (view.byteLength !== SENT_BYTES) return { fault: `it has ${view.byteLength} bytes` };
+  const number = view.getUint32(4, true);
+  const side = SIDES.find((name) => SIDE_NUMBER[name] === number);
+  const seq = view.getFloat64(8, true);
+  return side !== undefined && Number.isSafeInteger(seq)
+    ? { record: { kind: 'sent', side, seq } }
+    : { fault: `it names record ${seq} of side output ${number}` };
 }
 
-function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLate: boolean): Decoded<Move> {
+/** Sections at the start of some bytes, with their length. */
+type Attached = { readonly sections: Sections; readonly bytes: number } | { readonly fault: string };
+
+/** Decoders of what precedes the deltas, by kind. */
+const ATTACHED: Readonly<Record<number, (bytes: Uint8Array) => Attached>> = {
+  [RECORD.LATE_BATCH]: decodeLateBlock,
+  [RECORD.REFUSED_BATCH]: decodeSections,
+};
+
+function decodeLateBlock(bytes: Uint8Array): Attached {
+  if (bytes.length < LATE_HEAD_BYTES) return { fault: 'its late copies are truncated' };
+  const end = viewOf(bytes).getUint32(0, true);
+  const count = viewOf(bytes).getUint32(4, true);
+  if (end < LATE_HEAD_BYTES || end > bytes.length || end % 8 !== 0)
+    return { fault: `it has ${count} late copies in ${end} bytes` };
+  return { sections: { late: { count, bytes: bytes.subarray(LATE_HEAD_BYTES, end) } }, bytes: end };
+}
+
+const COPIES: Readonly<Record<SideName, (side: SideBytes) => object>> = {
+  late: decodeLate,
+  quarantine: decodeQuarantine,
+};
+
+/** Returns the reason if copies of a section are invalid. */
+function sectionsFault(sections: Sections): string | undefined {
+  for (const name of SIDES) {
+    const side = sections[name];
+    const decoded = side === undefined ? {} : COPIES[name](side);
+    if ('fault' in decoded) return String(decoded.fault);
+  }
+  return undefined;
+}
+
+function decodeMove(
+  kind: Move['kind'],
+  body: Uint8Array,
+  view: DataView,
+  attached: ((bytes: Uint8Array) => Attached) | undefined,
+): Decoded<Move> {
   if (body.length < HEAD_BYTES) return { fault: `it has ${body.length} bytes` };
   const partitions = view.getUint32(4, true);
   const count = view.getUint32(8, true);
@@ -340,16 +397,18 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
       return { fault: `it lists the arrival of ${arrivals[i + 1]} rows of partition ${arrivals[i]}` };
   }
   let deltas = body.subarray(deltasFrom);
-  let late: { readonly late?: Uint8Array } = {};
-  if (hasLate) {
-    const copies = decodeLate(deltas);
-    if ('fault' in copies) return copies;
-    late = { late: deltas.subarray(0, copies.bytes) };
-    deltas = deltas.subarray(copies.bytes);
+  let sections: { readonly sections?: Sections } = {};
+  if (attached !== undefined) {
+    const decoded = attached(deltas);
+    if ('fault' in decoded) return decoded;
+    const wrong = sectionsFault(decoded.sections);
+    if (wrong !== undefined) return { fault: wrong };
+    sections = { sections: decoded.sections };
+    deltas = deltas.subarray(decoded.bytes);
   }
   const fault = kindFault(kind, partitions, listed, cells, arrivalCount, deltas);
   if (fault !== undefined) return { fault };
-  return { record: { kind, partitions, frontier, maxSeen, listed, cells, arrivals, deltas, ...late } };
+  return { record: { kind, partitions, frontier, maxSeen, listed, cells, arrivals, deltas, ...sections } };
 }
 
 /** Returns a reason if a decision lists other partitions than it may, or has rows. IDLE lists the

@@ -22,7 +22,14 @@ import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../../core/layout/layouts.g
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import type { Job } from '../../job.ts';
-import type { LateRows } from '../../output/late/rows.ts';
+import {
+  encodeSections,
+  noneUnsent,
+  type Sections,
+  SIDES,
+  type SideName,
+  type Unsent,
+} from '../../output/side/sections.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, haveSameCells, widened } from '../changelog/cells.ts';
 import { frameBytes } from '../changelog/frame.ts';
@@ -30,8 +37,8 @@ import { Changelog } from '../changelog/log.ts';
 import {
   encodeDetached,
   encodeFired,
-  encodeLateSent,
   encodeMove,
+  encodeSent,
   encodeSpilled,
   encodeSwept,
   RECORD,
@@ -96,8 +103,8 @@ export interface RecoveryPoint {
   readonly frontier: number;
   readonly maxSeen: number;
   readonly fired: number;
-  /** Copies of refused rows that the late topic may not have acknowledged, in order. */
-  readonly late: readonly LateRows[];
+  /** Copies of refused rows that the side outputs may not have acknowledged. */
+  readonly unsent: Unsent;
   /** Number of the next record of the changelog. */
   readonly nextSeq: number;
   /** Bytes of the records after the base, or of all records without a base. */
@@ -113,7 +120,7 @@ export interface RecoveryPoint {
 export function initialRecoveryPoint(progress: Float64Array): RecoveryPoint {
   const never = Number.NEGATIVE_INFINITY;
   const clock = { frontier: never, maxSeen: never, fired: never };
-  const nothing = { base: undefined, ledger: undefined, kept: [], late: [] };
+  const nothing = { base: undefined, ledger: undefined, kept: [], unsent: noneUnsent() };
   return { ...clock, ...nothing, progress, nextSeq: 1, changelogBytes: 0, replayFrom: 1 };
 }
 
@@ -145,9 +152,8 @@ export class Checkpointer implements SpillLog {
   /** Value of `tookOutTo` when the newest part was detached. */
   private tookOutAtDetach = Number.NEGATIVE_INFINITY;
   private scratch = new Uint8Array(0);
-  /** Numbers of the records with copies that the late topic may not have acknowledged, ascending.
-   */
-  private lateSeqs: number[];
+  /** Numbers of the records with copies that a side output may not have acknowledged, ascending. */
+  private readonly unsentSeqs: Record<SideName, number[]>;
   private readonly sealedSlices = new Set<SealedSlice>();
   /** Run files of slices that a restore loaded into the live tables. */
   private readonly savedSlices = new Map<number, RunEntry>();
@@ -183,7 +189,8 @@ export class Checkpointer implements SpillLog {
     this.ledger = parts.pieces === undefined ? undefined : (from.ledger ?? new Ledger());
     this.kept = from.kept;
     this.lastId = lastId;
-    this.lateSeqs = from.late.map(({ seq }) => seq);
+    const seqsOf = (name: SideName): number[] => from.unsent[name].map(({ seq }) => seq);
+    this.unsentSeqs = { late: seqsOf('late'), quarantine: seqsOf('quarantine') };
     for (const run of from.base?.runs ?? [])
       if (parts.state.lastEndOf(run.slice) > from.fired) this.savedSlices.set(run.slice, run);
   }
@@ -216,31 +223,32 @@ export class Checkpointer implements SpillLog {
   }
 
   /** Appends the effect of admission and accumulation: `admitted` rows have deltas in the state,
-   *  `late` has copies of the refused rows. Returns the number of the record, or of the last record
+   *  `sections` have copies of the refused rows. Returns the number of the record, or of the last record
    *  if nothing changed. @throws the error of an earlier write */
   afterBatch(
     progress: Float64Array,
     clock: Float64Array,
     admitted: number,
     arrivals: Uint32Array = NO_ARRIVALS,
-    late?: Uint8Array,
+    sections: Sections = {},
   ): number {
     const listed = this.changedPartitions(progress);
     const isFurther = (clock[WINDOW_CLOCK.FRONTIER / 8] as number) > this.frontier;
     if (listed.length === 0 && admitted === 0 && !isFurther) return this.changelog.lastSeq;
     const before = this.appended;
     const deltas = admitted > 0 ? this.deltas() : NO_DELTAS;
-    const kind = late === undefined ? RECORD.BATCH : RECORD.LATE_BATCH;
-    const seq = this.appendMove(kind, progress, clock, listed, arrivals, deltas, late);
+    const copies = encodeSections(sections);
+    const kind = copies === undefined ? RECORD.BATCH : RECORD.REFUSED_BATCH;
+    const seq = this.appendMove(kind, progress, clock, listed, arrivals, deltas, copies);
     if (admitted > 0) this.ledger?.applied(seq, before, this.parts.state.parts());
-    if (late !== undefined) this.lateSeqs.push(seq);
+    for (const name of SIDES) if (sections[name] !== undefined) this.unsentSeqs[name].push(seq);
     return seq;
   }
 
-  /** Records that the late topic has acknowledged the copies in all records up to `seq`. */
-  lateSent(seq: number): void {
-    this.appendRecord(RECORD.LATE_SENT, [encodeLateSent(seq)]);
-    this.lateSeqs = this.lateSeqs.filter((lateSeq) => lateSeq > seq);
+  /** Records that a side output has acknowledged the copies in all records up to `seq`. */
+  sent(side: SideName, seq: number): void {
+    this.appendRecord(RECORD.SENT, [encodeSent(side, seq)]);
+    this.unsentSeqs[side] = this.unsentSeqs[side].filter((unsent) => unsent > seq);
   }
 
   /** Appends the decision that a partition is idle, which its cell in `progress` already shows.
@@ -427,9 +435,9 @@ export class Checkpointer implements SpillLog {
     listed: readonly number[],
     arrivals: Uint32Array,
     deltas: Uint8Array,
-    late: Uint8Array = NO_DELTAS,
+    copies: Uint8Array = NO_DELTAS,
   ): number {
-    const seq = this.appendRecord(kind, [encodeMove(progress, clock, listed, arrivals), late, deltas]);
+    const seq = this.appendRecord(kind, [encodeMove(progress, clock, listed, arrivals), copies, deltas]);
     for (const partition of listed) copyCells(progress, partition, this.saved, partition);
     this.frontier = Math.max(this.frontier, clock[WINDOW_CLOCK.FRONTIER / 8] as number);
     this.maxSeen = Math.max(this.maxSeen, clock[WINDOW_CLOCK.MAX_SEEN / 8] as number);
@@ -466,7 +474,10 @@ export class Checkpointer implements SpillLog {
       spill: ledger && { lastId: ledger.lastId, pieces: ledger.pieces },
       // Copies that may not have been acknowledged must be in the replayed records. The restore
       // skips records that the base covers.
-      replayFrom: Math.min(ledger?.replayFrom(next) ?? this.base.firstSeq + 1, this.lateSeqs[0] ?? next),
+      replayFrom: Math.min(
+        ledger?.replayFrom(next) ?? this.base.firstSeq + 1,
+        ...SIDES.map((name) => this.unsentSeqs[name][0] ?? next),
+      ),
       durable: this.changelog.lastSeq,
       frontier: this.frontier,
       maxSeen: this.maxSeen,

@@ -4,7 +4,7 @@ import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { engineError } from '../../errors.ts';
-import type { LateRows } from '../../output/late/rows.ts';
+import { noneUnsent, SIDES } from '../../output/side/sections.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, widened } from '../changelog/cells.ts';
 import { type Frame, frameBytes } from '../changelog/frame.ts';
@@ -32,8 +32,8 @@ export class Replayer {
   frontier: number;
   maxSeen: number;
   fired: number;
-  /** Copies of refused rows that the late topic may not have acknowledged. */
-  late: LateRows[] = [];
+  /** Copies of refused rows that the side outputs may not have acknowledged. */
+  readonly unsent = noneUnsent();
   records = 0;
   bytes = 0;
   /** Reason why a record cannot be applied; the replayer ignores all later records. */
@@ -88,8 +88,8 @@ export class Replayer {
         if (this.ledger === undefined) throw diskStateError(frame.seq);
         this.ledger.swept(record);
         return;
-      case 'late_sent':
-        this.late = this.late.filter(({ seq }) => seq > record.seq);
+      case 'sent':
+        this.unsent[record.side] = this.unsent[record.side].filter(({ seq }) => seq > record.seq);
         return;
       default:
         this.applyMove(frame.seq, before, record);
@@ -152,7 +152,10 @@ export class Replayer {
     });
     this.frontier = Math.max(this.frontier, move.frontier);
     this.maxSeen = Math.max(this.maxSeen, move.maxSeen);
-    if (move.late !== undefined) this.late.push({ seq, bytes: move.late.slice() });
+    for (const name of SIDES) {
+      const side = move.sections?.[name];
+      if (side !== undefined) this.unsent[name].push({ seq, count: side.count, bytes: side.bytes.slice() });
+    }
     if (move.deltas.length === 0) return;
     const status = this.state.applyDeltas(move.deltas, seq, this.covered);
     if (status === DELTA_STATUS.BAD_HEAD)

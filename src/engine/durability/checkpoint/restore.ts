@@ -85,11 +85,11 @@ export async function restoreState(parts: RestoreParts): Promise<Restored | unde
     await truncateTornTail(disk, end);
     if (cutBytes > 0)
       log.info({ record: end.lastSeq + 1, bytes: cutBytes }, 'torn record cut off the changelog');
-    const { progress, frontier, maxSeen, fired, late, bytes, ledger } = replayer;
+    const { progress, frontier, maxSeen, fired, unsent, bytes, ledger } = replayer;
     const { base, replayFrom } = manifest;
     return {
       ...{ manifest, state, refused, replayed, cutBytes },
-      ...{ progress, frontier, maxSeen, fired, late, base, replayFrom, ledger },
+      ...{ progress, frontier, maxSeen, fired, unsent, base, replayFrom, ledger },
       nextSeq: end.lastSeq + 1,
       changelogBytes: bytes,
       kept: checkpointsToKeep(readable.slice(i).reverse()),

@@ -7,7 +7,7 @@
 import { formatSize } from '../../../core/quantity.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
-import { LATE_BYTES_MAX } from '../../output/late/side-output.ts';
+import { SIDE_BYTES_MAX } from '../../output/side/sender.ts';
 import { MERGE_PAGES_BYTES } from '../../state/rows.ts';
 
 const MIB = 1024 * 1024;
@@ -28,8 +28,8 @@ export interface MemoryShares {
   readonly changelogBytes: number;
   /** Limit of records that are read ahead. */
   readonly fetchBytes: number;
-  /** Limit of copies of refused events that wait for the late topic; 0 without a late topic. */
-  readonly lateBytes: number;
+  /** Limit of the copies of refused rows that wait for one side output; 0 without side outputs. */
+  readonly sideBytes: number;
 }
 
 /** Share of the budget for each consumer except the state. */
@@ -39,9 +39,9 @@ const CHANGELOG_BYTES_MIN = 2 * MIB;
 const CHANGELOG_BYTES_MAX = 64 * MIB;
 const FETCH_BYTES_MIN = 4 * MIB;
 const FETCH_BYTES_MAX = 128 * MIB;
-const LATE_BYTES_MIN = 4 * MIB;
-/** Copies in flight, as records and in the broker client. */
-const LATE_SEND_BYTES = 8 * MIB;
+const SIDE_BYTES_MIN = 4 * MIB;
+/** Copies of one side output in flight, as records and in the broker client. */
+const SIDE_SEND_BYTES = 8 * MIB;
 /** Rows of one write to a sink, with their copy in the sink's format. */
 const SINK_WRITE_BYTES = 32 * MIB;
 /** Least bytes of the state: with fewer, a state is spilled as fast as it grows. */
@@ -53,16 +53,16 @@ const between = (least: number, value: number, most: number): number =>
   Math.floor(Math.min(Math.max(least, value), most));
 
 /** Divides a memory budget among window state, batches, changelog and stores, all in bytes.
- *  @param hasLate true: there is a topic of late events, which needs a share
+ *  @param sides number of side outputs; each needs a share
  *  @throws bad_setting where the budget is too small; the error names the least budget
  *  @example
- *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, false);
+ *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, 0);
  */
-export function sharesOf(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
-  const shares = sharesAt(budgetBytes, batch, hasLate);
+export function sharesOf(budgetBytes: number, batch: BatchSizes, sides: number): MemoryShares {
+  const shares = sharesAt(budgetBytes, batch, sides);
   if (shares.stateBytes >= STATE_BYTES_MIN) return shares;
   let least = Math.ceil(budgetBytes / MIB) * MIB;
-  while (sharesAt(least, batch, hasLate).stateBytes < STATE_BYTES_MIN) least += MIB;
+  while (sharesAt(least, batch, sides).stateBytes < STATE_BYTES_MIN) least += MIB;
   throw engineError(
     'bad_setting',
     `-mem-budget of ${formatSize(budgetBytes)} leaves no memory for state beside batches of ${batch.rows} rows and ${formatSize(batch.bytes)}, changelog and stores`,
@@ -70,20 +70,20 @@ export function sharesOf(budgetBytes: number, batch: BatchSizes, hasLate: boolea
   );
 }
 
-function sharesAt(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
+function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number): MemoryShares {
   const share = budgetBytes * SHARE;
   const storeBytes = between(KV_BUDGET_MIN_BYTES, share, STORE_BYTES_MAX);
   const changelogBytes = between(CHANGELOG_BYTES_MIN, share, CHANGELOG_BYTES_MAX);
   const fetchBytes = between(FETCH_BYTES_MIN, share, FETCH_BYTES_MAX);
   const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
   const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
-  const lateBytes = hasLate ? between(LATE_BYTES_MIN, share, LATE_BYTES_MAX) : 0;
-  // The copies of one more batch may exceed the limit of waiting copies.
-  const lateMemory = hasLate ? lateBytes + batch.bytes + LATE_SEND_BYTES : 0;
-  const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + lateMemory;
+  const sideBytes = sides > 0 ? between(SIDE_BYTES_MIN, share / sides, SIDE_BYTES_MAX) : 0;
+  // The copies of one more batch may exceed the limits; a row has one copy.
+  const sideMemory = sides > 0 ? sides * (sideBytes + SIDE_SEND_BYTES) + batch.bytes : 0;
+  const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + sideMemory;
   return {
     stateBytes: budgetBytes - others,
     ...{ spillStoreBytes: storeBytes, firedStoreBytes: storeBytes, changelogBytes, fetchBytes },
-    lateBytes,
+    sideBytes,
   };
 }

@@ -1,8 +1,7 @@
 /** Encoding of the copies of refused events in a changelog record, which keeps them until the late
  *  topic has acknowledged them.
  *
- *      0 bytes u32, these 8 included | 4 copies u32
- *      8 copies, padded to 8 each: partition u32 | reason u32 (REFUSAL.*) | offset i64 |
+ *      each, padded to 8: partition u32 | reason u32 (REFUSAL.*) | offset i64 |
  *        timestamp i64 (-1: none) | bound i64 |
  *        bytes of the key i32 (-1: null) | of the value i32 (-1: null) |
  *        original value bytes u32 | zero u32 | key | value
@@ -11,10 +10,10 @@
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { NO_BOUND, type RefusedBatch } from '../../../core/layout/refused-batch.ts';
+import { padded, type SideBytes, viewOf } from '../side/sections.ts';
 
 /** Most bytes of a key, and of a value, that a copy keeps. */
 export const PAYLOAD_BYTES_MAX = 65_536;
-const HEAD_BYTES = 8;
 const COPY_BYTES = 48;
 const NO_TIMESTAMP = -1n;
 
@@ -34,21 +33,18 @@ export interface LateCopy {
   readonly valueBytes: number;
 }
 
-/** Copies that one changelog record holds. */
-export interface LateRows {
-  readonly seq: number;
-  readonly bytes: Uint8Array;
-}
-
-const padded = (bytes: number): number => Math.ceil(bytes / 8) * 8;
 const truncated = (bytes: Uint8Array | null): Uint8Array | null =>
   bytes === null || bytes.length <= PAYLOAD_BYTES_MAX ? bytes : bytes.subarray(0, PAYLOAD_BYTES_MAX);
 
-export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Array {
+/** @param picked indexes of the refused rows that are copied, at least one */
+export function encodeLate(
+  records: RecordBatch,
+  refused: RefusedBatch,
+  picked: readonly number[] = [...Array(refused.rowCount).keys()],
+): SideBytes {
   const { row: rows, reason, bound } = refused.columns;
-  const count = refused.rowCount;
-  let bytes = HEAD_BYTES;
-  for (let i = 0; i < count; i++) {
+  let bytes = 0;
+  for (const i of picked) {
     const row = rows[i] as number;
     const key = records.columns.keyLength[row] as number;
     const value = records.columns.valueLength[row] as number;
@@ -56,11 +52,9 @@ export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Ar
     bytes += padded(COPY_BYTES + keyBytes + Math.min(Math.max(0, value), PAYLOAD_BYTES_MAX));
   }
   const into = new Uint8Array(bytes);
-  const view = new DataView(into.buffer);
-  view.setUint32(0, bytes, true);
-  view.setUint32(4, count, true);
-  let at = HEAD_BYTES;
-  for (let i = 0; i < count; i++) {
+  const view = viewOf(into);
+  let at = 0;
+  for (const i of picked) {
     const row = rows[i] as number;
     const { partition, offset, timestamp, timestampType } = records.columns;
     const key = truncated(records.key(row));
@@ -78,26 +72,19 @@ export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Ar
     if (value !== null) into.set(value, at + COPY_BYTES + (key?.length ?? 0));
     at += padded(COPY_BYTES + (key?.length ?? 0) + (value?.length ?? 0));
   }
-  return into;
+  return { count: picked.length, bytes: into };
 }
 
-/** Number of copies in the encoding. */
-export const lateCount = (bytes: Uint8Array): number =>
-  new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(4, true);
-
-/** Decodes the copies at the start of `bytes`, which they borrow, with their length in bytes; or
- *  tells the fault. Never throws. */
-export function decodeLate(
-  bytes: Uint8Array,
-): { readonly copies: readonly LateCopy[]; readonly bytes: number } | { readonly fault: string } {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (bytes.length < HEAD_BYTES) return { fault: 'its late copies are truncated' };
-  const end = view.getUint32(0, true);
-  const count = view.getUint32(4, true);
-  if (end > bytes.length || end % 8 !== 0 || count < 1 || count * COPY_BYTES > end - HEAD_BYTES)
-    return { fault: `it has ${count} late copies in ${end} bytes` };
+/** Decodes the copies, which borrow the bytes, or says why they are invalid. Never throws. */
+export function decodeLate({
+  count,
+  bytes,
+}: SideBytes): { readonly copies: readonly LateCopy[] } | { readonly fault: string } {
+  const view = viewOf(bytes);
+  const end = bytes.length;
+  if (count < 1 || count * COPY_BYTES > end) return { fault: `it has ${count} late copies in ${end} bytes` };
   const copies: LateCopy[] = [];
-  let at = HEAD_BYTES;
+  let at = 0;
   for (let i = 0; i < count; i++) {
     if (end - at < COPY_BYTES) return { fault: 'its late copies are truncated' };
     const reason = view.getUint32(at + 4, true);
@@ -126,5 +113,5 @@ export function decodeLate(
     });
     at += padded(valueEnd - at);
   }
-  return at === end ? { copies, bytes: end } : { fault: `its late copies end at byte ${at}, not ${end}` };
+  return at === end ? { copies } : { fault: `its late copies end at byte ${at}, not ${end}` };
 }

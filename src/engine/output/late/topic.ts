@@ -4,18 +4,15 @@
  *  of the copy. A copy may occur more than once after a crash or a failed write; source partition
  *  and offset identify duplicates. */
 import { REFUSAL } from '../../../core/layout/layouts.gen.ts';
-import { RecordBatch, type RecordHeader } from '../../../core/layout/record-batch.ts';
-import type { BatchProducer, BrokerDriver, BrokerEvent } from '../../../io/kafka/port.ts';
+import type { RecordHeader } from '../../../core/layout/record-batch.ts';
+import type { BrokerDriver } from '../../../io/kafka/port.ts';
 import { engineError } from '../../errors.ts';
-import { PERMANENT_ERRORS } from '../sink/kafka.ts';
+import { CopyProducer } from '../side/copies.ts';
+import type { SideTopic } from '../side/sender.ts';
 import { type LateCopy, PAYLOAD_BYTES_MAX } from './rows.ts';
-import type { LateTopic } from './side-output.ts';
 
-const BATCH_ROWS = 4096;
 /** Space for the largest copy, or for a few thousand usual copies. */
 const BATCH_BYTES = 4 * 1024 * 1024;
-/** Delivery timeout: a copy without acknowledgement after this time counts as not written. */
-const DELIVERY_MS = 15_000;
 
 const LATE_HEADER = {
   reason: 'millrace.reason',
@@ -48,31 +45,35 @@ export interface KafkaLateTopicParts {
 /** Side output in Kafka: copies of refused events with the reason in headers. A copy may be
  *  repeated after a crash or a failed write; the partition and offset of its source record identify
  *  it. */
-export class KafkaLateTopic implements LateTopic {
+export class KafkaLateTopic implements SideTopic<LateCopy> {
   private readonly parts: KafkaLateTopicParts;
-  private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
-  private producer: BatchProducer | undefined;
+  private readonly producer: CopyProducer;
 
   constructor(parts: KafkaLateTopicParts) {
     this.parts = parts;
+    const { driver, brokers, topic } = parts;
+    this.producer = new CopyProducer({
+      ...{ driver, brokers, topic, clientId: 'millrace-engine-late', batchBytes: BATCH_BYTES },
+      failed: (failed, event, isPermanent) => {
+        const line = `${failed} late events were not written to topic ${topic}: ${event.message}`;
+        if (!isPermanent) return engineError('late_failed', line, { details: { event } });
+        return engineError('late_refused', line, {
+          next: 'fix the cause that the broker reports and restart; the copies are sent then',
+          details: { event },
+        });
+      },
+    });
   }
 
-  async send(copies: readonly LateCopy[]): Promise<void> {
-    this.batch.clear();
-    for (const copy of copies) {
-      const { key, value } = copy;
-      const record = { key, value, headers: this.headers(copy) };
-      if (this.batch.append(record)) continue;
-      await this.write();
-      this.batch.append(record);
-    }
-    await this.write();
+  /** @throws late_failed, late_refused, and errors of the client */
+  send(copies: readonly LateCopy[]): Promise<void> {
+    return this.producer.send(
+      copies.map((copy) => ({ key: copy.key, value: copy.value, headers: this.headers(copy) })),
+    );
   }
 
-  async close(): Promise<void> {
-    const { producer } = this;
-    this.producer = undefined;
-    await producer?.close(0);
+  close(): Promise<void> {
+    return this.producer.close();
   }
 
   private headers(copy: LateCopy): RecordHeader[] {
@@ -91,40 +92,5 @@ export class KafkaLateTopic implements LateTopic {
     return values.flatMap(([name, value]): RecordHeader[] =>
       value === undefined ? [] : [[name, Buffer.from(String(value), 'utf8')]],
     );
-  }
-
-  /** @throws late_failed, late_refused, and errors of the client */
-  private async write(): Promise<void> {
-    if (this.batch.rowCount === 0) return;
-    const { driver, brokers, topic } = this.parts;
-    this.producer ??= await driver.producer({
-      brokers,
-      clientId: 'millrace-engine-late',
-      acks: -1,
-      idempotence: true,
-      compression: 'lz4',
-      properties: { 'message.timeout.ms': DELIVERY_MS, 'linger.ms': 5 },
-    });
-    let failed: number;
-    let events: readonly BrokerEvent[];
-    try {
-      ({ failed, events } = await this.producer.produce(this.batch, [topic]));
-    } catch (thrown) {
-      await this.close();
-      throw thrown;
-    }
-    this.batch.clear();
-    if (failed === 0) return;
-    // A producer that has dropped records may refuse all later ones, so the next write opens a new
-    // one.
-    await this.close();
-    const permanent = events.find((event) => PERMANENT_ERRORS.has(event.name));
-    const event = permanent ?? (events[0] as BrokerEvent);
-    const line = `${failed} late events were not written to topic ${topic}: ${event.message}`;
-    if (permanent === undefined) throw engineError('late_failed', line, { details: { event } });
-    throw engineError('late_refused', line, {
-      next: 'fix the cause that the broker reports and restart; the copies are sent then',
-      details: { event },
-    });
   }
 }

@@ -1,8 +1,8 @@
 /** Redrive of a quarantine into topics, on a simulated broker under virtual time. */
 import { describe, expect, it } from 'vitest';
-import { QUARANTINE_HEADER } from '../../../../src/registry/consumer/quarantine.ts';
 import { RECORD_ID_HEADER } from '../../../../src/registry/quarantine/record.ts';
 import { redriveMetrics, sumOf } from '../../../../src/registry/quarantine/redrive.ts';
+import { QUARANTINE_HEADER } from '../../../../src/serde/quarantine.ts';
 import { type Bad, type Kill, PROGRESS, QUARANTINE, RedriveWorld, TOPIC, textOf } from './redrive-kit.ts';
 
 const bads = (count: number, bad: Bad['bad'] = 'malformed_payload', from = 0): readonly Bad[] =>

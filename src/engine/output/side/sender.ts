@@ -1,7 +1,7 @@
-/** Side output: forwards copies of refused events to the late topic. A copy is held until the
- *  changelog record of the refusal is durable, then sent, then recorded as sent.
+/** Sender of a side output: forwards copies of refused rows to their destination. A copy is held
+ *  until the changelog record of the refusal is durable, then sent, then recorded as sent.
  *
- *  Invariants: (1) only an event whose refusal is durable is copied, so the topic never holds an
+ *  Invariants: (1) only a row whose refusal is durable is copied, so the topic never holds an
  *  event that is accepted after a crash; (2) the changelog keeps a copy until the topic has
  *  acknowledged it, so a crash loses none. A copy that was sent and not recorded is sent again,
  *  with the same partition and offset; (3) an unreachable topic is retried without limit. */
@@ -9,10 +9,10 @@ import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Checkpointer } from '../../durability/checkpoint/checkpointer.ts';
 import { engineError } from '../../errors.ts';
-import { decodeLate, type LateCopy, type LateRows, lateCount } from './rows.ts';
+import type { SideBytes, SideName, SideRows } from './sections.ts';
 
 /** Bytes of unsent copies at which reading pauses, without a memory budget. */
-export const LATE_BYTES_MAX = 64 * 1024 * 1024;
+export const SIDE_BYTES_MAX = 64 * 1024 * 1024;
 /** Bytes of one send; the copies of one batch are never split. */
 const SEND_BYTES = 4 * 1024 * 1024;
 /** Time in which copies are gathered for a send, because each send first makes the changelog
@@ -23,27 +23,45 @@ const RETRY_MS_MAX = 5_000;
 /** Longest sleep before a retry checks again if the run has ended. */
 const RETRY_CHECK_MS = 250;
 
-export interface LateTopic {
-  /** Settles when all copies are acknowledged; borrows them until then. @throws late_failed when a
-   *  retry may succeed */
-  send(copies: readonly LateCopy[]): Promise<void>;
+/** Destination of copies. */
+export interface SideTopic<C> {
+  /** Settles when all copies are acknowledged; borrows them until then. @throws an error of kind
+   *  `unavailable` when a retry may succeed */
+  send(copies: readonly C[]): Promise<void>;
 }
 
-export interface SideOutputParts {
-  readonly topic: LateTopic;
-  readonly checkpointer: Pick<Checkpointer, 'durable' | 'lateSent'>;
+/** What a side output is: its number in the changelog, the form of its copies, and its words. */
+export interface SideKind<C> {
+  readonly name: SideName;
+  /** Name for messages. */
+  readonly what: string;
+  readonly decode: (side: SideBytes) => { readonly copies: readonly C[] } | { readonly fault: string };
+  /** Code of the error for copies that cannot be sent before the run ends. */
+  readonly failedCode: 'late_failed' | 'quarantine_failed';
+}
+
+export interface SideOutputParts<C> {
+  readonly kind: SideKind<C>;
+  readonly topic: SideTopic<C>;
+  readonly checkpointer: Pick<Checkpointer, 'durable' | 'sent'>;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** Bytes of unsent copies at which reading pauses; absent: LATE_BYTES_MAX. */
+  /** Bytes of unsent copies at which reading pauses; absent: SIDE_BYTES_MAX. */
   readonly bytesMax?: number | undefined;
   /** Called after each send with the number of acknowledged copies. */
   readonly onSent: (copies: number) => void;
 }
 
-export class SideOutput {
-  private readonly parts: SideOutputParts;
+/** Side output without the form of its copies. */
+export type AnySideOutput = Pick<
+  SideOutput<never>,
+  'ready' | 'waitingCopies' | 'offer' | 'room' | 'flushed' | 'stop'
+>;
+
+export class SideOutput<C> {
+  private readonly parts: SideOutputParts<C>;
   private readonly bytesMax: number;
-  private readonly queue: LateRows[] = [];
+  private readonly queue: SideRows[] = [];
   private bytes = 0;
   private waiting = 0;
   private isReachable = true;
@@ -52,9 +70,9 @@ export class SideOutput {
   private running: Promise<void> | undefined;
   private waiters: Array<() => void> = [];
 
-  constructor(parts: SideOutputParts) {
+  constructor(parts: SideOutputParts<C>) {
     this.parts = parts;
-    this.bytesMax = parts.bytesMax ?? LATE_BYTES_MAX;
+    this.bytesMax = parts.bytesMax ?? SIDE_BYTES_MAX;
   }
 
   /** False while the topic is unreachable. */
@@ -67,11 +85,11 @@ export class SideOutput {
   }
 
   /** Queues the copies of a changelog record; `seq` is larger than in any call before. */
-  offer(seq: number, bytes: Uint8Array): void {
+  offer(seq: number, { count, bytes }: SideBytes): void {
     if (this.isOver) return;
-    this.queue.push({ seq, bytes });
+    this.queue.push({ seq, count, bytes });
     this.bytes += bytes.length;
-    this.waiting += lateCount(bytes);
+    this.waiting += count;
     this.running ??= this.run();
   }
 
@@ -85,13 +103,14 @@ export class SideOutput {
 
   /** Settles when everything offered so far is acknowledged and recorded in the changelog. After
    *  the signal is aborted it does not wait for an unreachable topic. @throws as `room`;
-   *  late_failed when unsent copies remain */
+   *  an error when unsent copies remain */
   async flushed(signal: AbortSignal): Promise<void> {
     await this.waitWhile(() => this.running !== undefined && (this.isReachable || !signal.aborted), signal);
     this.rethrow();
     if (this.queue.length === 0) return;
-    throw engineError('late_failed', 'the late topic is unreachable, so the last copies are not sent', {
-      next: 'restart when the topic is reachable; the copies are sent then',
+    const { failedCode, what } = this.parts.kind;
+    throw engineError(failedCode, `the ${what} is unreachable, so the last copies are not sent`, {
+      next: 'restart when it is reachable; the copies are sent then',
     });
   }
 
@@ -128,7 +147,7 @@ export class SideOutput {
         await this.parts.sleep(GATHER_MS);
         const batch = this.next();
         await this.parts.checkpointer.durable();
-        if (!(await this.send(batch.flatMap((rows) => copiesOf(rows))))) return;
+        if (!(await this.send(batch.flatMap((rows) => this.copiesOf(rows))))) return;
         this.settle(batch);
       }
     } catch (thrown) {
@@ -141,7 +160,7 @@ export class SideOutput {
   }
 
   /** The head of the queue, as much as one send takes. */
-  private next(): readonly LateRows[] {
+  private next(): readonly SideRows[] {
     let bytes = 0;
     let count = 0;
     for (const rows of this.queue) {
@@ -153,8 +172,8 @@ export class SideOutput {
   }
 
   /** Retries until the topic has acknowledged the copies; false if the run ended first. */
-  private async send(copies: readonly LateCopy[]): Promise<boolean> {
-    const { topic, log, sleep } = this.parts;
+  private async send(copies: readonly C[]): Promise<boolean> {
+    const { topic, log, sleep, kind } = this.parts;
     let waitMs = RETRY_MS_FIRST;
     while (!this.isOver) {
       try {
@@ -166,7 +185,7 @@ export class SideOutput {
         if (known?.kind !== 'unavailable') throw thrown;
         this.isReachable = false;
         this.wake();
-        log.warn({ error: known.toLine(), retryMs: waitMs }, 'late topic unavailable');
+        log.warn({ error: known.toLine(), retryMs: waitMs }, `${kind.what} unavailable`);
         for (let left = waitMs; left > 0 && !this.isOver; left -= RETRY_CHECK_MS)
           await sleep(Math.min(left, RETRY_CHECK_MS));
         waitMs = Math.min(waitMs * 2, RETRY_MS_MAX);
@@ -175,22 +194,23 @@ export class SideOutput {
     return false;
   }
 
-  private settle(sent: readonly LateRows[]): void {
+  private settle(sent: readonly SideRows[]): void {
     if (this.stopped) return;
     let copies = 0;
-    for (const { bytes } of this.queue.splice(0, sent.length)) {
+    for (const { bytes, count } of this.queue.splice(0, sent.length)) {
       this.bytes -= bytes.length;
-      copies += lateCount(bytes);
+      copies += count;
     }
     this.waiting -= copies;
-    this.parts.checkpointer.lateSent((sent.at(-1) as LateRows).seq);
-    this.parts.onSent(copies);
+    const { checkpointer, kind, onSent } = this.parts;
+    checkpointer.sent(kind.name, (sent.at(-1) as SideRows).seq);
+    onSent(copies);
     this.wake();
   }
-}
 
-function copiesOf({ seq, bytes }: LateRows): readonly LateCopy[] {
-  const decoded = decodeLate(bytes);
-  if ('copies' in decoded) return decoded.copies;
-  throw engineError('state_corrupt', `record ${seq} of the changelog: ${decoded.fault}`);
+  private copiesOf(rows: SideRows): readonly C[] {
+    const decoded = this.parts.kind.decode(rows);
+    if ('copies' in decoded) return decoded.copies;
+    throw engineError('state_corrupt', `record ${rows.seq} of the changelog: ${decoded.fault}`);
+  }
 }
