@@ -34,6 +34,8 @@ export interface TestEvent {
   readonly eventTs: bigint;
   /** True if the value of the record does not have 256 bytes. */
   readonly broken?: boolean;
+  /** Status of a broken event; absent: that of a value without 256 bytes. */
+  readonly fault?: number;
 }
 
 const U64 = (1n << 64n) - 1n;
@@ -91,7 +93,7 @@ export function batchOf(events: readonly TestEvent[], offsets: readonly number[]
     records.columns.partition[row] = event.partition;
     records.columns.offset[row] = BigInt(offsets[row] as number);
     const c = decoded.columns;
-    c.status[row] = event.broken === true ? EVENT_STATUS.BAD_LENGTH : EVENT_STATUS.OK;
+    c.status[row] = event.broken === true ? (event.fault ?? EVENT_STATUS.BAD_LENGTH) : EVENT_STATUS.OK;
     if (event.broken === true) return;
     c.accountId[row] = event.accountId;
     c.value[row] = event.value;

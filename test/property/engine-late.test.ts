@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { engineError } from '../../src/engine/errors.ts';
 import type { Job } from '../../src/engine/job.ts';
 import type { LateCopy } from '../../src/engine/output/late/rows.ts';
@@ -27,8 +28,16 @@ import {
 const PARTITIONS = 3;
 type Refusal = { readonly reason: string; readonly boundMs: bigint | undefined };
 
+interface Copied {
+  readonly partition: number;
+  readonly offset: bigint;
+  /** REFUSAL.*, or the reason of an invalid record. */
+  readonly reason: number | string;
+  readonly boundMs?: bigint | undefined;
+}
+
 /** Keeps the copies that it received, by partition and offset. */
-class MemoryTopic implements SideTopic<LateCopy> {
+class MemoryTopic implements SideTopic<Copied> {
   readonly copies = new Map<string, Refusal>();
   changed = 0;
   /** Number of sends that fail before a send succeeds. */
@@ -38,14 +47,15 @@ class MemoryTopic implements SideTopic<LateCopy> {
   crash(): void {
     this.life++;
   }
-  async send(copies: readonly LateCopy[]): Promise<void> {
+  async send(copies: readonly Copied[]): Promise<void> {
     const { life } = this;
     for (let turn = 0; turn < this.turns; turn++) await Promise.resolve();
     if (life !== this.life) throw new Error('killed');
     if (this.failures-- > 0) throw engineError('late_failed', 'the topic is unavailable');
     for (const { partition, offset, reason, boundMs } of copies) {
       const key = `${partition}@${offset}`;
-      const refusal = { reason: LATE_REASONS.get(reason) as string, boundMs };
+      const text = typeof reason === 'string' ? reason : (LATE_REASONS.get(reason) as string);
+      const refusal = { reason: text, boundMs };
       const before = this.copies.get(key);
       if (before !== undefined && (before.reason !== refusal.reason || before.boundMs !== refusal.boundMs))
         this.changed++;
@@ -68,21 +78,34 @@ const lives = fc.array(
   { maxLength: 4 },
 );
 
-describe('late topic', () => {
-  it("the late topic has every refused event with the oracle's reason, through crashes anywhere", async () => {
+/** Faults of broken events: the first is of the fixed layout and is not quarantined. */
+const FAULTS = [
+  [EVENT_STATUS.BAD_LENGTH, undefined],
+  [EVENT_STATUS.MISSING_FIELD, 'missing_field'],
+  [EVENT_STATUS.MALFORMED_PAYLOAD, 'malformed_payload'],
+] as const;
+const faultOf = (at: number) => FAULTS[at % FAULTS.length] as (typeof FAULTS)[number];
+
+describe('side outputs', () => {
+  it("each refused event is in its side output with the oracle's reason, through crashes anywhere", async () => {
     let copies = 0;
+    let quarantined = 0;
     const worlds = fc.tuple(jobs, fc.constantFrom('partition' as const, 'global' as const));
     const anyWorld = worlds.chain(([any, watermark]) => {
       // With a global watermark over several partitions, the order of arrival decides the results,
       // and it differs in each life. So that case uses a single partition.
       const job: Job = { ...any, watermark };
-      return streams(watermark === 'global' ? 1 : PARTITIONS).map((events) => ({ job, events }));
+      return streams(watermark === 'global' ? 1 : PARTITIONS).map((events) => ({
+        job,
+        events: events.map((event, i) => ({ ...event, fault: faultOf(i)[0] })),
+      }));
     });
     await fc.assert(
       fc.asyncProperty(anyWorld, lives, async ({ job, events }, crashes) => {
         const disk = new SimDisk();
         const sink = new MemorySink();
         const topic = new MemoryTopic();
+        const quarantine = new MemoryTopic();
         const kv = new SimKv();
         const isOnDisk = events.length % 2 === 0;
         const life = async (
@@ -93,6 +116,7 @@ describe('late topic', () => {
           const world = { job, partitions: PARTITIONS, shards, disk, sink, source, checkpointIntervalMs };
           const engine = engineIn(world, {
             late: topic,
+            quarantine,
             ...(isOnDisk ? await onDisk(kv, { job, shards }, 0) : {}),
           });
           await engine.restore();
@@ -102,43 +126,55 @@ describe('late topic', () => {
           const source = new MemorySource(events, PARTITIONS, crash.batchRows);
           source.batchesLeft = crash.batches;
           disk.changesLeft = crash.diskChanges;
-          topic.turns = crash.topicTurns;
-          topic.failures = crash.failures;
+          for (const one of [topic, quarantine]) {
+            one.turns = crash.topicTurns;
+            one.failures = crash.failures;
+          }
           await life(source, crash.shards, crash.interval).catch((thrown: unknown) => {
             if (!/killed|machine is off/.test(String(thrown))) throw thrown;
           });
           sink.crash();
           topic.crash();
+          quarantine.crash();
           disk.crash(drawFrom(crash.left));
           kv.crash(SPILL_FOLDER);
         }
         disk.changesLeft = Number.POSITIVE_INFINITY;
-        topic.turns = 0;
-        topic.failures = 1;
+        for (const one of [topic, quarantine]) {
+          one.turns = 0;
+          one.failures = 1;
+        }
         await life(new MemorySource(events, PARTITIONS, 5), 2, 50);
         const oracle = new Oracle(rulesOf(job), PARTITIONS);
         const expected = new Map<string, string>();
+        const invalid = new Map<string, string>();
         const next = new Array<number>(PARTITIONS).fill(0);
         const verdictOf = (event: TestEvent): string =>
           event.broken === true
             ? oracle.value(event.partition, new Uint8Array(3))
             : oracle.event(event.partition, event.accountId, event.value, event.eventTs);
-        for (const event of events) {
+        for (const [i, event] of events.entries()) {
           const offset = next[event.partition] as number;
           next[event.partition] = offset + 1;
           const verdict = verdictOf(event);
-          if (verdict !== 'accepted')
-            expected.set(`${event.partition}@${offset}`, verdict.replaceAll(' ', '_'));
+          const reason = event.broken === true ? faultOf(i)[1] : undefined;
+          const place = `${event.partition}@${offset}`;
+          if (reason !== undefined) invalid.set(place, reason);
+          else if (verdict !== 'accepted') expected.set(place, verdict.replaceAll(' ', '_'));
         }
-        const found = [...topic.copies].map(([key, { reason }]) => [key, reason] as const);
-        expect(new Map(found.sort())).toEqual(new Map([...expected].sort()));
-        expect(topic.changed).toBe(0);
+        const reasonsIn = ({ copies: all }: MemoryTopic): Map<string, string> =>
+          new Map([...all].map(([key, { reason }]) => [key, reason] as const).sort());
+        expect(reasonsIn(topic)).toEqual(new Map([...expected].sort()));
+        expect(reasonsIn(quarantine)).toEqual(new Map([...invalid].sort()));
+        expect([topic.changed, quarantine.changed]).toEqual([0, 0]);
         expect(sink.sorted()).toEqual(oracleRows(oracle).sort());
         copies += expected.size;
+        quarantined += invalid.size;
       }),
       { numRuns: 120 },
     );
     expect(copies).toBeGreaterThan(1000);
+    expect(quarantined).toBeGreaterThan(100);
   });
 
   it('a start without the late topic is refused while copies are pending', async () => {
