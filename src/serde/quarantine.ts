@@ -20,7 +20,7 @@ export const QUARANTINE_ERROR_CHARS_MAX = 2048;
  *  name, the names of the headers, and the frame of a batch with one record. */
 export const QUARANTINE_HEADER_BYTES_MAX = 16 << 10;
 /** Retention of a quarantine topic: its records are few, and a person looks at them. */
-export const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
+const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
 /** Largest record that a producer of quarantined records may send. The limit of the topic decides.
  */
 export const QUARANTINE_RECORD_BYTES_MAX = 1_000_000_000;

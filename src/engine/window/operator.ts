@@ -23,8 +23,8 @@ import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
 export interface Journal extends StateJournal {
   /** Records that rows of a batch were admitted; `admitted` of them were accumulated, and the state
    *  has their deltas. `arrivals` is the interleaving of partitions, if results depend on it.
-   *  `sections` have copies of the refused rows, if a side output is configured. Returns the sequence
-   *  number of the record. */
+   *  `sections` have copies of the refused rows, if a side output is configured. Returns the
+   *  sequence number of the record. */
   afterBatch(
     cells: Float64Array,
     clock: Float64Array,

@@ -223,8 +223,8 @@ export class Checkpointer implements SpillLog {
   }
 
   /** Appends the effect of admission and accumulation: `admitted` rows have deltas in the state,
-   *  `sections` have copies of the refused rows. Returns the number of the record, or of the last record
-   *  if nothing changed. @throws the error of an earlier write */
+   *  `sections` have copies of the refused rows. Returns the number of the record, or of the last
+   *  record if nothing changed. @throws the error of an earlier write */
   afterBatch(
     progress: Float64Array,
     clock: Float64Array,

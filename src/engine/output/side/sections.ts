@@ -1,8 +1,8 @@
 /** Sections of a changelog record: what the side outputs need of the rows that a batch refused.
  *
  *      0 sections u32 | 4 zero u32
- *      8 each, in the order of their numbers: number u32 | copies u32 | bytes u32, these 16 included
- *        and a multiple of 8 | zero u32 | the copies of the side output, in its own form
+ *      8 each, in the order of their numbers: number u32 | copies u32 | bytes u32, these 16
+ *        included and a multiple of 8 | zero u32 | the copies, in the form of the side output
  *
  *  All little-endian. */
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';

@@ -30,7 +30,7 @@ export interface SideTopic<C> {
   send(copies: readonly C[]): Promise<void>;
 }
 
-/** What a side output is: its number in the changelog, the form of its copies, and its words. */
+/** Kind of a side output: its place in the changelog, the form of its copies, and its words. */
 export interface SideKind<C> {
   readonly name: SideName;
   /** Name for messages. */
