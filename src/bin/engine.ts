@@ -33,6 +33,7 @@ import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { LATE_SETTINGS } from './engine/late.ts';
+import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/late-events.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
@@ -77,6 +78,7 @@ const SETTINGS = {
   ...SINK_SETTINGS,
   ...LATE_SETTINGS,
   ...QUARANTINE_SETTINGS,
+  ...LATE_EVENTS_SETTINGS,
   'exit-at-end': {
     type: 'bool',
     default: 'false',
@@ -360,6 +362,7 @@ async function runEngine(context: Context): Promise<number> {
     return EXIT.done;
   }
   const sink = await openSink(context);
+  const lateTable = await openLateTable(context);
   const driver = await brokerDriver(context);
   const input = await openInput(context, job, kernels(context));
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
@@ -369,7 +372,7 @@ async function runEngine(context: Context): Promise<number> {
   log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Create the spill folder only after the broker and the sink were reached.
   const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
-  const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
+  const { sinks, fired, store } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
   const reader = await openSource(context, driver, input, found, stages, shares);
   const { source, lease } =
@@ -397,6 +400,7 @@ async function runEngine(context: Context): Promise<number> {
     sinks,
     fired,
     ...openSides(context, driver, { brokers, job, names }),
+    ...keptLateEvents(context, store, lateTable),
     disk,
     ...runOptions(context, shares),
     onStep: chaos.onStep,
@@ -426,8 +430,8 @@ export const command = defineCommand({
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{account_id}
-answers fired windows, with open=true the others too, GET /watermark how far event time has come. With -auth-rules both
-need the right to read the resource windows.
+answers fired windows, with open=true the others too, GET /late the late events, GET /watermark how far event time has
+come. With -auth-rules all need the right to read the resource windows.
 
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv

@@ -29,6 +29,7 @@ export interface EngineMetrics {
   readonly futureClamped: Counter;
   readonly lateSent: Counter;
   readonly lateWaiting: Gauge;
+  readonly lateKept: Counter;
   readonly quarantined: Counter;
   readonly quarantineWaiting: Gauge;
   readonly watermark: Gauge;
@@ -117,6 +118,10 @@ function sideMetrics(metrics: Metrics) {
     lateWaiting: metrics.gauge(
       'engine_late_waiting',
       'Copies of late events that -late-topic has not acknowledged yet.',
+    ),
+    lateKept: metrics.counter(
+      'engine_late_kept_total',
+      'Late events that this process stored for GET /late; each partition keeps its newest, -late-keep of them.',
     ),
     quarantined: metrics.counter(
       'engine_quarantined_total',

@@ -28,11 +28,13 @@ import { EngineGauges } from './gauges.ts';
 import type { Job } from './job.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
+import type { KeptLateEvents } from './output/late/kept.ts';
 import type { LateCopy } from './output/late/rows.ts';
+import type { LatePage, LateQuery } from './output/late/store.ts';
 import { Outlet } from './output/outlet.ts';
 import type { QuarantineCopy } from './output/quarantine/rows.ts';
 import { SideOutputs } from './output/side/outputs.ts';
-import type { SideName } from './output/side/sections.ts';
+import { SIDES, type SideName } from './output/side/sections.ts';
 import type { SideTopic } from './output/side/sender.ts';
 import type { WindowSink } from './output/sink/port.ts';
 import {
@@ -86,6 +88,8 @@ export interface EngineParts {
   readonly fired: { find(query: WindowQuery): Promise<WindowPage>; bytes?(): Promise<number> };
   /** Topic for copies of late events; absent: they are only counted. */
   readonly late?: SideTopic<LateCopy>;
+  /** Late events that can be queried; absent: none can. */
+  readonly lateEvents?: Pick<KeptLateEvents, 'send' | 'find'>;
   /** Quarantine of invalid records; absent: they are only counted. */
   readonly quarantine?: SideTopic<QuarantineCopy>;
   /** Limit on the bytes of unsent copies of each; absent: that of a run without a memory budget. */
@@ -171,7 +175,7 @@ export class Engine implements EngineQueries {
     this.gauges = new EngineGauges({
       ...parts,
       lag: this.lag,
-      isReady: () => this.restored && this.sinkReady && this.isReady('late') && this.isReady('quarantine'),
+      isReady: () => this.restored && this.sinkReady && SIDES.every((side) => this.isReady(side)),
       running: () => this.running,
     });
     const intervalMs = parts.stop === 'never' ? parts.partitionIntervalMs : 0;
@@ -499,6 +503,16 @@ export class Engine implements EngineQueries {
     return this.parts.fired.find(query);
   }
 
+  /** @throws late_not_kept */
+  async lateEvents(query: LateQuery): Promise<LatePage> {
+    const { lateEvents } = this.parts;
+    if (lateEvents === undefined)
+      throw engineError('late_not_kept', 'this engine keeps no late events', {
+        next: 'start it without -late-keep=0',
+      });
+    return lateEvents.find(query);
+  }
+
   async openWindows(accountId: bigint, after: number): Promise<OpenWindows> {
     const { outlet, state } = this.active;
     // Requested together, so that a window that fires meanwhile is found exactly once.
@@ -582,10 +596,14 @@ export class Engine implements EngineQueries {
   /** Opens the side outputs with the copies that the changelog holds and they may lack.
    *  @throws late_waiting, quarantine_waiting */
   private openSides(checkpointer: Checkpointer, { unsent }: RecoveryPoint): SideOutputs {
-    const { late, quarantine, input, sideBytesMax: bytesMax, log, sleep, metrics } = this.parts;
-    const counters = { late: metrics.lateSent, quarantine: metrics.quarantined };
+    const { late, lateEvents: events, quarantine, input, log, sleep, metrics } = this.parts;
+    const bytesMax = this.parts.sideBytesMax;
+    const { lateSent, lateKept, quarantined } = metrics;
+    const counters = { late: lateSent, events: lateKept, quarantine: quarantined };
     const onSent = (side: SideName, copies: number): void => counters[side].add(copies);
-    return new SideOutputs({ late, quarantine, input, checkpointer, log, sleep, bytesMax, onSent }, unsent);
+    const { latenessMs } = this.parts.job;
+    const shared = { latenessMs, input, checkpointer, log, sleep, bytesMax, onSent };
+    return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }
 

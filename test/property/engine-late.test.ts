@@ -26,7 +26,11 @@ import {
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
-type Refusal = { readonly reason: string; readonly boundMs: bigint | undefined };
+type Refusal = {
+  readonly reason: string;
+  readonly boundMs: bigint | undefined;
+  readonly text: string;
+};
 
 interface Copied {
   readonly partition: number;
@@ -34,6 +38,11 @@ interface Copied {
   /** REFUSAL.*, or the reason of an invalid record. */
   readonly reason: number | string;
   readonly boundMs?: bigint | undefined;
+  /** Of late events that can be queried. */
+  readonly watermarkMs?: number;
+  readonly accountId?: bigint;
+  readonly value?: unknown;
+  readonly eventTs?: number;
 }
 
 /** Keeps the copies that it received, by partition and offset. */
@@ -52,13 +61,16 @@ class MemoryTopic implements SideTopic<Copied> {
     for (let turn = 0; turn < this.turns; turn++) await Promise.resolve();
     if (life !== this.life) throw new Error('killed');
     if (this.failures-- > 0) throw engineError('late_failed', 'the topic is unavailable');
-    for (const { partition, offset, reason, boundMs } of copies) {
+    for (const { partition, offset, reason, boundMs, ...event } of copies) {
       const key = `${partition}@${offset}`;
       const text = typeof reason === 'string' ? reason : (LATE_REASONS.get(reason) as string);
-      const refusal = { reason: text, boundMs };
+      const refusal = { reason: text, boundMs, text: textOf(event) };
       const before = this.copies.get(key);
-      if (before !== undefined && (before.reason !== refusal.reason || before.boundMs !== refusal.boundMs))
-        this.changed++;
+      const isSame =
+        before?.reason === refusal.reason &&
+        before.boundMs === refusal.boundMs &&
+        before.text === refusal.text;
+      if (before !== undefined && !isSame) this.changed++;
       this.copies.set(key, refusal);
     }
   }
@@ -77,6 +89,10 @@ const lives = fc.array(
   }),
   { maxLength: 4 },
 );
+
+/** Fields of a late event that can be queried; empty for a copy of a record. */
+const textOf = ({ accountId, value, eventTs }: Pick<Copied, 'accountId' | 'value' | 'eventTs'>): string =>
+  accountId === undefined ? '' : ` ${accountId} ${value} ${eventTs}`;
 
 /** Faults of broken events: the first is of the fixed layout and is not quarantined. */
 const FAULTS = [
@@ -106,6 +122,7 @@ describe('side outputs', () => {
         const sink = new MemorySink();
         const topic = new MemoryTopic();
         const quarantine = new MemoryTopic();
+        const kept = new MemoryTopic();
         const kv = new SimKv();
         const isOnDisk = events.length % 2 === 0;
         const life = async (
@@ -117,6 +134,10 @@ describe('side outputs', () => {
           const engine = engineIn(world, {
             late: topic,
             quarantine,
+            lateEvents: {
+              send: (copies) => kept.send(copies),
+              find: async () => ({ rows: [], next: undefined }),
+            },
             ...(isOnDisk ? await onDisk(kv, { job, shards }, 0) : {}),
           });
           await engine.restore();
@@ -126,7 +147,7 @@ describe('side outputs', () => {
           const source = new MemorySource(events, PARTITIONS, crash.batchRows);
           source.batchesLeft = crash.batches;
           disk.changesLeft = crash.diskChanges;
-          for (const one of [topic, quarantine]) {
+          for (const one of [topic, quarantine, kept]) {
             one.turns = crash.topicTurns;
             one.failures = crash.failures;
           }
@@ -136,11 +157,12 @@ describe('side outputs', () => {
           sink.crash();
           topic.crash();
           quarantine.crash();
+          kept.crash();
           disk.crash(drawFrom(crash.left));
           kv.crash(SPILL_FOLDER);
         }
         disk.changesLeft = Number.POSITIVE_INFINITY;
-        for (const one of [topic, quarantine]) {
+        for (const one of [topic, quarantine, kept]) {
           one.turns = 0;
           one.failures = 1;
         }
@@ -148,6 +170,7 @@ describe('side outputs', () => {
         const oracle = new Oracle(rulesOf(job), PARTITIONS);
         const expected = new Map<string, string>();
         const invalid = new Map<string, string>();
+        const late = new Map<string, string>();
         const next = new Array<number>(PARTITIONS).fill(0);
         const verdictOf = (event: TestEvent): string =>
           event.broken === true
@@ -161,12 +184,18 @@ describe('side outputs', () => {
           const place = `${event.partition}@${offset}`;
           if (reason !== undefined) invalid.set(place, reason);
           else if (verdict !== 'accepted') expected.set(place, verdict.replaceAll(' ', '_'));
+          if (event.broken !== true && verdict !== 'accepted' && verdict !== 'invalid')
+            late.set(place, `${expected.get(place)} ${event.accountId} ${event.value} ${event.eventTs}`);
         }
         const reasonsIn = ({ copies: all }: MemoryTopic): Map<string, string> =>
           new Map([...all].map(([key, { reason }]) => [key, reason] as const).sort());
         expect(reasonsIn(topic)).toEqual(new Map([...expected].sort()));
         expect(reasonsIn(quarantine)).toEqual(new Map([...invalid].sort()));
-        expect([topic.changed, quarantine.changed]).toEqual([0, 0]);
+        const keptTexts = [...kept.copies].map(
+          ([key, { reason, text }]) => [key, `${reason}${text}`] as const,
+        );
+        expect(new Map(keptTexts.sort())).toEqual(new Map([...late].sort()));
+        expect([topic.changed, quarantine.changed, kept.changed]).toEqual([0, 0, 0]);
         expect(sink.sorted()).toEqual(oracleRows(oracle).sort());
         copies += expected.size;
         quarantined += invalid.size;
@@ -207,7 +236,7 @@ describe('side outputs', () => {
     const back = start({ late: topic });
     await back.restore();
     await back.run(new AbortController().signal);
-    expect([...topic.copies]).toEqual([['0@1', { reason: 'late', boundMs: 100n }]]);
+    expect([...topic.copies]).toEqual([['0@1', { reason: 'late', boundMs: 100n, text: '' }]]);
     const without = start({});
     await without.restore();
     await without.run(new AbortController().signal);

@@ -12,6 +12,7 @@ import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/outpu
 import type { WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
 import type { WindowResult } from '../../engine/window/accumulator.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drivers.ts';
@@ -38,7 +39,7 @@ export const SINK_SETTINGS = {
     type: 'bool',
     default: 'false',
     needs: EXTERNAL_SINKS,
-    help: 'create the table or the topic of the sink if it is missing, then run',
+    help: 'create the tables or the topic of the sink if they are missing, then run',
   },
   retain: {
     type: 'duration',
@@ -149,19 +150,33 @@ function sinkTable({ settings }: Context): string {
   return table;
 }
 
-async function openPostgres(context: Context, url: string): Promise<WindowSink> {
-  const table = sinkTable(context);
+/** Database and table of a postgres sink; undefined for other sinks. @throws bad_value */
+export function postgresSink(context: Context): { readonly url: string; readonly table: string } | undefined {
+  const what = chosenSink(context);
+  return what.kind === 'postgres' ? { url: what.url, table: sinkTable(context) } : undefined;
+}
+
+export async function openPostgresPool(
+  context: Context,
+  url: string,
+  connectionsMax: number,
+): Promise<SqlPool> {
   const driver = await sqlDriver(context);
   const pool = await driver.connect({
     url,
     flag: '-sink',
-    connectionsMax: 2,
+    connectionsMax,
     applicationName: 'millrace engine',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
     answerTimeoutMs: ANSWER_TIMEOUT_MS,
   });
   context.onClose(() => pool.close());
-  return new PostgresSink(pool, table);
+  return pool;
+}
+
+async function openPostgres(context: Context, url: string): Promise<WindowSink> {
+  const table = sinkTable(context);
+  return new PostgresSink(await openPostgresPool(context, url, 2), table);
 }
 
 /** Temporary store, removed after the read. */
@@ -203,6 +218,8 @@ export interface OpenSinks {
   readonly sinks: readonly WindowSink[];
   /** Where fired windows are looked up; one of the sinks. */
   readonly fired: FiredStore;
+  /** Store of `fired`. */
+  readonly store: KvStore;
 }
 
 /** Opens and checks an external sink, and migrates it if -migrate is on. Undefined for rocksdb: the
@@ -232,9 +249,9 @@ export async function openSinks(
   const role = sink === undefined ? 'sink' : 'beside';
   const retainMs = context.settings.retain ?? (sink === undefined ? undefined : RETAIN_MS_BESIDE);
   const fired = await FiredStore.open(store, { shape, role, retainMs });
-  if (sink !== undefined) return { sinks: [sink, fired], fired };
+  if (sink !== undefined) return { sinks: [sink, fired], fired, store };
   context.onClose(serveCopies(store, await lockDriver(context), context));
-  return { sinks: [fired], fired };
+  return { sinks: [fired], fired, store };
 }
 
 /** Reads all results of the sink. @throws sink_missing, kv_missing, kv_locked */

@@ -1,4 +1,5 @@
 /** OpenAPI 3.1 description of the engine's HTTP interface. */
+import { LATE_LIMIT, LATE_LIMIT_MAX } from './late.ts';
 
 type Json = { readonly [name: string]: unknown };
 
@@ -83,6 +84,34 @@ const WINDOW: Json = {
     last_update_ts: { ...MS, description: 'Greatest event_ts folded in.' },
     overflow: { type: 'boolean', description: 'The exact sum does not fit 64 bits.' },
     final: { type: 'boolean', description: 'With open=true: whether the window has fired.' },
+  },
+};
+
+const LATE_EVENT: Json = {
+  type: 'object',
+  required: [
+    'account_id',
+    'event_ts',
+    'value',
+    'reason',
+    'watermark_ms',
+    'partition',
+    'offset',
+    'timestamp_ms',
+  ],
+  additionalProperties: false,
+  properties: {
+    account_id: KEY,
+    event_ts: MS,
+    value: I64,
+    reason: {
+      enum: ['late', 'late_after_idle'],
+      description: 'Behind the watermark of its partition, or of the engine.',
+    },
+    watermark_ms: { ...MS, description: 'The watermark that decided.' },
+    partition: COUNT,
+    offset: { ...U64, description: 'Place of the record in its partition.' },
+    timestamp_ms: { type: ['string', 'null'], description: 'Timestamp of the record.' },
   },
 };
 
@@ -172,6 +201,39 @@ const PATHS: Json = {
       },
     },
   },
+  '/late': {
+    get: {
+      operationId: 'findLateEvents',
+      summary: 'Late events that the engine keeps, ascending by partition and offset',
+      security: SECURITY,
+      parameters: [
+        query('account_id', 'Only events of this key.', KEY),
+        query('from', 'Least event_ts: ms since the epoch, or ISO 8601 with a zone.', TIME),
+        query('to', 'Exclusive upper bound of event_ts.', TIME),
+        query('limit', 'Most events in one response.', {
+          type: 'integer',
+          minimum: 1,
+          maximum: LATE_LIMIT_MAX,
+          default: LATE_LIMIT,
+        }),
+        query('cursor', 'Position after the previous page, from its Link header.', { type: 'string' }),
+      ],
+      responses: {
+        200: {
+          description:
+            'The events. A page with fewer events than the limit is not necessarily the last: the last page has no Link header.',
+          headers: {
+            Link: { description: 'rel="next": the next page.', schema: { type: 'string' } },
+          },
+          content: body({ type: 'array', items: ref('LateEvent') }),
+        },
+        400: failure('An invalid value, or `from` after `to`.', ['bad_account', 'bad_range']),
+        ...BY_ACCESS,
+        404: failure('The engine keeps no late events.', ['late_not_kept']),
+        503: UNAVAILABLE,
+      },
+    },
+  },
   '/watermark': {
     get: {
       operationId: 'watermark',
@@ -211,6 +273,7 @@ export function engineDescription(version: string): Json {
       securitySchemes: SECURITY_SCHEMES,
       schemas: {
         Window: WINDOW,
+        LateEvent: LATE_EVENT,
         Watermark: WATERMARK,
         Partition: PARTITION,
         Error: {

@@ -1,4 +1,4 @@
-/** HTTP interface of the engine: GET /windows/{account_id}, GET /watermark and GET /openapi.json.
+/** HTTP interface of the engine: GET /windows/{account_id}, /late, /watermark and /openapi.json.
  *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
  *  `{"error","code"}`. */
 import { refusalHeaders } from '../../access/refusal.ts';
@@ -16,7 +16,9 @@ import { engineError } from '../errors.ts';
 import type { WindowBounds, WindowPage, WindowQuery } from '../output/fired/lookup.ts';
 import type { PartitionProgress } from '../source/admission.ts';
 import type { WindowResult } from '../window/accumulator.ts';
+import { type LateQueries, latePage } from './late.ts';
 import { engineDescription, WINDOWS_LIMIT, WINDOWS_LIMIT_MAX } from './openapi.ts';
+import { badCursor, nextLink, readAccount, readFlag, readLimit, readTimes } from './parameters.ts';
 
 /** Lower bound of every window start. */
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
@@ -39,11 +41,9 @@ export interface OpenWindows {
 }
 
 /** Queries that the routes send to an engine. */
-export interface EngineQueries {
+export interface EngineQueries extends LateQueries {
   /** False while the engine restores an earlier run. */
   readonly restored: boolean;
-  /** True if keys are signed integers; false: unsigned. */
-  readonly hasSignedKeys: boolean;
   /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
   /** Every window that ends at or before this time has fired; -Infinity before the first. */
@@ -66,47 +66,6 @@ const respond = (
   body: JSON.stringify(body),
 });
 
-const quoted = (text: string): string => JSON.stringify(text.slice(0, 40));
-
-/** Reads a key as the engine shows it; returns its 64 bits. */
-function readAccount(text: string, isSigned: boolean): bigint {
-  if (/^-?\d{1,20}$/.test(text)) {
-    const id = BigInt(text);
-    const bits = BigInt.asUintN(64, id);
-    if (id === (isSigned ? BigInt.asIntN(64, id) : bits)) return bits;
-  }
-  const kind = isSigned ? 'a signed' : 'an unsigned';
-  throw engineError('bad_account', `account_id is not ${kind} 64-bit number: ${quoted(text)}`);
-}
-
-/** Accepts milliseconds since the epoch, or an ISO 8601 time with a zone. */
-function readTime(name: string, text: string | null, absent: number): number {
-  if (text === null) return absent;
-  const ms = /^-?\d{1,16}$/.test(text)
-    ? Number(text)
-    : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:?\d\d)$/.test(text)
-      ? Date.parse(text)
-      : Number.NaN;
-  if (Number.isFinite(ms) && Math.abs(ms) <= EVENT_TS_LIMIT) return ms;
-  throw engineError(
-    'bad_range',
-    `${name} is neither ms since the epoch nor an ISO 8601 time with a zone: ${quoted(text)}`,
-  );
-}
-
-function readLimit(text: string | null): number {
-  if (text === null) return WINDOWS_LIMIT;
-  const limit = /^\d{1,6}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= WINDOWS_LIMIT_MAX) return limit;
-  throw engineError('bad_range', `limit is not a number from 1 to ${WINDOWS_LIMIT_MAX}: ${quoted(text)}`);
-}
-
-function readFlag(name: string, text: string | null): boolean {
-  if (text === null || text === 'false') return false;
-  if (text === 'true') return true;
-  throw engineError('bad_range', `${name} is neither true nor false: ${quoted(text)}`);
-}
-
 const cursorOf = ({ windowStart, windowEnd }: WindowBounds): string => `${windowStart}_${windowEnd}`;
 
 function readCursor(text: string | null): WindowBounds | undefined {
@@ -115,9 +74,7 @@ function readCursor(text: string | null): WindowBounds | undefined {
   const bounds = { windowStart: Number(start), windowEnd: Number(end) };
   const isTime = (ms: number): boolean => Math.abs(ms) <= EVENT_TS_LIMIT + DURATION_MS_MAX;
   if (isTime(bounds.windowStart) && isTime(bounds.windowEnd)) return bounds;
-  throw engineError('bad_range', `cursor is invalid: ${quoted(text)}`, {
-    next: 'use the cursor from the Link header of the previous page',
-  });
+  throw badCursor(text);
 }
 
 const toJson = (result: WindowResult, isSigned: boolean) => ({
@@ -159,23 +116,25 @@ async function withOpen(engine: EngineQueries, query: WindowQuery) {
 async function windows(engine: EngineQueries, request: HttpRequest): Promise<HttpResponse> {
   const params = request.query;
   const accountId = readAccount(request.params['account_id'] ?? '', engine.hasSignedKeys);
-  const from = readTime('from', params.get('from'), START_MIN);
-  const to = readTime('to', params.get('to'), EVENT_TS_LIMIT);
-  if (from > to) throw engineError('bad_range', `from ${from} lies after to ${to}`);
-  const limit = readLimit(params.get('limit'));
+  const { from, to } = readTimes(params, START_MIN);
+  const limit = readLimit(params.get('limit'), WINDOWS_LIMIT, WINDOWS_LIMIT_MAX);
   const after = readCursor(params.get('cursor'));
   const isOpen = readFlag('open', params.get('open'));
   const query = { accountId, from, to, limit, ...(after === undefined ? {} : { after }) };
   const page = isOpen ? await withOpen(engine, query) : await firedOnly(engine, query);
   if (page.next === undefined) return respond(200, page.found);
-  const next = new URLSearchParams(params);
-  next.set('cursor', cursorOf(page.next));
-  return respond(200, page.found, { link: `</windows/${request.params['account_id']}?${next}>; rel="next"` });
+  const path = `/windows/${request.params['account_id']}`;
+  return respond(200, page.found, nextLink(path, params, cursorOf(page.next)));
 }
 
 async function firedOnly(engine: EngineQueries, query: WindowQuery) {
   const { rows, next } = await engine.windows(query);
   return { found: rows.map((row) => toJson(row, engine.hasSignedKeys)), next };
+}
+
+async function late(engine: EngineQueries, { query }: HttpRequest): Promise<HttpResponse> {
+  const { rows, headers } = await latePage(engine, query);
+  return respond(200, rows, headers);
 }
 
 function watermark(engine: EngineQueries, request: HttpRequest): HttpResponse {
@@ -253,6 +212,7 @@ export function engineRoutes(
   const access = gate === openGate ? {} : { admit: admission(gate) };
   return [
     { method: 'GET', path: '/windows/{account_id}', ...access, handler: guarded(windows) },
+    { method: 'GET', path: '/late', ...access, handler: guarded(late) },
     { method: 'GET', path: '/watermark', ...access, handler: guarded(watermark) },
     { method: 'GET', path: '/openapi.json', handler: () => description },
   ];

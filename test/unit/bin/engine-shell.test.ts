@@ -237,6 +237,7 @@ describe('engine HTTP interface', () => {
       watermarkMode: 'global',
       watermark: () => ({ watermark_ms: null, lag_ms: null, dropped_late: 0 }),
       progress: () => [],
+      lateEvents: async () => ({ rows: [], next: undefined }),
       windows: async ({ from, to, limit, after }) => {
         const rows = fired
           .filter((row) => row.windowStart >= from && row.windowStart < to)

@@ -37,9 +37,13 @@ const engine = {
     queries++;
     return { rows: [], next: undefined };
   },
+  lateEvents: async () => {
+    queries++;
+    return { rows: [], next: undefined };
+  },
 } as unknown as EngineQueries;
 
-const PATHS = ['/windows/{account_id}', '/watermark'];
+const PATHS = ['/windows/{account_id}', '/late', '/watermark'];
 
 async function ask(gate: Gate | undefined, path: string, parts: RequestParts = {}): Promise<HttpResponse> {
   const options = gate === undefined ? {} : { gate };

@@ -141,9 +141,10 @@ describe('side outputs', () => {
 
   const frame = Buffer.from([0, 0, 0, 0, 7, 1]);
   const nothing = { send: async (): Promise<void> => {} };
-  const opened = (parts: Partial<SideOutputsParts>): SideOutputs =>
+  const opened = (parts: Pick<SideOutputsParts, 'late' | 'quarantine'>): SideOutputs =>
     new SideOutputs(
       {
+        latenessMs: 10,
         checkpointer: { durable: async () => {}, sent: () => {} },
         log: silentLogger,
         sleep: async () => {},
@@ -154,7 +155,7 @@ describe('side outputs', () => {
       noneUnsent(),
     );
 
-  function offsets(parts: Partial<SideOutputsParts>) {
+  function offsets(parts: Pick<SideOutputsParts, 'late' | 'quarantine'>) {
     const base = { partition: 0, timestamp: 1n, key: null, value: frame, headers: [] };
     const records = recordsOf(REFUSED.map((_, i) => ({ ...base, offset: BigInt(i) })));
     const events = EventBatch.create(REFUSED.length);
@@ -198,7 +199,7 @@ describe('side outputs', () => {
     const unsent = { ...noneUnsent(), quarantine: [{ seq: 3, ...quarantine }] };
     const parts = {
       checkpointer: { durable: async () => {}, sent: () => {} },
-      ...{ log: silentLogger, sleep: async () => {}, onSent: () => {} },
+      ...{ latenessMs: 10, log: silentLogger, sleep: async () => {}, onSent: () => {} },
     };
     expect(() => new SideOutputs(parts, unsent)).toThrow(
       expect.objectContaining({

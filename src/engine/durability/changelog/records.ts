@@ -33,6 +33,7 @@
  *        the rows u32 | zero u32 */
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import { decodeLateEvents } from '../../output/late/events.ts';
 import { decodeLate } from '../../output/late/rows.ts';
 import { decodeQuarantine } from '../../output/quarantine/rows.ts';
 import {
@@ -341,6 +342,7 @@ function decodeLateBlock(bytes: Uint8Array): Attached {
 const COPIES: Readonly<Record<SideName, (side: SideBytes) => object>> = {
   late: decodeLate,
   quarantine: decodeQuarantine,
+  events: decodeLateEvents,
 };
 
 /** Returns the reason if copies of a section are invalid. */

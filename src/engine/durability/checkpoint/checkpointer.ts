@@ -190,7 +190,9 @@ export class Checkpointer implements SpillLog {
     this.kept = from.kept;
     this.lastId = lastId;
     const seqsOf = (name: SideName): number[] => from.unsent[name].map(({ seq }) => seq);
-    this.unsentSeqs = { late: seqsOf('late'), quarantine: seqsOf('quarantine') };
+    this.unsentSeqs = {
+      ...{ late: seqsOf('late'), quarantine: seqsOf('quarantine'), events: seqsOf('events') },
+    };
     for (const run of from.base?.runs ?? [])
       if (parts.state.lastEndOf(run.slice) > from.fired) this.savedSlices.set(run.slice, run);
   }

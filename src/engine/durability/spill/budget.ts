@@ -42,6 +42,8 @@ const FETCH_BYTES_MAX = 128 * MIB;
 const SIDE_BYTES_MIN = 4 * MIB;
 /** Copies of one side output in flight, as records and in the broker client. */
 const SIDE_SEND_BYTES = 8 * MIB;
+/** Late events that wait for their store, and those that are being written. */
+const LATE_EVENTS_BYTES = MIB;
 /** Rows of one write to a sink, with their copy in the sink's format. */
 const SINK_WRITE_BYTES = 32 * MIB;
 /** Least bytes of the state: with fewer, a state is spilled as fast as it grows. */
@@ -80,7 +82,8 @@ function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number): Memory
   const sideBytes = sides > 0 ? between(SIDE_BYTES_MIN, share / sides, SIDE_BYTES_MAX) : 0;
   // The copies of one more batch may exceed the limits; a row has one copy.
   const sideMemory = sides > 0 ? sides * (sideBytes + SIDE_SEND_BYTES) + batch.bytes : 0;
-  const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + sideMemory;
+  const fixedBytes = firingBytes + batchBytes + LATE_EVENTS_BYTES;
+  const others = 2 * storeBytes + changelogBytes + fetchBytes + fixedBytes + sideMemory;
   return {
     stateBytes: budgetBytes - others,
     ...{ spillStoreBytes: storeBytes, firedStoreBytes: storeBytes, changelogBytes, fetchBytes },

@@ -31,6 +31,7 @@ export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   windows: 'rows',
   sessions: 'rows',
   mark: 'rows',
+  late: 'rows',
 };
 /** Rows of one firing from which on they are ingested as a sorted run. Fewer rows cost less than a
  *  file of their own. */

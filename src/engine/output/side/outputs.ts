@@ -1,4 +1,5 @@
-/** The side outputs of a run: late events go to the late topic, invalid records to the quarantine.
+/** The side outputs of a run: late events go to the late topic and to the late events that can be
+ *  queried, invalid records to the quarantine.
  *
  *  An invalid record that can be quarantined is never copied to the late topic. The other invalid
  *  records, those of the fixed layout and tombstones, are copied to the late topic as late events
@@ -14,6 +15,7 @@ import { engineError } from '../../errors.ts';
 import { isFrame } from '../../source/input/judge.ts';
 import type { EventDecoder } from '../../source/input/port.ts';
 import { faultText } from '../../source/invalid.ts';
+import { decodeLateEvents, encodeLateEvents, isLate, type LateEvent } from '../late/events.ts';
 import { decodeLate, encodeLate, type LateCopy } from '../late/rows.ts';
 import {
   decodeQuarantine,
@@ -33,11 +35,21 @@ const QUARANTINE_SIDE: SideKind<QuarantineCopy> = {
   failedCode: 'quarantine_failed',
 };
 
+/** Bytes of late events at which reading pauses: they are small and their stores are near. */
+const EVENTS_BYTES_MAX = 512 * 1024;
+const EVENTS_SIDE: SideKind<LateEvent> = {
+  ...{ name: 'events', what: 'store of late events', decode: decodeLateEvents, failedCode: 'sink_failed' },
+};
+
 export interface SideOutputsParts {
-  /** Absent: late events are only counted. */
+  /** Absent: no copies of late events are made. */
   readonly late?: SideTopic<LateCopy> | undefined;
+  /** Absent: late events cannot be queried. */
+  readonly events?: SideTopic<LateEvent> | undefined;
   /** Absent: invalid records are only counted. */
   readonly quarantine?: SideTopic<QuarantineCopy> | undefined;
+  /** Distance from the watermark to the least event_ts that is in time. */
+  readonly latenessMs: number;
   /** Says why a row is no event. */
   readonly input?: Pick<EventDecoder, 'describe'> | undefined;
   readonly checkpointer: Pick<Checkpointer, 'durable' | 'sent'>;
@@ -52,22 +64,29 @@ export interface SideOutputsParts {
 export class SideOutputs {
   private readonly outputs: Partial<Record<SideName, AnySideOutput>> = {};
   private readonly input: SideOutputsParts['input'];
+  private readonly latenessMs: number;
 
   /** @param unsent copies of earlier runs that are not acknowledged
    *  @throws late_waiting, quarantine_waiting */
   constructor(parts: SideOutputsParts, unsent: Unsent) {
-    const { late, quarantine, checkpointer, log, sleep, bytesMax, onSent } = parts;
+    const { late, quarantine, events, checkpointer, log, sleep, onSent } = parts;
     this.input = parts.input;
-    const open = <C>(kind: SideKind<C>, topic: SideTopic<C> | undefined): void => {
+    this.latenessMs = parts.latenessMs;
+    const open = <C>(kind: SideKind<C>, topic: SideTopic<C> | undefined, bytesMax = parts.bytesMax): void => {
       if (topic === undefined) return;
       const own = { kind, topic, onSent: (copies: number) => onSent(kind.name, copies) };
       this.outputs[kind.name] = new SideOutput({ ...own, checkpointer, log, sleep, bytesMax });
     };
     open(LATE_SIDE, late);
     open(QUARANTINE_SIDE, quarantine);
+    open(EVENTS_SIDE, events, EVENTS_BYTES_MAX);
     for (const name of SIDES)
-      if (unsent[name].length > 0 && this.outputs[name] === undefined) throw waiting(name);
+      if (unsent[name].length > 0 && this.outputs[name] === undefined && name !== 'events')
+        throw waiting(name);
     for (const name of SIDES) for (const rows of unsent[name]) this.outputs[name]?.offer(rows.seq, rows);
+    // Late events are not kept any more, so their copies are not needed either.
+    const last = unsent.events.at(-1);
+    if (last !== undefined && events === undefined) checkpointer.sent('events', last.seq);
   }
 
   /** True if refused rows are copied anywhere. */
@@ -86,13 +105,16 @@ export class SideOutputs {
   }
 
   /** Copies the refused rows of a batch, which was decoded last. */
-  encode(records: RecordBatch, events: EventBatch, refused: RefusedBatch): Sections {
+  encode(records: RecordBatch, batch: EventBatch, refused: RefusedBatch): Sections {
     const late: number[] = [];
+    const events: number[] = [];
     const invalid: InvalidRow[] = [];
     for (let i = 0; i < refused.rowCount; i++) {
       const row = refused.columns.row[i] as number;
-      const status = events.columns.status[row] as number;
-      if (refused.columns.reason[i] !== REFUSAL.INVALID || !isQuarantined(status)) late.push(i);
+      const status = batch.columns.status[row] as number;
+      const reason = refused.columns.reason[i] as number;
+      if (isLate(reason)) events.push(i);
+      if (reason !== REFUSAL.INVALID || !isQuarantined(status)) late.push(i);
       else if (this.outputs.quarantine !== undefined) invalid.push(this.invalidRow(records, row, status));
     }
     return {
@@ -100,6 +122,9 @@ export class SideOutputs {
         ? {}
         : { late: encodeLate(records, refused, late) }),
       ...(invalid.length === 0 ? {} : { quarantine: encodeQuarantine(records, invalid) }),
+      ...(events.length === 0 || this.outputs.events === undefined
+        ? {}
+        : { events: encodeLateEvents(records, batch, refused, events, this.latenessMs) }),
     };
   }
 
@@ -148,9 +173,9 @@ const WAITING = {
     what: 'invalid records of the previous run that are not in their quarantine yet',
     next: 'start without -quarantine=off until they are sent',
   },
-} as const satisfies Record<SideName, object>;
+} as const;
 
-function waiting(side: SideName): Error {
+function waiting(side: keyof typeof WAITING): Error {
   const { code, what, next } = WAITING[side];
   return engineError(code, `the changelog holds ${what}`, { next });
 }

@@ -8,7 +8,7 @@
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 
 /** Side outputs and their numbers in changelog records. Numbers never change. */
-export const SIDE_NUMBER = { late: 0, quarantine: 1 } as const;
+export const SIDE_NUMBER = { late: 0, quarantine: 1, events: 2 } as const;
 export type SideName = keyof typeof SIDE_NUMBER;
 export const SIDES = Object.keys(SIDE_NUMBER) as readonly SideName[];
 
@@ -31,7 +31,7 @@ export interface SideRows extends SideBytes {
 /** Copies that the side outputs may not have acknowledged, in the order of their records. */
 export type Unsent = Readonly<Record<SideName, readonly SideRows[]>>;
 
-export const noneUnsent = (): Record<SideName, SideRows[]> => ({ late: [], quarantine: [] });
+export const noneUnsent = (): Record<SideName, SideRows[]> => ({ late: [], quarantine: [], events: [] });
 
 const HEAD_BYTES = 8;
 const SECTION_BYTES = 16;

@@ -37,7 +37,7 @@ export interface SideKind<C> {
   readonly what: string;
   readonly decode: (side: SideBytes) => { readonly copies: readonly C[] } | { readonly fault: string };
   /** Code of the error for copies that cannot be sent before the run ends. */
-  readonly failedCode: 'late_failed' | 'quarantine_failed';
+  readonly failedCode: 'late_failed' | 'quarantine_failed' | 'sink_failed';
 }
 
 export interface SideOutputParts<C> {

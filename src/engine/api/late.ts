@@ -1,0 +1,57 @@
+/** GET /late: the late events that the engine keeps, by event time and key, in bounded pages. */
+import { EVENT_TS_LIMIT } from '../../core/time.ts';
+import type { LateEvent } from '../output/late/events.ts';
+import type { LatePage, LatePlace, LateQuery } from '../output/late/store.ts';
+import { badCursor, nextLink, readAccount, readLimit, readTimes } from './parameters.ts';
+
+/** Late events in one response. */
+export const LATE_LIMIT = 1_000;
+export const LATE_LIMIT_MAX = 10_000;
+
+/** Greatest offset of a partition. */
+const OFFSET_MAX = 2n ** 63n - 1n;
+
+export interface LateQueries {
+  /** True if keys are signed integers; false: unsigned. */
+  readonly hasSignedKeys: boolean;
+  /** @throws late_not_kept */
+  lateEvents(query: LateQuery): Promise<LatePage>;
+}
+
+function readPlace(text: string | null): LatePlace | undefined {
+  if (text === null) return undefined;
+  const [, partition, offset] = /^(\d{1,10})_(\d{1,19})$/.exec(text) ?? [];
+  const place = { partition: Number(partition), offset: BigInt(offset ?? -1) };
+  if (place.partition <= 0xffff_ffff && place.offset >= 0n && place.offset < OFFSET_MAX) return place;
+  throw badCursor(text);
+}
+
+/** Answers a page of late events, and the headers of the answer.
+ *  @throws bad_account, bad_range, late_not_kept */
+export async function latePage(
+  engine: LateQueries,
+  params: URLSearchParams,
+): Promise<{ readonly rows: readonly object[]; readonly headers: Record<string, string> }> {
+  const account = params.get('account_id');
+  const { rows, next } = await engine.lateEvents({
+    ...readTimes(params, -EVENT_TS_LIMIT),
+    accountId: account === null ? undefined : readAccount(account, engine.hasSignedKeys),
+    limit: readLimit(params.get('limit'), LATE_LIMIT, LATE_LIMIT_MAX),
+    after: readPlace(params.get('cursor')),
+  });
+  return {
+    rows: rows.map((event) => toJson(event, engine.hasSignedKeys)),
+    headers: next === undefined ? {} : nextLink('/late', params, `${next.partition}_${next.offset}`),
+  };
+}
+
+const toJson = (event: LateEvent, isSigned: boolean) => ({
+  account_id: String(isSigned ? BigInt.asIntN(64, event.accountId) : event.accountId),
+  event_ts: String(event.eventTs),
+  value: String(event.value),
+  reason: event.reason,
+  watermark_ms: String(event.watermarkMs),
+  partition: event.partition,
+  offset: String(event.offset),
+  timestamp_ms: event.timestampMs === undefined ? null : String(event.timestampMs),
+});

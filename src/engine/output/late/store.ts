@@ -1,0 +1,177 @@
+/** Late events in the engine's own store, for GET /late.
+ *
+ *  Rows are keyed by partition and offset, so writing an event again changes nothing. Each partition
+ *  keeps its newest events: `keep` of them, and up to a quarter more between two trims.
+ *
+ *      key    partition u32 | offset u64, big-endian
+ *      value  as in the changelog (events.ts) */
+import type { FixedRows } from '../../../core/rows.ts';
+import type { KvStore } from '../../../io/rocksdb/port.ts';
+import { engineError } from '../../errors.ts';
+import type { SideTopic } from '../side/sender.ts';
+import { decodeLateEvents, LATE_EVENT_BYTES, type LateEvent, putLateEvent } from './events.ts';
+
+export const LATE_FAMILY = 'late';
+const KEY_BYTES = 12;
+const ROW_BYTES = KEY_BYTES + LATE_EVENT_BYTES;
+/** Rows of one page of a scan. */
+const SCAN_ROWS = 1024;
+/** Most rows that one query visits. */
+export const LATE_VISITS_MAX = 20_000;
+/** A partition is trimmed after this fraction of `keep` was added to it. */
+const TRIM_FRACTION = 1 / 4;
+
+export interface LatePlace {
+  readonly partition: number;
+  readonly offset: bigint;
+}
+
+export interface LateQuery {
+  /** Bounds of event_ts: [from, to). */
+  readonly from: number;
+  readonly to: number;
+  /** Undefined: any. */
+  readonly accountId: bigint | undefined;
+  readonly limit: number;
+  /** Only events after this one. */
+  readonly after: LatePlace | undefined;
+}
+
+/** Ascending by partition and offset. */
+export interface LatePage {
+  readonly rows: readonly LateEvent[];
+  /** Position at which the next page continues; undefined at the end. */
+  readonly next: LatePlace | undefined;
+}
+
+function keyOf(partition: number, offset: bigint): Uint8Array {
+  const key = new Uint8Array(KEY_BYTES);
+  const view = new DataView(key.buffer);
+  view.setUint32(0, partition);
+  view.setBigUint64(4, offset);
+  return key;
+}
+
+/** First key after those of a partition; null for the last partition that a key can have. */
+const endOf = (partition: number): Uint8Array | null =>
+  partition >= 0xffff_ffff ? null : keyOf(partition + 1, 0n);
+
+/** The newest events of each partition, at most `keep`: older ones would be trimmed at once. */
+export function newestOf(
+  events: readonly LateEvent[],
+  keep: number,
+): ReadonlyMap<number, readonly LateEvent[]> {
+  const byPartition = new Map<number, LateEvent[]>();
+  for (const event of events) {
+    const own = byPartition.get(event.partition);
+    if (own === undefined) byPartition.set(event.partition, [event]);
+    else own.push(event);
+  }
+  // Offsets ascend in arrival order, except where copies are sent again.
+  for (const [partition, own] of byPartition)
+    byPartition.set(partition, own.sort((a, b) => (a.offset < b.offset ? -1 : 1)).slice(-keep));
+  return byPartition;
+}
+
+/** Counts what was added to each partition, and says when to trim it. */
+export class TrimPlan {
+  private readonly added = new Map<number, number>();
+  private readonly step: number;
+
+  constructor(keep: number) {
+    this.step = Math.max(1, Math.ceil(keep * TRIM_FRACTION));
+  }
+
+  /** True if the partition must be trimmed now: also at its first event, because an earlier process
+   *  may have left more. */
+  isDue(partition: number, count: number): boolean {
+    const added = (this.added.get(partition) ?? this.step) + count;
+    const isDue = added >= this.step;
+    this.added.set(partition, isDue ? 0 : added);
+    return isDue;
+  }
+}
+
+export class LateEventStore implements SideTopic<LateEvent> {
+  private readonly store: KvStore;
+  private readonly keep: number;
+  private readonly trims: TrimPlan;
+
+  /** @param store has LATE_FAMILY; the caller keeps its ownership
+   *  @param keep events of each partition that are kept, at least 1 */
+  constructor(store: KvStore, keep: number) {
+    this.store = store;
+    this.keep = keep;
+    this.trims = new TrimPlan(keep);
+  }
+
+  async send(copies: readonly LateEvent[]): Promise<void> {
+    const newest = newestOf(copies, this.keep);
+    await this.store.put(LATE_FAMILY, rowsOf([...newest.values()].flat()), 'sync');
+    for (const [partition, events] of newest)
+      if (this.trims.isDue(partition, events.length)) await this.trim(partition);
+  }
+
+  /** Finds late events. A page may have fewer rows than the limit and still continue.
+   *  @throws state_corrupt */
+  async find({ from, to, accountId, limit, after }: LateQuery): Promise<LatePage> {
+    const rows: LateEvent[] = [];
+    let place: LatePlace | undefined;
+    let visits = 0;
+    const first = after === undefined ? null : keyOf(after.partition, after.offset + 1n);
+    for await (const event of this.scan(first, null)) {
+      if (rows.length === limit || visits++ >= LATE_VISITS_MAX) return { rows, next: place };
+      place = event;
+      const isKey = accountId === undefined || event.accountId === accountId;
+      if (isKey && event.eventTs >= from && event.eventTs < to) rows.push(event);
+    }
+    return { rows, next: undefined };
+  }
+
+  private async trim(partition: number): Promise<void> {
+    const offsets: bigint[] = [];
+    for await (const { offset } of this.scan(keyOf(partition, 0n), endOf(partition))) offsets.push(offset);
+    const cut = offsets.at(-this.keep);
+    if (cut === undefined || offsets.length <= this.keep) return;
+    await this.store.deleteRange(
+      LATE_FAMILY,
+      { from: keyOf(partition, 0n), to: keyOf(partition, cut) },
+      'on',
+    );
+  }
+
+  private async *scan(from: Uint8Array | null, to: Uint8Array | null): AsyncIterable<LateEvent> {
+    const shape = { shape: 'fixed', keyBytes: KEY_BYTES, valueBytes: LATE_EVENT_BYTES } as const;
+    const scan = await this.store.scan(LATE_FAMILY, { from, to }, shape);
+    try {
+      const bytes = new Uint8Array(SCAN_ROWS * ROW_BYTES);
+      for (let count = await scan.next({ bytes }); count > 0; count = await scan.next({ bytes })) {
+        const values = new Uint8Array(count * LATE_EVENT_BYTES);
+        for (let row = 0; row < count; row++)
+          values.set(
+            bytes.subarray(row * ROW_BYTES + KEY_BYTES, (row + 1) * ROW_BYTES),
+            row * LATE_EVENT_BYTES,
+          );
+        const decoded = decodeLateEvents({ count, bytes: values });
+        if ('fault' in decoded)
+          throw engineError('state_corrupt', `the store of late events: ${decoded.fault}`, {
+            next: 'move its folder away; a new store fills as events are refused',
+          });
+        yield* decoded.copies;
+      }
+    } finally {
+      scan.close();
+    }
+  }
+}
+
+function rowsOf(events: readonly LateEvent[]): FixedRows {
+  const bytes = new Uint8Array(events.length * ROW_BYTES);
+  events.forEach((event, i) => {
+    bytes.set(keyOf(event.partition, event.offset), i * ROW_BYTES);
+    putLateEvent(new DataView(bytes.buffer), i * ROW_BYTES + KEY_BYTES, event);
+  });
+  return {
+    ...{ shape: 'fixed', count: events.length, bytes, keyBytes: KEY_BYTES, valueBytes: LATE_EVENT_BYTES },
+  };
+}

@@ -1,0 +1,228 @@
+/** Late events that can be queried: their encoding, the engine's own store of them, and GET /late.
+ */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { EngineQueries } from '../../../src/engine/api/routes.ts';
+import { engineRoutes } from '../../../src/engine/api/routes.ts';
+import { engineError } from '../../../src/engine/errors.ts';
+import { FIRED_FAMILIES } from '../../../src/engine/output/fired/store.ts';
+import {
+  decodeLateEvents,
+  LATE_EVENT_BYTES,
+  type LateEvent,
+  putLateEvent,
+} from '../../../src/engine/output/late/events.ts';
+import { LateEventStore, type LatePlace, type LateQuery } from '../../../src/engine/output/late/store.ts';
+import type { HttpResponse } from '../../../src/io/http/port.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../../src/io/rocksdb/port.ts';
+import { SimKv } from '../../../src/sim/kv.ts';
+import { requestOf } from '../access/access-kit.ts';
+
+const events: fc.Arbitrary<LateEvent> = fc.record({
+  partition: fc.nat({ max: 2 }),
+  offset: fc.bigInt({ min: 0n, max: 60n }),
+  reason: fc.constantFrom('late' as const, 'late_after_idle' as const),
+  accountId: fc.oneof(fc.bigInt({ min: 0n, max: 2n }), fc.constant(2n ** 64n - 1n)),
+  eventTs: fc.integer({ min: -20, max: 20 }),
+  value: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
+  watermarkMs: fc.integer({ min: 21, max: 40 }),
+  timestampMs: fc.option(fc.bigInt({ min: 0n, max: 2n ** 52n }), { nil: undefined }),
+});
+
+const encoded = (some: readonly LateEvent[]): Uint8Array => {
+  const bytes = new Uint8Array(some.length * LATE_EVENT_BYTES);
+  some.forEach((event, i) => {
+    putLateEvent(new DataView(bytes.buffer), i * LATE_EVENT_BYTES, event);
+  });
+  return bytes;
+};
+
+describe('encoded late events', () => {
+  it('late events are decoded unchanged', () => {
+    fc.assert(
+      fc.property(fc.array(events, { minLength: 1, maxLength: 5 }), (some) => {
+        expect(decodeLateEvents({ count: some.length, bytes: encoded(some) })).toEqual({ copies: some });
+      }),
+    );
+  });
+
+  it('damaged late events are refused, whatever the bytes are', () => {
+    fc.assert(
+      fc.property(
+        fc.array(events, { minLength: 1, maxLength: 3 }),
+        fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 3 }),
+        fc.nat({ max: 4 }),
+        fc.nat({ max: 20 }),
+        (some, flips, count, cut) => {
+          const whole = encoded(some);
+          const bytes = whole.slice(0, whole.length - cut);
+          for (const [at, by] of flips) bytes[at % bytes.length] = by;
+          const decoded = decodeLateEvents({ count, bytes });
+          if ('fault' in decoded) expect(decoded.fault).toMatch(/late event/);
+          else expect(decoded.copies.length).toBe(count);
+        },
+      ),
+    );
+  });
+});
+
+describe('store of late events', () => {
+  const opened = async (kv: SimKv, keep: number): Promise<LateEventStore> =>
+    new LateEventStore(
+      await kv.open('fired', { budgetBytes: KV_BUDGET_MIN_BYTES, families: FIRED_FAMILIES }),
+      keep,
+    );
+  const all: LateQuery = { from: -100, to: 100, accountId: undefined, limit: 10_000, after: undefined };
+  const placeOf = ({ partition, offset }: LatePlace): string => `${partition}@${offset}`;
+
+  async function pages(store: LateEventStore, query: LateQuery): Promise<readonly LateEvent[]> {
+    const rows: LateEvent[] = [];
+    let { after } = query;
+    for (let page = 0; page < 1000; page++) {
+      const found = await store.find({ ...query, after });
+      expect(found.rows.length).toBeLessThanOrEqual(query.limit);
+      rows.push(...found.rows);
+      if (found.next === undefined) return rows;
+      after = found.next;
+    }
+    throw new Error('the pages have no end');
+  }
+
+  it('the store has the newest events of each partition, found by time and key in pages of any size', async () => {
+    const queries = fc.record({
+      from: fc.integer({ min: -25, max: 25 }),
+      to: fc.integer({ min: -25, max: 25 }),
+      accountId: fc.option(fc.bigInt({ min: 0n, max: 2n }), { nil: undefined }),
+      limit: fc.integer({ min: 1, max: 7 }),
+      after: fc.constant(undefined),
+    });
+    const keeps = fc.integer({ min: 1, max: 20 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.array(events, { minLength: 1, maxLength: 30 }), { maxLength: 6 }),
+        keeps,
+        queries,
+        async (sends, keep, query) => {
+          const kv = new SimKv();
+          let store = await opened(kv, keep);
+          const known = new Map<string, LateEvent>();
+          for (const [i, send] of sends.entries()) {
+            // A record has one content, however often it is sent.
+            const some = send.map((event) => known.get(placeOf(event)) ?? event);
+            for (const event of some) if (!known.has(placeOf(event))) known.set(placeOf(event), event);
+            await store.send(some.map((event) => known.get(placeOf(event)) as LateEvent));
+            if (i % 2 === 1) store = new LateEventStore(await reopened(kv, store), keep);
+          }
+          const found = await pages(store, all);
+          for (const partition of [0, 1, 2]) {
+            const own = found.filter((event) => event.partition === partition);
+            const offsets = [...known.values()]
+              .filter((event) => event.partition === partition)
+              .sort((a, b) => Number(b.offset - a.offset));
+            // The newest are there, and at most a quarter more than are kept.
+            expect(own.slice(-keep).reverse()).toEqual(offsets.slice(0, keep));
+            expect(own.length).toBeLessThanOrEqual(keep + Math.max(1, Math.ceil(keep / 4)) - 1);
+          }
+          const wanted = found.filter(
+            ({ eventTs, accountId }) =>
+              eventTs >= query.from &&
+              eventTs < query.to &&
+              (query.accountId === undefined || accountId === query.accountId),
+          );
+          expect(await pages(store, query)).toEqual(wanted);
+        },
+      ),
+    );
+  });
+
+  /** Store of the same folder; the simulated store stays open. */
+  const reopened = async (_: SimKv, store: LateEventStore) =>
+    (store as unknown as { readonly store: ConstructorParameters<typeof LateEventStore>[0] }).store;
+
+  it('a partition with many late events keeps no more than its bound, and the newest of them', async () => {
+    const store = await opened(new SimKv(), 100);
+    const base = { reason: 'late', accountId: 1n, eventTs: 0, value: 0n, watermarkMs: 9 } as const;
+    for (let from = 0; from < 5000; from += 10)
+      await store.send(
+        Array.from({ length: 10 }, (_, i) => ({
+          ...{ ...base, partition: 4, offset: BigInt(from + i), timestampMs: undefined },
+        })),
+      );
+    const found = await pages(store, all);
+    expect(found.length).toBeGreaterThanOrEqual(100);
+    expect(found.length).toBeLessThan(100 + 25 + 10);
+    expect(found.at(-1)?.offset).toBe(4999n);
+  });
+});
+
+describe('GET /late', () => {
+  const event: LateEvent = {
+    ...{ partition: 2, offset: 7n, reason: 'late', accountId: 2n ** 64n - 5n, eventTs: -3, value: -4n },
+    ...{ watermarkMs: 12, timestampMs: undefined },
+  };
+  let asked: LateQuery | undefined;
+  const engineOf = (over: Partial<EngineQueries> = {}): EngineQueries =>
+    ({
+      restored: true,
+      hasSignedKeys: false,
+      lateEvents: async (query: LateQuery) => {
+        asked = query;
+        return { rows: [event], next: query.after === undefined ? event : undefined };
+      },
+      ...over,
+    }) as unknown as EngineQueries;
+  async function ask(query: string, engine = engineOf()): Promise<HttpResponse> {
+    const route = engineRoutes(() => engine, '1.2.3').find(({ path }) => path === '/late');
+    const request = { ...requestOf({ path: '/late' }), query: new URLSearchParams(query), params: {} };
+    return (await route?.handler(request)) as HttpResponse;
+  }
+  const bodyOf = ({ body }: HttpResponse): unknown => JSON.parse(String(body));
+
+  it('the page has the events with reason and watermark, and links to the next page', async () => {
+    const first = await ask('account_id=7&from=-10&to=1970-01-01T00:00:01Z&limit=5');
+    expect(asked).toEqual({ from: -10, to: 1000, accountId: 7n, limit: 5, after: undefined });
+    expect([first.status, bodyOf(first)]).toEqual([
+      200,
+      [
+        {
+          ...{ account_id: String(2n ** 64n - 5n), event_ts: '-3', value: '-4', reason: 'late' },
+          ...{ watermark_ms: '12', partition: 2, offset: '7', timestamp_ms: null },
+        },
+      ],
+    ]);
+    const link = /^<\/late\?(.*)>; rel="next"$/.exec(first.headers?.['link'] ?? '')?.[1];
+    const second = await ask(link ?? '');
+    expect(asked).toMatchObject({ from: -10, accountId: 7n, after: { partition: 2, offset: 7n } });
+    expect(second.headers?.['link']).toBeUndefined();
+  });
+
+  it('a signed key is asked for and shown with its sign', async () => {
+    const answer = await ask('account_id=-5', engineOf({ hasSignedKeys: true }));
+    expect(asked?.accountId).toBe(2n ** 64n - 5n);
+    expect(bodyOf(answer)).toMatchObject([{ account_id: '-5' }]);
+  });
+
+  it.each([
+    ['account_id=x', 'bad_account'],
+    ['account_id=-1', 'bad_account'],
+    ['from=yesterday', 'bad_range'],
+    ['from=5&to=4', 'bad_range'],
+    ['limit=0', 'bad_range'],
+    ['limit=10001', 'bad_range'],
+    ['cursor=1', 'bad_range'],
+    ['cursor=1_-2', 'bad_range'],
+    ['cursor=99999999999_2', 'bad_range'],
+    ['cursor=1_9223372036854775807', 'bad_range'],
+  ])('a query with %s is refused with the code %s', async (query, code) => {
+    const answer = await ask(query);
+    expect([answer.status, bodyOf(answer)]).toEqual([400, { code, error: expect.any(String) }]);
+  });
+
+  it('an engine that keeps no late events answers 404', async () => {
+    const lateEvents = async (): Promise<never> => {
+      throw engineError('late_not_kept', 'this engine keeps no late events');
+    };
+    const answer = await ask('', engineOf({ lateEvents }));
+    expect([answer.status, bodyOf(answer)]).toMatchObject([404, { code: 'late_not_kept' }]);
+  });
+});
