@@ -318,7 +318,7 @@ async function runToEnd(
   context.setReady();
   const summary = await engine.run(context.drain);
   done();
-  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
+  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
   context.print(text, { ...printed, ...engine.watermark() });
   const hasEnd = settings.bounded || settings['exit-at-end'];
@@ -330,7 +330,7 @@ async function runToEnd(
 /** Engine options that depend only on flags and memory shares. */
 function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   return {
-    ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes }),
+    ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes, idBytesMax: shares.idBytes }),
     rowCapacity: settings['batch-rows'],
     checkpointIntervalMs: settings['checkpoint-interval'],
     checkpointSizes: {
@@ -354,7 +354,7 @@ async function runEngine(context: Context): Promise<number> {
   const names = sideNames(context, job);
   const brokers = neededBrokers(context);
   const group = groupName(context);
-  const shares = memoryOf(context, sideCount(names));
+  const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
   requireValidSink(context);
   const disk = await openStateDir(context);
   if (disk === undefined) {

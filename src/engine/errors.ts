@@ -20,6 +20,7 @@ export const ENGINE_ERRORS = {
   late_waiting: errorRow('conflict', { exit: EXIT.usage }),
   late_failed: errorRow('unavailable'),
   late_refused: errorRow('invalid'),
+  dedup_full: errorRow('invalid'),
   late_not_kept: errorRow('not_found'),
   quarantine_waiting: errorRow('conflict', { exit: EXIT.usage }),
   quarantine_failed: errorRow('unavailable'),

@@ -17,6 +17,8 @@ export interface GaugesParts {
   readonly lag: Pick<LagWatch, 'unread'>;
   readonly fired: { bytes?(): Promise<number> };
   readonly isReady: () => boolean;
+  /** Identifiers of open windows; undefined: none are compared. */
+  readonly ids: () => { readonly count: number; readonly bytes: number } | undefined;
   /** Components that a restore creates; undefined before it is done. */
   readonly running: () =>
     | {
@@ -79,6 +81,9 @@ export class EngineGauges {
     metrics.openKeys.set(state.keyCount());
     metrics.stateBytes.set(state.bytes());
     metrics.spilledBytes.set(state.spillable?.pieceBytes() ?? 0);
+    const ids = this.parts.ids();
+    metrics.dedupIds.set(ids?.count ?? 0);
+    metrics.dedupBytes.set(ids?.bytes ?? 0);
     metrics.sinkWaiting.set(outlet.waitingRows);
     metrics.lateWaiting.set(sides.waitingCopies('late'));
     metrics.quarantineWaiting.set(sides.waitingCopies('quarantine'));

@@ -3,6 +3,9 @@
 import type { WindowKernels } from '../addon/window-surface.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
 import { DURATION_MS_MAX } from '../core/time.ts';
+import type { SeenIds } from './dedup/seen.ts';
+import { SessionIds } from './dedup/sessions.ts';
+import { WindowIds } from './dedup/windows.ts';
 import type { PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 import { engineError } from './errors.ts';
 import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './source/admission.ts';
@@ -100,6 +103,13 @@ export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces
   return job.window === 'session'
     ? new SessionsState(kernels, job.gapMs, shards, pieces)
     : new SliceState(kernels, assignerOf(job), shards, pieces);
+}
+
+/** Returns an empty store of the identifiers in the open windows of a job. */
+export function seenIdsOf(job: Job): SeenIds {
+  if (job.window === 'session') return new SessionIds(job.gapMs);
+  const { sizeMs, slideMs } = assignerOf(job);
+  return new WindowIds(sizeMs, slideMs);
 }
 
 /** Order of the sorted runs of the job's state. */

@@ -22,6 +22,9 @@ export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
   readonly filtered: Counter;
+  readonly duplicates: Counter;
+  readonly dedupIds: Gauge;
+  readonly dedupBytes: Gauge;
   readonly invalid: Counter;
   readonly invalidReasons: Counter;
   readonly droppedLate: Counter;
@@ -74,6 +77,10 @@ function inputMetrics(metrics: Metrics) {
     filtered: metrics.counter(
       'engine_filtered_events_total',
       'Events that this process read and -where excludes; they are accepted, advance the watermark, and are in no window.',
+    ),
+    duplicates: metrics.counter(
+      'engine_duplicate_events_total',
+      'Events that this process read and did not fold, because an open window of their key has their identifier (-dedup).',
     ),
     invalid: metrics.counter(
       'engine_invalid_events_total',
@@ -148,6 +155,11 @@ function stateMetrics(metrics: Metrics) {
     stateBytes: metrics.gauge(
       'engine_state_bytes',
       'Bytes of memory in the tables and sorted runs of open windows.',
+    ),
+    dedupIds: metrics.gauge('engine_dedup_ids', 'Identifiers of open windows (-dedup).'),
+    dedupBytes: metrics.gauge(
+      'engine_dedup_bytes',
+      'Approximate bytes of memory of the identifiers of open windows.',
     ),
     firedBytes: metrics.gauge(
       'engine_fired_bytes',

@@ -12,6 +12,7 @@ import { invariant } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { Disk } from '../io/disk/port.ts';
 import type { EngineQueries, OpenWindows, WatermarkReport } from './api/routes.ts';
+import { DuplicateFilter } from './dedup/filter.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
@@ -25,7 +26,7 @@ import type { PieceStore } from './durability/spill/pieces.ts';
 import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
-import type { Job } from './job.ts';
+import { type Job, seenIdsOf } from './job.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 import type { KeptLateEvents } from './output/late/kept.ts';
@@ -94,6 +95,8 @@ export interface EngineParts {
   readonly quarantine?: SideTopic<QuarantineCopy>;
   /** Limit on the bytes of unsent copies of each; absent: that of a run without a memory budget. */
   readonly sideBytesMax?: number;
+  /** Memory for the identifiers of open windows; absent: no limit. */
+  readonly idBytesMax?: number;
   /** Folder of the changelog and the checkpoints; the process holds its lock. */
   readonly disk: Disk;
   readonly rowCapacity: number;
@@ -127,6 +130,8 @@ export type RunSummary = Totals & {
   readonly invalidRecords: InvalidRecords;
   /** Accepted events that this process read and the condition of the job excludes. */
   readonly filtered: number;
+  /** Accepted events that this process read and that an open window had already. */
+  readonly duplicates: number;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
@@ -155,6 +160,7 @@ export class Engine implements EngineQueries {
   private before: Totals;
   private readonly invalid: InvalidTally;
   private filtered = 0;
+  private filter: DuplicateFilter | undefined;
   /** Definition of the input that the newest checkpoint has. */
   private definition: InputDefinition = BINARY256;
   private targets: readonly number[] = [];
@@ -177,6 +183,7 @@ export class Engine implements EngineQueries {
       lag: this.lag,
       isReady: () => this.restored && this.sinkReady && SIDES.every((side) => this.isReady(side)),
       running: () => this.running,
+      ids: () => this.filter,
     });
     const intervalMs = parts.stop === 'never' ? parts.partitionIntervalMs : 0;
     this.partitions = new PartitionWatch(source, intervalMs, parts.log);
@@ -207,13 +214,15 @@ export class Engine implements EngineQueries {
     const open = (manifest: StateManifest) => {
       validateCheckpoint(manifest, parts);
       opened = parts.openState();
+      this.filter = this.createFilter();
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
-    const saved = await restoreState({ disk, log, open, ...onDisk });
+    const saved = await restoreState({ disk, log, open, ids: () => this.filter, ...onDisk });
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = opened ?? parts.openState();
+    this.filter ??= this.createFilter();
     if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
     this.definition = parts.input?.definition ?? BINARY256;
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
@@ -228,6 +237,7 @@ export class Engine implements EngineQueries {
           topicId: parts.topicId ?? saved?.manifest.topicId,
           shards: state.shards,
           state: state.live,
+          ids: this.filter,
           ...onDisk,
         },
         ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
@@ -240,6 +250,7 @@ export class Engine implements EngineQueries {
       ...{ watermarks, state, rowCapacity: parts.rowCapacity },
       ...{ journal: checkpointer, stages: this.stages },
       sides: sides.areAny ? sides : undefined,
+      dedup: this.filter,
     });
     const outlet = new Outlet({
       ...{ sinks: parts.sinks, checkpointer, clock, log, sleep: parts.sleep, stages: this.stages },
@@ -322,6 +333,7 @@ export class Engine implements EngineQueries {
       firedWindows: this.firedCount,
       before: this.before,
       filtered: this.filtered,
+      duplicates: this.active.operator.duplicates,
       invalidRecords: { reasons: this.invalid.reasons, sample: this.invalid.sample },
       limitedBy: limitedBy(times),
       stages: stageShares(times),
@@ -360,6 +372,7 @@ export class Engine implements EngineQueries {
         invalidBefore = invalid;
         this.demandFirstEvents();
         if (this.definition.where !== undefined) this.recordFiltered(rows);
+        metrics.duplicates.setTotal(operator.duplicates);
         parts.onConsumed?.(consumed - this.before.consumed);
       }
       const now = clock.monotonicMs();
@@ -591,6 +604,13 @@ export class Engine implements EngineQueries {
     metrics.checkpointBytes.set(bytes);
     this.gauges.checkpointedMs = this.parts.clock.wallNowMs();
     log.info({ checkpoint: id, consumed, bytes, ...report, seconds }, 'checkpoint complete');
+  }
+
+  /** Filter of the job's duplicates; undefined: it compares no identifiers. */
+  private createFilter(): DuplicateFilter | undefined {
+    const { job, idBytesMax } = this.parts;
+    if (job.input?.dedup === undefined) return undefined;
+    return new DuplicateFilter(seenIdsOf(job), idBytesMax ?? Number.POSITIVE_INFINITY);
   }
 
   /** Opens the side outputs with the copies that the changelog holds and they may lack.

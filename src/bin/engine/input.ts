@@ -47,6 +47,10 @@ export const INPUT_SETTINGS = {
     type: 'string',
     help: 'condition on fields of the value, such as status = "PAID" and amount_cents > 0; other events advance the watermark and are in no window',
   },
+  dedup: {
+    type: 'string',
+    help: 'field that identifies an event among those of its key: an integer, a text, bytes or a uuid of up to 1 KiB; an event whose identifier is in an open window that would contain it is not folded (default: none)',
+  },
 } as const satisfies SettingTable;
 
 type Settings = SettingsOf<typeof INPUT_SETTINGS>;
@@ -58,13 +62,14 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 const REQUEST_TIMEOUT_MS = 10_000;
 
 /** Definition that the flags give. */
-export function askedInput({ format, key, time, value, where }: Settings): InputDefinition {
+export function askedInput({ format, key, time, value, where, dedup }: Settings): InputDefinition {
   return {
     format: (format as InputFormat | undefined) ?? 'undecided',
     ...(key === undefined ? {} : { key }),
     ...(time === undefined ? {} : { time }),
     ...(value === undefined ? {} : { value }),
     ...(where === undefined ? {} : { where }),
+    ...(dedup === undefined ? {} : { dedup }),
   };
 }
 

@@ -20,7 +20,7 @@ export const MEMORY_SETTINGS = {
     min: 1,
     max: 1_099_511_627_776,
     needs: ['state=disk'],
-    help: 'memory for tables, batches, changelog, copies of late and invalid records and the caches of the stores; the runtime needs up to 100 MiB in addition',
+    help: 'memory for tables, batches, changelog, copies of late and invalid records, identifiers (a quarter, with -dedup) and the caches of the stores; the runtime needs up to 100 MiB in addition',
   },
 } as const satisfies SettingTable;
 
@@ -36,11 +36,14 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 };
 
 /** Undefined if the state stays in memory without a bound. @param sides number of side outputs
+ *  @param hasIds true: the job compares identifiers
  *  @throws bad_setting */
-export function memoryOf({ settings }: Pick<Context, 'settings'>, sides: number): MemoryShares | undefined {
+export function memoryOf({ settings }: Pick<Context, 'settings'>, sides: number,
+  hasIds: boolean,
+): MemoryShares | undefined {
   if (settings.state !== 'disk') return undefined;
   const batch = { rows: settings['batch-rows'], bytes: settings['batch-bytes'] };
-  return sharesOf(settings['mem-budget'], batch, sides);
+  return sharesOf(settings['mem-budget'], batch, sides, hasIds);
 }
 
 /** @throws state_corrupt */

@@ -11,6 +11,7 @@ import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { RefusedBatch } from '../../core/layout/refused-batch.ts';
+import type { DuplicateFilter } from '../dedup/filter.ts';
 import { arrivalsOf } from '../durability/changelog/records.ts';
 import type { SideOutputs } from '../output/side/outputs.ts';
 import type { Sections } from '../output/side/sections.ts';
@@ -57,6 +58,8 @@ export interface OperatorParts {
   readonly rowCapacity: number;
   /** Receives the stage that the step is in; absent: stages are not timed. */
   readonly stages?: StageCursor;
+  /** Removes duplicates; absent: every admitted row is an event of its own. */
+  readonly dedup?: Pick<DuplicateFilter, 'apply' | 'takeAdded' | 'expire'> | undefined;
   /** Copies the refused rows, and sends the copies after the changelog record that holds them. */
   readonly sides?: Pick<SideOutputs, 'encode' | 'offer'> | undefined;
 }
@@ -77,6 +80,9 @@ export class WindowOperator {
   private readonly admitted: AdmittedBatch;
   private readonly stages: StageCursor;
   private readonly sides: OperatorParts['sides'];
+  private readonly dedup: OperatorParts['dedup'];
+  /** Duplicates since the start. */
+  duplicates = 0;
   /** Set only if copies are needed. */
   private readonly refused: RefusedBatch | undefined;
 
@@ -87,6 +93,7 @@ export class WindowOperator {
     this.admitted = AdmittedBatch.create(parts.rowCapacity);
     this.stages = parts.stages ?? UNTIMED;
     this.sides = parts.sides;
+    this.dedup = parts.dedup;
     this.refused = parts.sides === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
@@ -105,9 +112,9 @@ export class WindowOperator {
   }
 
   /** Processes a batch with an event row for each record; returns the firings in the order of their
-   *  ends. `atMs`: monotonic ms. */
+   *  ends. `atMs`: monotonic ms. @throws dedup_full */
   step(records: RecordBatch, events: EventBatch, atMs: number): readonly StateFiring[] {
-    const { watermarks, state, journal, admitted, refused, stages } = this;
+    const { watermarks, state, journal, admitted, refused, stages, dedup } = this;
     const fired: StateFiring[] = [];
     for (let from = 0; from < records.rowCount; ) {
       stages.enter('route');
@@ -116,21 +123,25 @@ export class WindowOperator {
       if (admitted.rowCount > 0) {
         invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never falls into a fired window');
         stages.enter('update');
-        state.accumulate(events, admitted);
+        if (dedup !== undefined) this.duplicates += dedup.apply(events, admitted);
+        if (admitted.rowCount > 0) state.accumulate(events, admitted);
       }
       stages.enter('changelog');
       const arrivals = watermarks.dependsOnOrder
         ? arrivalsOf(records.columns.partition, from, from + taken)
         : undefined;
-      const sections =
+      const copies =
         refused === undefined || refused.rowCount === 0
           ? undefined
           : this.sides?.encode(records, events, refused);
+      const ids = dedup?.takeAdded();
+      const sections = ids === undefined ? copies : { ...copies, ids };
       const { cells, clock } = watermarks;
       const seq = journal.afterBatch(cells, clock, admitted.rowCount, arrivals, sections);
       if (sections !== undefined) this.sides?.offer(seq, sections);
       from += taken;
       this.fire(watermarks.frontier, atMs, fired, journal);
+      dedup?.expire(watermarks.frontier);
     }
     return fired;
   }

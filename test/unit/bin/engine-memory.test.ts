@@ -13,7 +13,7 @@ const OTHERS = {
 /** Memory shares of an engine with these flags; undefined: unbounded memory. */
 const sharesOf = (...flags: readonly string[]) => {
   const { values } = parseSettings(MEMORY_SETTINGS, { argv: flags, env: {} });
-  return memoryOf({ settings: { ...OTHERS, ...values } }, 0);
+  return memoryOf({ settings: { ...OTHERS, ...values } }, 0, false);
 };
 
 it('an engine without -state spills to disk above the default budget', () => {

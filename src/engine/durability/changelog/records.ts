@@ -13,12 +13,14 @@
  *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order of the rows, only if all
  *        partitions share one watermark (-watermark=global)
  *     .. deltas of the batch as the kernels encode them, to the end
- *  REFUSED_BATCH  as BATCH, with copies of the refused rows for the side outputs (sections.ts)
- *     before the deltas
+ *  REFUSED_BATCH  as BATCH, with copies of the refused rows for the side outputs and the identifiers
+ *     that the batch added (sections.ts) before the deltas
  *  LATE_BATCH  as BATCH, with copies for the late topic before the deltas; an old form
  *      0 bytes u32, these 8 included | 4 copies u32 | 8 copies (late/rows.ts)
  *  SENT   a side output has acknowledged the copies in all records up to the number
- *      0 form u32 | 4 side output u32 (SIDE_NUMBER) | 8 number f64
+ *      0 form u32 | 4 side output u32 (SECTION_NUMBER) | 8 number f64
+ *  IDS   identifiers of open windows, some of a copy of all (-dedup)
+ *      0 form u32 | 4 identifiers u32 | 8 identifiers (dedup/filter.ts)
  *  FIRED   every window that ends at or before the frontier is durable in the sink
  *      0 form u32 | 4 zero u32 | 8 frontier f64
  *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
@@ -33,13 +35,16 @@
  *        the rows u32 | zero u32 */
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import { decodeIds, type SavedId } from '../../dedup/filter.ts';
 import { decodeLateEvents } from '../../output/late/events.ts';
 import { decodeLate } from '../../output/late/rows.ts';
 import { decodeQuarantine } from '../../output/quarantine/rows.ts';
 import {
   decodeSections,
   type Sections,
-  SIDE_NUMBER,
+  SECTION_NUMBER,
+  SECTIONS,
+  type SectionName,
   SIDES,
   type SideBytes,
   type SideName,
@@ -60,6 +65,7 @@ export const RECORD = {
   LATE_BATCH: 8,
   SENT: 9,
   REFUSED_BATCH: 10,
+  IDS: 11,
 } as const;
 
 const FORM = 1;
@@ -74,6 +80,7 @@ const SWEPT_BYTES = 32;
 const LEFT_BYTES = 24;
 const SENT_BYTES = 16;
 const LATE_HEAD_BYTES = 8;
+const IDS_HEAD_BYTES = 8;
 const IDLE_CELL = SAVED_CELLS[8][1];
 
 /** Progress of partitions and clock after a record, and its effect on the state. */
@@ -101,7 +108,8 @@ export type ChangelogRecord =
   | { readonly kind: 'detached'; readonly id: number; readonly part: number }
   | { readonly kind: 'spilled'; readonly piece: PieceEntry }
   | ({ readonly kind: 'swept' } & SweepEntry)
-  | { readonly kind: 'sent'; readonly side: SideName; readonly seq: number };
+  | { readonly kind: 'sent'; readonly side: SideName; readonly seq: number }
+  | { readonly kind: 'ids'; readonly ids: readonly SavedId[] };
 
 /** Encodes the body of BATCH, IDLE and ADDED up to the deltas, which follow it. */
 export function encodeMove(
@@ -199,8 +207,17 @@ export function encodeSent(side: SideName, seq: number): Uint8Array {
   const body = new Uint8Array(SENT_BYTES);
   const view = new DataView(body.buffer);
   view.setUint32(0, FORM, true);
-  view.setUint32(4, SIDE_NUMBER[side], true);
+  view.setUint32(4, SECTION_NUMBER[side], true);
   view.setFloat64(8, seq, true);
+  return body;
+}
+
+/** Encodes the body of IDS. */
+export function encodeIdsRecord({ count, bytes }: SideBytes): Uint8Array {
+  const body = new Uint8Array(IDS_HEAD_BYTES + bytes.length);
+  viewOf(body).setUint32(0, FORM, true);
+  viewOf(body).setUint32(4, count, true);
+  body.set(bytes, IDS_HEAD_BYTES);
   return body;
 }
 
@@ -215,6 +232,7 @@ const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.LATE_BATCH, 'batch'],
   [RECORD.SENT, 'sent'],
   [RECORD.REFUSED_BATCH, 'batch'],
+  [RECORD.IDS, 'ids'],
 ]);
 
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
@@ -248,6 +266,8 @@ function decodeKind(
       return decodeSwept(view);
     case 'sent':
       return decodeSent(view);
+    case 'ids':
+      return decodeIdsRecord(body, view);
     default:
       return decodeMove(kind, body, view, ATTACHED[kindNumber]);
   }
@@ -314,11 +334,18 @@ function decodeFired(view: DataView): Decoded<ChangelogRecord> {
 function decodeSent(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== SENT_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const number = view.getUint32(4, true);
-  const side = SIDES.find((name) => SIDE_NUMBER[name] === number);
+  const side = SIDES.find((name) => SECTION_NUMBER[name] === number);
   const seq = view.getFloat64(8, true);
   return side !== undefined && Number.isSafeInteger(seq)
     ? { record: { kind: 'sent', side, seq } }
     : { fault: `it names record ${seq} of side output ${number}` };
+}
+
+function decodeIdsRecord(body: Uint8Array, view: DataView): Decoded<ChangelogRecord> {
+  if (body.length < IDS_HEAD_BYTES) return { fault: `it has ${body.length} bytes` };
+  const count = view.getUint32(4, true);
+  const decoded = decodeIds({ count, bytes: body.subarray(IDS_HEAD_BYTES) });
+  return 'fault' in decoded ? decoded : { record: { kind: 'ids', ids: decoded.copies } };
 }
 
 /** Sections at the start of some bytes, with their length. */
@@ -339,15 +366,16 @@ function decodeLateBlock(bytes: Uint8Array): Attached {
   return { sections: { late: { count, bytes: bytes.subarray(LATE_HEAD_BYTES, end) } }, bytes: end };
 }
 
-const COPIES: Readonly<Record<SideName, (side: SideBytes) => object>> = {
+const COPIES: Readonly<Record<SectionName, (side: SideBytes) => object>> = {
   late: decodeLate,
   quarantine: decodeQuarantine,
   events: decodeLateEvents,
+  ids: decodeIds,
 };
 
 /** Returns the reason if copies of a section are invalid. */
 function sectionsFault(sections: Sections): string | undefined {
-  for (const name of SIDES) {
+  for (const name of SECTIONS) {
     const side = sections[name];
     const decoded = side === undefined ? {} : COPIES[name](side);
     if ('fault' in decoded) return String(decoded.fault);

@@ -21,12 +21,15 @@ import { invariant } from '../../../core/errors.ts';
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { Disk } from '../../../io/disk/port.ts';
+import type { DuplicateFilter } from '../../dedup/filter.ts';
+import { IdLog } from '../../dedup/log.ts';
 import type { Job } from '../../job.ts';
 import {
   encodeSections,
   noneUnsent,
   type Sections,
   SIDES,
+  type SideBytes,
   type SideName,
   type Unsent,
 } from '../../output/side/sections.ts';
@@ -37,6 +40,7 @@ import { Changelog } from '../changelog/log.ts';
 import {
   encodeDetached,
   encodeFired,
+  encodeIdsRecord,
   encodeMove,
   encodeSent,
   encodeSpilled,
@@ -92,6 +96,8 @@ export interface CheckpointerParts {
   readonly state: LiveState;
   /** Store of a state on disk. */
   readonly pieces?: PieceStore;
+  /** Identifiers of open windows; absent: none are compared. */
+  readonly ids?: DuplicateFilter | undefined;
   readonly sizes?: Partial<CheckpointSizes>;
   /** Called at each step; it may end the process. */
   readonly onStep?: StepHook;
@@ -154,6 +160,7 @@ export class Checkpointer implements SpillLog {
   private scratch = new Uint8Array(0);
   /** Numbers of the records with copies that a side output may not have acknowledged, ascending. */
   private readonly unsentSeqs: Record<SideName, number[]>;
+  private readonly ids: IdLog | undefined;
   private readonly sealedSlices = new Set<SealedSlice>();
   /** Run files of slices that a restore loaded into the live tables. */
   private readonly savedSlices = new Map<number, RunEntry>();
@@ -193,6 +200,7 @@ export class Checkpointer implements SpillLog {
     this.unsentSeqs = {
       ...{ late: seqsOf('late'), quarantine: seqsOf('quarantine'), events: seqsOf('events') },
     };
+    this.ids = parts.ids && this.idLog(parts.ids, from);
     for (const run of from.base?.runs ?? [])
       if (parts.state.lastEndOf(run.slice) > from.fired) this.savedSlices.set(run.slice, run);
   }
@@ -244,6 +252,7 @@ export class Checkpointer implements SpillLog {
     const seq = this.appendMove(kind, progress, clock, listed, arrivals, deltas, copies);
     if (admitted > 0) this.ledger?.applied(seq, before, this.parts.state.parts());
     for (const name of SIDES) if (sections[name] !== undefined) this.unsentSeqs[name].push(seq);
+    if (sections.ids !== undefined) this.ids?.applied(seq, before);
     return seq;
   }
 
@@ -381,6 +390,7 @@ export class Checkpointer implements SpillLog {
    *  arrives. @throws the error of an earlier write */
   advance(): void {
     this.current?.base.advance(this.changelog.lastSeq, this.frontier, this.firedTo, this.sizes.stepBytes);
+    this.ids?.advance(this.changelog.lastSeq + 1, this.appended);
   }
 
   /** Settles when all records appended so far are durable: results that depend on them may leave.
@@ -413,6 +423,12 @@ export class Checkpointer implements SpillLog {
     } finally {
       await this.changelog.close();
     }
+  }
+
+  private idLog(filter: DuplicateFilter, { replayFrom }: RecoveryPoint): IdLog {
+    const append = (ids: SideBytes): number => this.appendRecord(RECORD.IDS, [encodeIdsRecord(ids)]);
+    const parts = { filter, append, bytesMin: this.sizes.baseBytesMin };
+    return new IdLog(parts, filter.count > 0 ? replayFrom : undefined, 0);
   }
 
   private changedPartitions(progress: Float64Array): number[] {
@@ -474,11 +490,12 @@ export class Checkpointer implements SpillLog {
       shards,
       base: entry === undefined ? undefined : { ...entry, runs },
       spill: ledger && { lastId: ledger.lastId, pieces: ledger.pieces },
-      // Copies that may not have been acknowledged must be in the replayed records. The restore
-      // skips records that the base covers.
+      // Copies that may not have been acknowledged, and the identifiers of open windows, must be in
+      // the replayed records. The restore skips records that the base covers.
       replayFrom: Math.min(
         ledger?.replayFrom(next) ?? this.base.firstSeq + 1,
         ...SIDES.map((name) => this.unsentSeqs[name][0] ?? next),
+        this.ids?.replayFrom(next) ?? next,
       ),
       durable: this.changelog.lastSeq,
       frontier: this.frontier,

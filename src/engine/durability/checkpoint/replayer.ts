@@ -3,6 +3,7 @@
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import { type DuplicateFilter, decodeIds } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
 import { noneUnsent, SIDES } from '../../output/side/sections.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
@@ -44,13 +45,22 @@ export class Replayer {
   /** Rows of the detached table of the ledger, as far as they were replayed. */
   private detachedTable: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
+  private readonly ids: Pick<DuplicateFilter, 'restore'> | undefined;
 
   /** @param covered last record in the loaded rows, by range
    *  @param isOnDisk true if the resumed run has a store of pieces
+   *  @param ids receives the identifiers of open windows
    */
-  constructor(state: LiveState, manifest: StateManifest, covered: Float64Array, isOnDisk: boolean) {
+  constructor(
+    state: LiveState,
+    manifest: StateManifest,
+    covered: Float64Array,
+    isOnDisk: boolean,
+    ids?: Pick<DuplicateFilter, 'restore'>,
+  ) {
     this.state = state;
     this.covered = covered;
+    this.ids = ids;
     this.progress = manifest.progress.slice();
     this.frontier = manifest.frontier;
     this.maxSeen = manifest.maxSeen;
@@ -90,6 +100,9 @@ export class Replayer {
         return;
       case 'sent':
         this.unsent[record.side] = this.unsent[record.side].filter(({ seq }) => seq > record.seq);
+        return;
+      case 'ids':
+        this.ids?.restore(record.ids);
         return;
       default:
         this.applyMove(frame.seq, before, record);
@@ -155,6 +168,10 @@ export class Replayer {
     for (const name of SIDES) {
       const side = move.sections?.[name];
       if (side !== undefined) this.unsent[name].push({ seq, count: side.count, bytes: side.bytes.slice() });
+    }
+    if (move.sections?.ids !== undefined) {
+      const decoded = decodeIds(move.sections.ids);
+      if ('copies' in decoded) this.ids?.restore(decoded.copies);
     }
     if (move.deltas.length === 0) return;
     const status = this.state.applyDeltas(move.deltas, seq, this.covered);

@@ -11,6 +11,7 @@ import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Disk } from '../../../io/disk/port.ts';
+import type { DuplicateFilter } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
 import type { Job } from '../../job.ts';
 import { segmentSeq } from '../changelog/log.ts';
@@ -32,6 +33,8 @@ export interface RestoreParts {
   readonly open: (manifest: StateManifest) => LiveState;
   /** Present for a state on disk. */
   readonly pieces?: PieceStore;
+  /** Receives the identifiers of open windows; called after each `open`. */
+  readonly ids?: (() => Pick<DuplicateFilter, 'restore'> | undefined) | undefined;
 }
 
 export interface Restored extends RecoveryPoint {
@@ -140,7 +143,7 @@ async function tryRestore(
     const covered = new Float64Array(COVER_RANGES);
     const baseFault = await loadBase(disk, manifest, state, covered);
     if (baseFault !== undefined) return { fault: baseFault };
-    const replayer = new Replayer(state, manifest, covered, pieces !== undefined);
+    const replayer = new Replayer(state, manifest, covered, pieces !== undefined, parts.ids?.());
     const end = await new Replay(disk, manifest.replayFrom, durable).run((frame) => replayer.apply(frame));
     const fault = end.damage ?? replayer.fault;
     if (fault !== undefined) return { fault };

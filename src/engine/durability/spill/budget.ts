@@ -30,10 +30,14 @@ export interface MemoryShares {
   readonly fetchBytes: number;
   /** Limit of the copies of refused rows that wait for one side output; 0 without side outputs. */
   readonly sideBytes: number;
+  /** Limit of the identifiers of open windows; 0 without -dedup. */
+  readonly idBytes: number;
 }
 
 /** Share of the budget for each consumer except the state. */
 const SHARE = 1 / 16;
+/** Share of the identifiers of open windows: they stay in memory. */
+const ID_SHARE = 1 / 4;
 const STORE_BYTES_MAX = 64 * MIB;
 const CHANGELOG_BYTES_MIN = 2 * MIB;
 const CHANGELOG_BYTES_MAX = 64 * MIB;
@@ -56,15 +60,21 @@ const between = (least: number, value: number, most: number): number =>
 
 /** Divides a memory budget among window state, batches, changelog and stores, all in bytes.
  *  @param sides number of side outputs; each needs a share
+ *  @param hasIds true: identifiers of open windows need a share
  *  @throws bad_setting where the budget is too small; the error names the least budget
  *  @example
  *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, 0);
  */
-export function sharesOf(budgetBytes: number, batch: BatchSizes, sides: number): MemoryShares {
-  const shares = sharesAt(budgetBytes, batch, sides);
+export function sharesOf(
+  budgetBytes: number,
+  batch: BatchSizes,
+  sides: number,
+  hasIds = false,
+): MemoryShares {
+  const shares = sharesAt(budgetBytes, batch, sides, hasIds);
   if (shares.stateBytes >= STATE_BYTES_MIN) return shares;
   let least = Math.ceil(budgetBytes / MIB) * MIB;
-  while (sharesAt(least, batch, sides).stateBytes < STATE_BYTES_MIN) least += MIB;
+  while (sharesAt(least, batch, sides, hasIds).stateBytes < STATE_BYTES_MIN) least += MIB;
   throw engineError(
     'bad_setting',
     `-mem-budget of ${formatSize(budgetBytes)} leaves no memory for state beside batches of ${batch.rows} rows and ${formatSize(batch.bytes)}, changelog and stores`,
@@ -72,7 +82,7 @@ export function sharesOf(budgetBytes: number, batch: BatchSizes, sides: number):
   );
 }
 
-function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number): MemoryShares {
+function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number, hasIds: boolean): MemoryShares {
   const share = budgetBytes * SHARE;
   const storeBytes = between(KV_BUDGET_MIN_BYTES, share, STORE_BYTES_MAX);
   const changelogBytes = between(CHANGELOG_BYTES_MIN, share, CHANGELOG_BYTES_MAX);
@@ -82,11 +92,12 @@ function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number): Memory
   const sideBytes = sides > 0 ? between(SIDE_BYTES_MIN, share / sides, SIDE_BYTES_MAX) : 0;
   // The copies of one more batch may exceed the limits; a row has one copy.
   const sideMemory = sides > 0 ? sides * (sideBytes + SIDE_SEND_BYTES) + batch.bytes : 0;
-  const fixedBytes = firingBytes + batchBytes + LATE_EVENTS_BYTES;
+  const idBytes = hasIds ? Math.floor(budgetBytes * ID_SHARE) : 0;
+  const fixedBytes = firingBytes + batchBytes + LATE_EVENTS_BYTES + idBytes;
   const others = 2 * storeBytes + changelogBytes + fetchBytes + fixedBytes + sideMemory;
   return {
     stateBytes: budgetBytes - others,
     ...{ spillStoreBytes: storeBytes, firedStoreBytes: storeBytes, changelogBytes, fetchBytes },
-    sideBytes,
+    ...{ sideBytes, idBytes },
   };
 }

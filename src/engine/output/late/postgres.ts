@@ -76,7 +76,7 @@ export class PostgresLateEvents implements SideTopic<LateEvent> {
       );
       await session.copyIn(stage, COLUMNS, this.cells([...newest.values()].flat()));
       await session.query(
-        `INSERT INTO ${this.table} (${COLUMNS.join(', ')}) SELECT DISTINCT ON (source_partition, source_offset) ${COLUMNS.join(', ')}
+        `INSERT INTO ${this.table} (${COLUMNS.join(', ')}) SELECT ${COLUMNS.join(', ')}
          FROM ${stage} ON CONFLICT (source_partition, source_offset) DO NOTHING`,
       );
     });

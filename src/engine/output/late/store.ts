@@ -56,21 +56,20 @@ function keyOf(partition: number, offset: bigint): Uint8Array {
 const endOf = (partition: number): Uint8Array | null =>
   partition >= 0xffff_ffff ? null : keyOf(partition + 1, 0n);
 
-/** The newest events of each partition, at most `keep`: older ones would be trimmed at once. */
+/** The newest events of each partition, at most `keep`, ascending by offset and each once: older ones
+ *  would be trimmed immediately. */
 export function newestOf(
   events: readonly LateEvent[],
   keep: number,
 ): ReadonlyMap<number, readonly LateEvent[]> {
-  const byPartition = new Map<number, LateEvent[]>();
+  const byPartition = new Map<number, Map<bigint, LateEvent>>();
   for (const event of events) {
-    const own = byPartition.get(event.partition);
-    if (own === undefined) byPartition.set(event.partition, [event]);
-    else own.push(event);
+    const own = byPartition.get(event.partition) ?? new Map<bigint, LateEvent>();
+    byPartition.set(event.partition, own.set(event.offset, event));
   }
-  // Offsets ascend in arrival order, except where copies are sent again.
-  for (const [partition, own] of byPartition)
-    byPartition.set(partition, own.sort((a, b) => (a.offset < b.offset ? -1 : 1)).slice(-keep));
-  return byPartition;
+  const newest = (own: ReadonlyMap<bigint, LateEvent>): readonly LateEvent[] =>
+    [...own.values()].sort((a, b) => (a.offset < b.offset ? -1 : 1)).slice(-keep);
+  return new Map([...byPartition].map(([partition, own]) => [partition, newest(own)]));
 }
 
 /** Counts what was added to each partition, and says when to trim it. */

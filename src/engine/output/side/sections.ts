@@ -1,4 +1,5 @@
-/** Sections of a changelog record: what the side outputs need of the rows that a batch refused.
+/** Sections of a changelog record: what the side outputs need of the rows that a batch refused, and
+ *  the identifiers that it added (-dedup).
  *
  *      0 sections u32 | 4 zero u32
  *      8 each, in the order of their numbers: number u32 | copies u32 | bytes u32, these 16
@@ -7,17 +8,21 @@
  *  All little-endian. */
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 
-/** Side outputs and their numbers in changelog records. Numbers never change. */
-export const SIDE_NUMBER = { late: 0, quarantine: 1, events: 2 } as const;
-export type SideName = keyof typeof SIDE_NUMBER;
-export const SIDES = Object.keys(SIDE_NUMBER) as readonly SideName[];
+/** Sections and their numbers in changelog records. Numbers never change. */
+export const SECTION_NUMBER = { late: 0, quarantine: 1, events: 2, ids: 3 } as const;
+export type SectionName = keyof typeof SECTION_NUMBER;
+export const SECTIONS = Object.keys(SECTION_NUMBER) as readonly SectionName[];
 
-/** Copies for each side output, encoded; absent: none. */
-export type Sections = Readonly<Partial<Record<SideName, SideBytes>>>;
+export const SIDES = ['late', 'quarantine', 'events'] as const;
+/** Section with the copies of a side output. */
+export type SideName = (typeof SIDES)[number];
 
-/** Encoded copies of one side output. */
+/** Encoded sections; absent: empty. */
+export type Sections = Readonly<Partial<Record<SectionName, SideBytes>>>;
+
+/** Encoded copies or identifiers of one section. */
 export interface SideBytes {
-  /** Number of copies. */
+  /** Number of copies or identifiers. */
   readonly count: number;
   readonly bytes: Uint8Array;
 }
@@ -48,9 +53,9 @@ export const payloadBytes = ({ columns }: RecordBatch, row: number): number =>
 
 /** Encodes the sections; undefined if there are none. */
 export function encodeSections(sections: Sections): Uint8Array | undefined {
-  const given = SIDES.flatMap((name) => {
+  const given = SECTIONS.flatMap((name) => {
     const side = sections[name];
-    return side === undefined ? [] : [{ number: SIDE_NUMBER[name], ...side }];
+    return side === undefined ? [] : [{ number: SECTION_NUMBER[name], ...side }];
   });
   if (given.length === 0) return undefined;
   const into = new Uint8Array(
@@ -78,9 +83,9 @@ export function decodeSections(
   const cut = { fault: 'its sections are cut short' };
   if (bytes.length < HEAD_BYTES) return cut;
   const count = view.getUint32(0, true);
-  if (count < 1 || count > SIDES.length || view.getUint32(4, true) !== 0)
+  if (count < 1 || count > SECTIONS.length || view.getUint32(4, true) !== 0)
     return { fault: `it has ${count} sections` };
-  const sections: Partial<Record<SideName, SideBytes>> = {};
+  const sections: Partial<Record<SectionName, SideBytes>> = {};
   let at = HEAD_BYTES;
   let before = -1;
   for (let i = 0; i < count; i++) {
@@ -88,7 +93,7 @@ export function decodeSections(
     const number = view.getUint32(at, true);
     const copies = view.getUint32(at + 4, true);
     const length = view.getUint32(at + 8, true);
-    const name = SIDES.find((one) => SIDE_NUMBER[one] === number);
+    const name = SECTIONS.find((one) => SECTION_NUMBER[one] === number);
     const isSound = number > before && copies >= 1 && length >= SECTION_BYTES && length % 8 === 0;
     if (name === undefined || !isSound || view.getUint32(at + 12, true) !== 0)
       return { fault: `section ${i} has number ${number}, ${copies} copies and ${length} bytes` };

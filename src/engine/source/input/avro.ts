@@ -26,6 +26,7 @@ import {
   timestampUnit,
 } from './columns.ts';
 import type { InputFields, Sign, TimeSpec, TimeUnit } from './definition.ts';
+import { idReader, isIdentifier } from './ids.ts';
 import { missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
@@ -80,11 +81,13 @@ function pathsOf({
   key,
   time,
   value,
-}: InputFields): ReadonlyArray<readonly ['key' | 'time' | 'value', Path]> {
+  dedup,
+}: InputFields): ReadonlyArray<readonly ['key' | 'time' | 'value' | 'dedup', Path]> {
   return [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
     ...(key.from === 'field' ? [['key', key.path] as const] : []),
     ...(value === undefined ? [] : [['value', value] as const]),
+    ...(dedup === undefined ? [] : [['dedup', dedup] as const]),
   ];
 }
 
@@ -110,7 +113,7 @@ export function avroPlan(
   const known = filterPaths.filter((path) => fieldIn(schema.tree, path) !== undefined);
   const paths = [...needed.map(([, path]) => path), ...known].map((path) => path.join('.'));
   const decoder = avroColumnDecoder(kernels, schema, writer, [...new Set(paths)]);
-  const at = (flag: 'key' | 'time' | 'value' | 'where', path: Path): Place => {
+  const at = (flag: 'key' | 'time' | 'value' | 'where' | 'dedup', path: Path): Place => {
     const place = placeAt(decoder.schema, path);
     if (place === undefined) throw unsupported(flag, path, 'inside a union of several types');
     return place;
@@ -123,7 +126,7 @@ export function avroPlan(
       if (signOf(place.column) === undefined) throw unsupported(flag, path, typeText(node));
       return withNulls(views, place, integerReader(views, place, sign, flag));
     };
-    const { key, time, value, where } = fields;
+    const { key, time, value, where, dedup } = fields;
     return {
       time: time.from === 'record' ? [] : timeReaders(views, at('time', time.path), time, schema.tree),
       where: where && {
@@ -133,9 +136,15 @@ export function avroPlan(
       fields: [
         ...(key.from === 'record' ? [] : integer('key', key.path, keySign)),
         ...(value === undefined ? [] : integer('value', value, 'i64')),
+        ...(dedup === undefined ? [] : identifier(views, at('dedup', dedup), dedup, schema.tree)),
       ],
     } satisfies PlanReaders;
   });
+}
+
+function identifier(views: BatchViews, place: Place, path: Path, tree: AvroNode): readonly ColumnReader[] {
+  if (!isIdentifier(place.column)) throw unsupported('dedup', path, typeText(fieldIn(tree, path) as AvroNode));
+  return withNulls(views, place, idReader(views, place));
 }
 
 function withNulls(views: BatchViews, place: Place, read: ColumnReader): readonly ColumnReader[] {

@@ -10,7 +10,7 @@ export const INPUT_FORMATS = ['avro', 'protobuf', 'json', 'binary256'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
 /** Settings of the input, in the order of messages. */
-const NAMES = ['format', 'key', 'time', 'value', 'where'] as const;
+const NAMES = ['format', 'key', 'time', 'value', 'where', 'dedup'] as const;
 type Name = (typeof NAMES)[number];
 
 export interface InputDefinition {
@@ -20,6 +20,8 @@ export interface InputDefinition {
   /** Absent: events are counted, and their value is 0. */
   readonly value?: string;
   readonly where?: string;
+  /** Absent: records with equal contents are different events. */
+  readonly dedup?: string;
   /** Settings that were judged from the first records instead of given. */
   readonly inferred?: readonly Name[];
 }
@@ -50,6 +52,7 @@ export interface InputFields {
   readonly time: TimeSpec;
   readonly value: readonly string[] | undefined;
   readonly where: Filter | undefined;
+  readonly dedup: readonly string[] | undefined;
 }
 
 /** Greatest number of names in a path. */
@@ -118,12 +121,13 @@ export function timeSpec(text: string): TimeSpec {
 }
 
 /** Checks the texts that are given. @throws bad_setting, bad_value */
-export function checkDefinition({ format, key, time, value, where }: InputDefinition): void {
+export function checkDefinition({ format, key, time, value, where, dedup }: InputDefinition): void {
   if (key !== undefined) keySpec(key);
   if (time !== undefined) timeSpec(time);
   if (value !== undefined) pathOf('value', value, value);
   if (where !== undefined) whereFilter(where);
-  const given = [key, time, value, where].findIndex((one) => one !== undefined);
+  if (dedup !== undefined) pathOf('dedup', dedup, dedup);
+  const given = [key, time, value, where, dedup].findIndex((one) => one !== undefined);
   if (format === 'binary256' && given >= 0) throw fixedFields(NAMES[given + 1] as Name);
 }
 
@@ -146,12 +150,13 @@ function whereFilter(text: string): Filter {
 }
 
 /** Parses a decided definition. @throws bad_setting, bad_value */
-export function fieldsOf({ key, time, value, where }: InputDefinition): InputFields {
+export function fieldsOf({ key, time, value, where, dedup }: InputDefinition): InputFields {
   return {
     key: keySpec(key ?? '@key'),
     time: timeSpec(time ?? '@timestamp'),
     value: value === undefined ? undefined : pathOf('value', value, value),
     where: where === undefined ? undefined : whereFilter(where),
+    dedup: dedup === undefined ? undefined : pathOf('dedup', dedup, dedup),
   };
 }
 

@@ -58,6 +58,14 @@ export class Int64 {
     return exact !== undefined && this.setWide(exact, sign);
   }
 
+  /** Identifier of the integer, in the range in which it was read. */
+  identifier(sign: Sign): string {
+    this.words[0] = this.low;
+    this.words[1] = this.high;
+    const value = this.wide[0] as bigint;
+    return `i${sign === 'u64' ? BigInt.asUintN(64, value) : value}`;
+  }
+
   private setSafe(value: number): void {
     this.low = value | 0;
     this.high = Math.floor(value / TWO_32) | 0;

@@ -6,6 +6,7 @@ import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
 import { JSON_VALUE, JsonScanner } from '../../../formats/json/scan.ts';
 import type { InputFields, Sign } from './definition.ts';
+import { EventIds, ID_BYTES_MAX, textId } from './ids.ts';
 import { Int64, msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
 import type { EventDecoder } from './port.ts';
@@ -21,6 +22,7 @@ export class JsonDecoder implements EventDecoder {
   private readonly keyAt: number;
   private readonly timeAt: number;
   private readonly valueAt: number;
+  private readonly dedupAt: number;
   private readonly whereAt: readonly number[];
   private readonly int64 = new Int64();
   private bytes: Uint8Array = new Uint8Array(0);
@@ -34,10 +36,11 @@ export class JsonDecoder implements EventDecoder {
       const known = paths.findIndex((one) => JSON.stringify(one) === JSON.stringify(path));
       return known >= 0 ? known : paths.push(path) - 1;
     };
-    const { key, time, value, where } = fields;
+    const { key, time, value, where, dedup } = fields;
     this.keyAt = add(key.from === 'field' ? key.path : undefined);
     this.timeAt = add(time.from === 'field' ? time.path : undefined);
     this.valueAt = add(value);
+    this.dedupAt = add(dedup);
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
     this.scanner = new JsonScanner(paths);
   }
@@ -69,11 +72,12 @@ export class JsonDecoder implements EventDecoder {
     const start = (records.columns.valueStart[row] as number) + (isFramed ? FRAME.HEADER_BYTES : 0);
     const end = (records.columns.valueStart[row] as number) + value.length;
     if (!this.scanner.scan(records.columns.arena, start, end)) return 'the value is not JSON';
-    const { key, time, value: valuePath } = this.fields;
+    const { key, time, value: valuePath, dedup } = this.fields;
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
       { flag: 'key', at: this.keyAt, path: key.from === 'field' ? key.path : [] },
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
+      { flag: 'dedup', at: this.dedupAt, path: dedup ?? [] },
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
       const kind = this.scanner.kind[at];
@@ -114,8 +118,32 @@ export class JsonDecoder implements EventDecoder {
       const fault = this.integer(this.keyAt, sign, words.key, row, EVENT_STATUS.BAD_KEY);
       if (fault !== EVENT_STATUS.OK) return fault;
     }
-    if (this.valueAt < 0) return EVENT_STATUS.OK;
-    return this.integer(this.valueAt, 'i64', words.value, row, EVENT_STATUS.BAD_VALUE);
+    if (this.valueAt >= 0) {
+      const fault = this.integer(this.valueAt, 'i64', words.value, row, EVENT_STATUS.BAD_VALUE);
+      if (fault !== EVENT_STATUS.OK) return fault;
+    }
+    return this.dedupAt < 0 ? EVENT_STATUS.OK : this.identifier(row, EventIds.of(words.batch));
+  }
+
+  private identifier(row: number, ids: EventIds): number {
+    const { scanner, dedupAt: at, int64 } = this;
+    const kind = scanner.kind[at] as number;
+    if (kind === MISSING || kind === NULL) return EVENT_STATUS.MISSING_FIELD;
+    const [start, end] = [scanner.start[at] as number, scanner.end[at] as number];
+    if (kind === NUMBER) {
+      const sign = (['i64', 'u64'] as const).find((one) => int64.parseJson(this.bytes, start, end, one));
+      if (sign === undefined) return EVENT_STATUS.BAD_VALUE;
+      ids.set(row, int64.identifier(sign));
+      return EVENT_STATUS.OK;
+    }
+    if (kind !== STRING && kind !== ESCAPED) return EVENT_STATUS.BAD_VALUE;
+    const text =
+      kind === STRING
+        ? Buffer.from(this.bytes.buffer, this.bytes.byteOffset + start + 1, end - start - 2)
+        : Buffer.from(scanner.text(at), 'utf8');
+    if (text.length > ID_BYTES_MAX) return EVENT_STATUS.BAD_VALUE;
+    ids.set(row, textId(text, 0, text.length));
+    return EVENT_STATUS.OK;
   }
 
   private integer(field: number, sign: Sign, cells: Int32Array, row: number, fault: number): number {

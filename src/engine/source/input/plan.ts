@@ -49,7 +49,7 @@ export const missingField = (flag: string, path: readonly string[]): SchemaFault
 
 /** Error of a field whose type this version cannot read. */
 export function unsupported(
-  flag: 'key' | 'time' | 'value' | 'where',
+  flag: 'key' | 'time' | 'value' | 'where' | 'dedup',
   path: readonly string[],
   type: string,
 ): MillraceError {
@@ -67,6 +67,7 @@ const SUPPORTED = {
   value:
     'give a field that is an int or a long (Avro) or an integer (Protobuf, JSON), or leave -value out to count; floats, doubles, decimals, enums and booleans are not supported yet',
   time: 'give a timestamp type in UTC, an integer with its unit, such as -time=FIELD:ms, a text in ISO 8601, or @timestamp',
+  dedup: 'give a field that is an integer, a text, bytes or a uuid, outside of lists and maps',
   where: 'compare fields that are texts, numbers, booleans or enums, outside of lists and maps',
 } as const;
 

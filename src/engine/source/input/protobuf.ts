@@ -22,10 +22,11 @@ import {
   timeReader,
 } from './columns.ts';
 import type { InputFields, Sign, TimeSpec } from './definition.ts';
+import { idReader } from './ids.ts';
 import { missingField, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
-type Flag = 'key' | 'time' | 'value' | 'where';
+type Flag = 'key' | 'time' | 'value' | 'where' | 'dedup';
 
 const TIMESTAMP = 'google.protobuf.Timestamp';
 
@@ -133,11 +134,12 @@ export function protobufPlan(
   reader: ProtoSchema | undefined,
   writer: ProtoMessage,
 ): WriterPlan {
-  const { key, time, value, where } = fields;
+  const { key, time, value, where, dedup } = fields;
   const needed: ReadonlyArray<readonly [Flag, Path]> = [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
     ...(key.from === 'field' ? [['key', key.path] as const] : []),
     ...(value === undefined ? [] : [['value', value] as const]),
+    ...(dedup === undefined ? [] : [['dedup', dedup] as const]),
   ];
   const message = messageWith(needed, reader, writer);
   const found = (flag: Flag, path: Path): Found =>
@@ -164,12 +166,15 @@ export function protobufPlan(
     };
     const integer = (one: Found, target: 'key' | 'value', sign: Sign): readonly ColumnReader[] =>
       withNulls(views, at(one), integerReader(views, at(one), sign, target));
+    const identifier = (one: Found): readonly ColumnReader[] =>
+      withNulls(views, at(one), idReader(views, at(one)));
     return {
       time: time.from === 'record' ? [] : timeReaders(views, found('time', time.path), time, at),
       where: where && { filter: where, gets: filtered.map((one) => one && filterGet(views, one, at)) },
       fields: [
         ...(keyField === undefined ? [] : integer(keyField, 'key', keySign)),
         ...(value === undefined ? [] : integer(found('value', value), 'value', 'i64')),
+        ...(dedup === undefined ? [] : identifier(found('dedup', dedup))),
       ],
     };
   });
@@ -197,7 +202,9 @@ function demandReadable(one: Found): void {
       ? one.isTimestamp || isInteger || (isScalar && last.type === 'string')
       : flag === 'where'
         ? last.message === undefined && last.type !== 'bytes'
-        : isInteger;
+        : flag === 'dedup'
+          ? isInteger || (isScalar && (last.type === 'string' || last.type === 'bytes'))
+          : isInteger;
   if (!isReadable) throw one.unsupported();
 }
 
