@@ -38,7 +38,9 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 /** Undefined if the state stays in memory without a bound. @param sides number of side outputs
  *  @param hasIds true: the job compares identifiers
  *  @throws bad_setting */
-export function memoryOf({ settings }: Pick<Context, 'settings'>, sides: number,
+export function memoryOf(
+  { settings }: Pick<Context, 'settings'>,
+  sides: number,
   hasIds: boolean,
 ): MemoryShares | undefined {
   if (settings.state !== 'disk') return undefined;

@@ -10,7 +10,7 @@ import { isEventTs } from '../../core/time.ts';
 import { engineError } from '../errors.ts';
 import { padded, type SideBytes, viewOf } from '../output/side/sections.ts';
 import { EventIds, ID_BYTES_MAX } from '../source/input/ids.ts';
-import { type SeenId, type SeenIds } from './seen.ts';
+import type { SeenId, SeenIds } from './seen.ts';
 
 const HEAD_BYTES = 24;
 /** Bytes of identifiers that one changelog record of a copy has, approximately. */
@@ -139,5 +139,7 @@ export function decodeIds({
     });
     at += padded(HEAD_BYTES + length);
   }
-  return at === bytes.length ? { copies } : { fault: `its identifiers end at byte ${at}, not ${bytes.length}` };
+  return at === bytes.length
+    ? { copies }
+    : { fault: `its identifiers end at byte ${at}, not ${bytes.length}` };
 }

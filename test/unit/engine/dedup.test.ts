@@ -73,7 +73,11 @@ describe('identifiers in windows', () => {
     fc
       .tuple(fc.integer({ min: 1, max: 20 }), fc.nat())
       .map(([size, by]) => [size, 1 + (by % size)] as const)
-      .map(([size, slide]) => () => new WindowIds(size, slide)),
+      .map(
+        ([size, slide]) =>
+          () =>
+            new WindowIds(size, slide),
+      ),
   );
 
   it('identifiers that are restored in any order, some twice, decide like those that were added', () => {
@@ -84,7 +88,9 @@ describe('identifiers in windows', () => {
         const all = seen.all();
         const saved = [];
         for (let next = all.next(); next.done !== true; next = all.next()) saved.push(next.value);
-        const shuffled = [...saved, ...saved].sort((a, b) => ((a.eventTs * 31 + seed) % 7) - ((b.eventTs * 31 + seed) % 7));
+        const shuffled = [...saved, ...saved].sort(
+          (a, b) => ((a.eventTs * 31 + seed) % 7) - ((b.eventTs * 31 + seed) % 7),
+        );
         for (const one of shuffled) again.restore(one);
         expect(seenOf(again)).toEqual(seenOf(seen));
         expect([again.count, again.bytes]).toEqual([seen.count, seen.bytes]);
@@ -187,7 +193,9 @@ describe('records of identifiers', () => {
       fc.property(fc.array(ids, { minLength: 1, maxLength: 6 }), (saved) => {
         const encoded = encodeIds(saved);
         expect(decodeIds(encoded)).toEqual({ copies: saved });
-        expect(decodeRecord(RECORD.IDS, encodeIdsRecord(encoded))).toEqual({ record: { kind: 'ids', ids: saved } });
+        expect(decodeRecord(RECORD.IDS, encodeIdsRecord(encoded))).toEqual({
+          record: { kind: 'ids', ids: saved },
+        });
       }),
     );
   });

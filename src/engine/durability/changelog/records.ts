@@ -41,10 +41,10 @@ import { decodeLate } from '../../output/late/rows.ts';
 import { decodeQuarantine } from '../../output/quarantine/rows.ts';
 import {
   decodeSections,
-  type Sections,
   SECTION_NUMBER,
   SECTIONS,
   type SectionName,
+  type Sections,
   SIDES,
   type SideBytes,
   type SideName,

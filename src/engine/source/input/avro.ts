@@ -143,7 +143,8 @@ export function avroPlan(
 }
 
 function identifier(views: BatchViews, place: Place, path: Path, tree: AvroNode): readonly ColumnReader[] {
-  if (!isIdentifier(place.column)) throw unsupported('dedup', path, typeText(fieldIn(tree, path) as AvroNode));
+  if (!isIdentifier(place.column))
+    throw unsupported('dedup', path, typeText(fieldIn(tree, path) as AvroNode));
   return withNulls(views, place, idReader(views, place));
 }
 

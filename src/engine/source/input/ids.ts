@@ -35,7 +35,8 @@ export class EventIds {
 }
 
 /** Identifier of a text in UTF-8. */
-export const textId = (bytes: Buffer, start: number, end: number): string => `s${bytes.toString('latin1', start, end)}`;
+export const textId = (bytes: Buffer, start: number, end: number): string =>
+  `s${bytes.toString('latin1', start, end)}`;
 
 /** Identifier of a uuid as text in any case; of another text, that text. */
 function uuidId(bytes: Buffer, start: number, end: number): string {
@@ -79,7 +80,7 @@ function idGet(views: ColumnViews, column: Column): (at: number) => string {
     case 'uint64':
       return (at) => `i${views.uint64[at]}`;
     case 'binary':
-      return (at) => `b${views.bytes.latin1Slice(start(at), end(at))}`;
+      return (at) => `b${views.bytes.toString('latin1', start(at), end(at))}`;
     case 'fixed':
       return isUuid && size === UUID_BYTES
         ? (at) => `u${views.bytes.toString('hex', at * size, (at + 1) * size)}`

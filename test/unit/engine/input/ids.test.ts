@@ -73,8 +73,7 @@ describe.each(SIDES)('identifiers of framed records on the %s kernels', (side) =
 
   it('integers, texts and bytes of Protobuf are identifiers', async () => {
     const registry = new MemoryRegistry();
-    const text = (type: string): string =>
-      `syntax = "proto3"; message M { int64 k = 1; ${type} id = 2; }`;
+    const text = (type: string): string => `syntax = "proto3"; message M { int64 k = 1; ${type} id = 2; }`;
     const cases = [
       ['int64', -5n, 'i-5'],
       ['uint64', 2n ** 64n - 1n, 'i18446744073709551615'],
@@ -93,5 +92,7 @@ describe.each(SIDES)('identifiers of framed records on the %s kernels', (side) =
 
 it('-dedup has no meaning for the fixed layout, and its path must be a field', () => {
   expect(() => openedInput({ format: 'binary256', dedup: 'id' })).toThrow(/-dedup has no meaning/);
-  expect(() => openedInput({ format: 'json', dedup: 'items[0]' })).toThrow(/-dedup=items\[0\] is not the path/);
+  expect(() => openedInput({ format: 'json', dedup: 'items[0]' })).toThrow(
+    /-dedup=items\[0\] is not the path/,
+  );
 });
