@@ -1,7 +1,8 @@
 /** Judges the format of a topic by its first records. */
+
+import { JsonScanner } from '../../../core/json/scan.ts';
 import { EVENT, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
-import { JsonScanner } from '../../../formats/json/scan.ts';
 
 /** Number of first records by which an input is judged. */
 export const JUDGED_RECORDS = 1000;

@@ -22,6 +22,8 @@ export const JSON_VALUE = {
   ESCAPED: 6,
   OBJECT: 7,
   ARRAY: 8,
+  /** A finder's kind for a NUMBER of decimal digits within the range of an i64, other than -0. */
+  INTEGER: 9,
 } as const;
 
 interface PathNode {
