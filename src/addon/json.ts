@@ -3,7 +3,7 @@ import { coreError } from '../core/errors.ts';
 import type { JsonFinder, JsonKernels } from '../core/json/finder.ts';
 import { callAddon, loadAddon, type NativeMode } from './load.ts';
 import type { Addon } from './raw.ts';
-import { referenceJsonKernels } from './reference/json.ts';
+import { referenceJsonKernels } from './reference/json/finder.ts';
 
 interface Named {
   readonly name: Uint8Array;

@@ -3,8 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { loadJsonKernels } from '../../src/addon/json.ts';
-import { FoundFields, type JsonFinder } from '../../src/core/json/finder.ts';
-import { JSON_SCAN_DEPTH_MAX, JSON_VALUE } from '../../src/core/json/scan.ts';
+import { FoundFields, JSON_DEPTH_MAX, JSON_VALUE, type JsonFinder } from '../../src/core/json/finder.ts';
 import { isJson, jsonTexts } from '../fixtures/json-texts.ts';
 
 const PATHS = [['a'], ['b'], ['a', 'b'], ['a', 'b', 'a'], ['é'], [''], ['long name of a field', 'b']];
@@ -68,7 +67,7 @@ describe('the finders of JSON fields', () => {
     );
   });
 
-  it('they agree on documents with changed, missing and further bytes', () => {
+  it('the finders agree on documents with changed, missing and further bytes', () => {
     const change = fc.record({ at: fc.nat(200), byte: fc.nat(255), how: fc.nat(2) });
     fc.assert(
       fc.property(jsonTexts, fc.array(change, { minLength: 1, maxLength: 3 }), (text, changes) => {
@@ -85,7 +84,7 @@ describe('the finders of JSON fields', () => {
     );
   });
 
-  it('they agree on integers at the edges of 64 bits', () => {
+  it('the finders agree on integers at the edges of 64 bits', () => {
     const numbers = ['9223372036854775807', '9223372036854775808', '-9223372036854775808']
       .concat(['-9223372036854775809', '18446744073709551616', '0', '-0', '-1', '1e3', '1.0', '007', '-'])
       .concat([`${'9'.repeat(40)}`, '1E+5', '1e', '1.', '.5', '0123', '-01', '0', '10']);
@@ -98,7 +97,7 @@ describe('the finders of JSON fields', () => {
     expect(integers[6]).toMatchObject({ kind: JSON_VALUE.NUMBER });
   });
 
-  it('they agree on escaped names, surrogates included, and on repeated keys', () => {
+  it('the finders agree on escaped names, surrogates included, and on repeated keys', () => {
     const texts = [
       '{"\\u0061":1}',
       '{"a":{"b":1},"\\u0061":{"c":2}}',
@@ -126,13 +125,9 @@ describe('the finders of JSON fields', () => {
     ]);
   });
 
-  it('they accept the greatest nesting and refuse one level more', () => {
+  it('the finders accept the greatest nesting and refuse one level more', () => {
     const nested = (depth: number): Buffer => Buffer.from(`${'['.repeat(depth)}${']'.repeat(depth)}`);
-    const rows = [
-      nested(JSON_SCAN_DEPTH_MAX),
-      nested(JSON_SCAN_DEPTH_MAX + 1),
-      nested(JSON_SCAN_DEPTH_MAX + 2),
-    ];
+    const rows = [nested(JSON_DEPTH_MAX), nested(JSON_DEPTH_MAX + 1), nested(JSON_DEPTH_MAX + 2)];
     same(rows);
     expect(found(native, rows).map((row) => row !== 0)).toEqual([true, true, false]);
   });

@@ -1,7 +1,8 @@
 /** The scanner of JSON fields against JSON.parse and the reader with positions. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { JSON_SCAN_DEPTH_MAX, JSON_VALUE, JsonScanner } from '../../src/core/json/scan.ts';
+import { JsonScanner } from '../../src/addon/reference/json/scan.ts';
+import { JSON_DEPTH_MAX, JSON_VALUE } from '../../src/core/json/finder.ts';
 import { type JsonNode, memberOf, readJson } from '../../src/formats/json/text.ts';
 import { isJson, jsonTexts } from '../fixtures/json-texts.ts';
 
@@ -100,7 +101,7 @@ describe('the scanner of JSON fields', () => {
       expect(scanner.scan(bytes, 0, Buffer.byteLength(text))).toBe(false);
     }
     const nested = (depth: number): Buffer => Buffer.from('['.repeat(depth) + ']'.repeat(depth));
-    const accepted = nested(JSON_SCAN_DEPTH_MAX);
+    const accepted = nested(JSON_DEPTH_MAX);
     expect(scanner.scan(accepted, 0, accepted.length)).toBe(true);
     const deep = nested(1_000_000);
     expect(scanner.scan(deep, 0, deep.length)).toBe(false);

@@ -11,7 +11,7 @@
 
 namespace millrace::kernel::json {
 
-// JSON_VALUE of src/core/json/scan.ts.
+// JSON_VALUE of src/core/json/finder.ts.
 enum class Kind : std::uint8_t {
   kMissing = 0,
   kNull = 1,

@@ -2,6 +2,26 @@
  *  TypeScript reference implementation. */
 import type { PayloadSpans } from '../columns/kernel.ts';
 
+/** Greatest nesting of values: it bounds the recursion. */
+export const JSON_DEPTH_MAX = 1000;
+
+/** Kind of a found value. */
+export const JSON_VALUE = {
+  MISSING: 0,
+  NULL: 1,
+  FALSE: 2,
+  TRUE: 3,
+  /** Any other number than an INTEGER. */
+  NUMBER: 4,
+  STRING: 5,
+  /** String with an escape: JSON.parse reads its text. */
+  ESCAPED: 6,
+  OBJECT: 7,
+  ARRAY: 8,
+  /** Number of decimal digits within the range of an i64, other than -0. */
+  INTEGER: 9,
+} as const;
+
 /** Found values of several documents. Row `i` has the cells from `i * fields` on, one a field.
  *  @shape isDocument u8[rows]; all others [rows * fields] */
 export class FoundFields {

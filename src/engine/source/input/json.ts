@@ -1,8 +1,7 @@
 /** Decoder of JSON records, with or without the frame of a registry. It reads the requested fields
  *  from the bytes: integers are exact to 64 bits, and no object is made. */
 
-import { FoundFields, type JsonFinder, type JsonKernels } from '../../../core/json/finder.ts';
-import { JSON_VALUE, JsonScanner } from '../../../core/json/scan.ts';
+import { FoundFields, JSON_VALUE, type JsonFinder, type JsonKernels } from '../../../core/json/finder.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -21,8 +20,6 @@ const FOUND_ROWS = 1024;
 export class JsonDecoder implements EventDecoder {
   private readonly fields: InputFields;
   private readonly finder: JsonFinder;
-  /** Describes single records. */
-  private readonly scanner: JsonScanner;
   private readonly found: FoundFields;
   /** Indexes of the fields in the finder; -1: not a field of the value. */
   private readonly keyAt: number;
@@ -52,7 +49,6 @@ export class JsonDecoder implements EventDecoder {
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
     this.finder = kernels.openFinder(paths);
     this.found = new FoundFields(paths.length, FOUND_ROWS);
-    this.scanner = new JsonScanner(paths);
   }
 
   decode(records: RecordBatch, into: EventBatch): void {
@@ -114,7 +110,13 @@ export class JsonDecoder implements EventDecoder {
     const isFramed = value[0] === FRAME.MAGIC;
     const start = (records.columns.valueStart[row] as number) + (isFramed ? FRAME.HEADER_BYTES : 0);
     const end = (records.columns.valueStart[row] as number) + value.length;
-    if (!this.scanner.scan(records.columns.arena, start, end)) return 'the value is not JSON';
+    const span = {
+      bytes: records.columns.arena,
+      start: Uint32Array.of(start),
+      length: Int32Array.of(end - start),
+    };
+    this.finder.find(span, 0, 1, this.found);
+    if (this.found.isDocument[0] === 0) return 'the value is not JSON';
     const { key, time, value: valuePath } = this.fields;
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
@@ -122,10 +124,13 @@ export class JsonDecoder implements EventDecoder {
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
-      const kind = this.scanner.kind[at];
+      const kind = this.found.kind[at];
       const found = kind === MISSING ? 'is missing' : `is ${this.shown(at, records.columns.arena)}`;
       const unit =
-        flag === 'time' && kind === NUMBER && time.from === 'field' && (time.unit ?? 'iso') === 'iso'
+        flag === 'time' &&
+        (kind === NUMBER || kind === INTEGER) &&
+        time.from === 'field' &&
+        (time.unit ?? 'iso') === 'iso'
           ? `, a number without a unit: give -time=${path.join('.')}:ms, or s, us or ns`
           : '';
       return `${path.join('.')} ${found}${unit}`;
@@ -134,7 +139,7 @@ export class JsonDecoder implements EventDecoder {
   }
 
   private shown(at: number, bytes: Uint8Array): string {
-    const [start, end] = [this.scanner.start[at] as number, this.scanner.end[at] as number];
+    const [start, end] = [this.found.start[at] as number, this.found.end[at] as number];
     return Buffer.from(bytes.subarray(start, Math.min(end, start + 60))).toString('utf8');
   }
 

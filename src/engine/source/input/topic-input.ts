@@ -162,8 +162,9 @@ export class TopicInput implements EventInput {
   }
 
   private decide(records: RecordBatch, into: EventBatch): void | Promise<void> {
-    const { asked, client } = this.parts;
-    const form = asked.format === 'undecided' ? judgedForm(records, client !== undefined) : asked.format;
+    const { asked, client, json } = this.parts;
+    const form =
+      asked.format === 'undecided' ? judgedForm(json, records, client !== undefined) : asked.format;
     switch (form) {
       case undefined: {
         const words = EventWords.of(into);

@@ -1,8 +1,13 @@
 /** Finder of JSON fields in TypeScript; the addon's implementation is
  *  native/kernel/json/fields.cc. */
-import type { FoundFields, JsonFinder, JsonKernels } from '../../core/json/finder.ts';
-import { JSON_VALUE, JsonScanner } from '../../core/json/scan.ts';
-import { demandInteger, demandRows } from './check.ts';
+import {
+  type FoundFields,
+  JSON_VALUE,
+  type JsonFinder,
+  type JsonKernels,
+} from '../../../core/json/finder.ts';
+import { demandInteger, demandRows } from '../check.ts';
+import { JsonScanner } from './scan.ts';
 
 const MINUS = 0x2d;
 const DIGIT_0 = 0x30;
