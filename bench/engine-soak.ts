@@ -47,6 +47,7 @@ const SMOKE: Omit<SoakPlan, 'killAfterMs'> = {
   flags: [
     '-state=disk',
     '-mem-budget=88MiB',
+    '-format=binary256',
     '-batch-rows=2048',
     '-batch-bytes=1MiB',
     '-checkpoint-interval=250ms',

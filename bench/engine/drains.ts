@@ -58,7 +58,9 @@ export function hasDiskState(): boolean {
   return choices.includes('disk') && Object.hasOwn(engine.settings, 'mem-budget');
 }
 const IN_MEMORY = '-state=mem';
-const onDisk = (bytes: number): readonly string[] => ['-state=disk', `-mem-budget=${Math.ceil(bytes)}`];
+const onDisk = (bytes: number): readonly string[] => [
+  ...['-state=disk', '-format=binary256', `-mem-budget=${Math.ceil(bytes)}`],
+];
 
 const mebibytes = (bytes: number): string => `${Math.round(bytes / 1024 ** 2)} MiB`;
 

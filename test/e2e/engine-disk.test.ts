@@ -40,7 +40,8 @@ const flags = (dir: string, more: readonly string[]): readonly string[] => [
   ...more,
 ];
 const large = [`-topic=${topic}`, '-size=1h', '-checkpoint-interval=500ms'];
-const onDisk = ['-state=disk', `-mem-budget=${BUDGET_MIB}MiB`];
+// Other formats need a share for their quarantine.
+const onDisk = ['-state=disk', '-format=binary256', `-mem-budget=${BUDGET_MIB}MiB`];
 
 /** Starts an engine that reads the whole topic and keeps running. */
 async function startAndRead(name: string, args: readonly string[]) {

@@ -69,9 +69,11 @@ export class DuplicateFilter {
     return added.length === 0 ? undefined : encodeIds(added);
   }
 
-  /** Forgets identifiers of ended windows. @throws dedup_full */
+  /** Forgets identifiers of ended windows: some, or as many as the limit requires.
+   *  @throws dedup_full */
   expire(frontier: number): void {
-    this.seen.expire(frontier);
+    let isDone = this.seen.expire(frontier);
+    while (!isDone && this.seen.bytes > this.bytesMax) isDone = this.seen.expire(frontier);
     if (this.seen.bytes <= this.bytesMax) return;
     throw engineError(
       'dedup_full',

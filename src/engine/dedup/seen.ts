@@ -19,8 +19,8 @@ export interface SeenIds {
   /** Adds the identifier of an event that was folded before a restart. Idempotent. */
   restore(seen: SeenId): void;
   /** Forgets identifiers of windows that ended by the frontier, some at a time: a forgotten
-   *  identifier can no longer make a duplicate. */
-  expire(frontier: number): void;
+   *  identifier can no longer make a duplicate. Returns true if none is left to forget. */
+  expire(frontier: number): boolean;
   /** Approximate bytes of memory. */
   readonly bytes: number;
   readonly count: number;

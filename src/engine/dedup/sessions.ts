@@ -46,7 +46,7 @@ export class SessionIds implements SeenIds {
     this.put(key, id, eventTs, near);
   }
 
-  expire(frontier: number): void {
+  expire(frontier: number): boolean {
     let left = EXPIRED_MAX;
     for (const [end, sessions] of this.ends) {
       if (end > frontier) continue;
@@ -57,9 +57,10 @@ export class SessionIds implements SeenIds {
         if (session.last + this.gapMs > frontier) this.note(session);
         else this.release(session);
       }
-      if (sessions.length > 0) return;
+      if (sessions.length > 0) return false;
       this.ends.delete(end);
     }
+    return true;
   }
 
   *all(): Iterator<SeenId> {

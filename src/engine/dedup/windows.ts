@@ -39,14 +39,15 @@ export class WindowIds implements SeenIds {
     if (entry?.times.includes(eventTs) !== true) this.put(entry, key, id, eventTs);
   }
 
-  expire(frontier: number): void {
+  expire(frontier: number): boolean {
     let left = EXPIRED_MAX;
     for (const [end, entries] of this.ends) {
       if (end > frontier) continue;
       for (; entries.length > 0 && left > 0; left--) this.release(entries.pop() as Entry, frontier);
-      if (entries.length > 0) return;
+      if (entries.length > 0) return false;
       this.ends.delete(end);
     }
+    return true;
   }
 
   *all(): Iterator<SeenId> {

@@ -178,6 +178,11 @@ describe('the filter of duplicates', () => {
     );
     filter.expire(10);
     expect(filter.count).toBe(0);
+    // More than one call forgets, and all of them ended.
+    const many = new DuplicateFilter(new WindowIds(10, 10), 100_000);
+    many.restore(Array.from({ length: 50_000 }, (_, i) => ({ accountId: BigInt(i), id: 'sa', eventTs: 5 })));
+    many.expire(10);
+    expect(many.bytes).toBeLessThanOrEqual(100_000);
   });
 });
 
