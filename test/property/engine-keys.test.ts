@@ -4,72 +4,13 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
-import { KeyDictionary, type KeyDictionaryParts } from '../../src/engine/keys/dictionary.ts';
-import { HalfSipHash, type KeyHash } from '../../src/engine/keys/hash.ts';
+import type { KeyDictionary } from '../../src/engine/keys/dictionary.ts';
+import { decodeKeys, type KeyEntries } from '../../src/engine/keys/journal.ts';
 import { KeySpans } from '../../src/engine/keys/spans.ts';
-import { KEY_FAMILIES } from '../../src/engine/keys/store.ts';
-import type { Rows } from '../../src/core/rows.ts';
-import { KV_BUDGET_MIN_BYTES, type KvLog, type KvRange, type KvStore } from '../../src/io/rocksdb/port.ts';
+import type { KvStore } from '../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';
-
-const SECRET = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8);
-const SPAN_MS = 100_000;
-
-/** Hash of few bits, so that keys collide. */
-class ShortHash implements KeyHash {
-  low = 0;
-  high = 0;
-  private readonly whole = new HalfSipHash(SECRET);
-  private readonly mask: number;
-  constructor(bits: number) {
-    this.mask = 2 ** bits - 1;
-  }
-  hash(words: Int32Array, at: number, length: number): void {
-    this.whole.hash(words, at, length);
-    this.low = this.whole.low & this.mask;
-    // Ids cross the edge of their low word and that of 64 bits.
-    this.low = (this.low - 3) | 0;
-    this.high = -1;
-  }
-}
-
-interface Opened {
-  readonly dictionary: KeyDictionary;
-  readonly kv: SimKv;
-}
-
-/** A store that loses everything that no synced write has followed, as a failing machine may. */
-function unsynced(store: KvStore): KvStore {
-  const synced = async (log: KvLog, work: Promise<void>): Promise<void> => {
-    await work;
-    if (log === 'sync') await store.flush();
-  };
-  return new Proxy(store, {
-    get(target, name) {
-      if (name === 'put')
-        return (family: string, rows: Rows, log: KvLog) => synced(log, target.put(family, rows, 'off'));
-      if (name === 'deleteRange')
-        return (family: string, range: KvRange, log: KvLog) =>
-          synced(log, target.deleteRange(family, range, 'off'));
-      const found: unknown = Reflect.get(target, name);
-      return typeof found === 'function' ? found.bind(target) : found;
-    },
-  });
-}
-
-async function opened(kv: SimKv, over: Partial<KeyDictionaryParts> = {}, mustExist = false): Promise<Opened> {
-  const dictionary = new KeyDictionary({
-    open: async () =>
-      unsynced(await kv.open('keys', { budgetBytes: KV_BUDGET_MIN_BYTES, families: KEY_FAMILIES })),
-    secret: () => SECRET,
-    bytesMax: 1,
-    spanMs: SPAN_MS,
-    ...over,
-  });
-  await dictionary.open(mustExist);
-  return { dictionary, kv };
-}
+import { opened, ShortHash, SPAN_MS } from './engine-keys-kit.ts';
 
 const spans = new KeySpans();
 
@@ -131,7 +72,7 @@ describe('dictionary of keys', () => {
             } else if (one === 'crash') {
               kv.crash('keys');
               ({ dictionary } = await opened(kv, { hash }, true));
-              for (const body of log) expect(await dictionary.replay(body)).toBeUndefined();
+              for (const body of log) await dictionary.replay(decodeKeys(body) as KeyEntries);
             } else {
               nowMs += 70_000;
               const ids = await intern(dictionary, one.keys, nowMs);
@@ -205,9 +146,11 @@ describe('dictionary of keys', () => {
   it('a damaged record of keys is refused with its fault', async () => {
     const { dictionary } = await opened(new SimKv());
     await intern(dictionary, [Buffer.from('a'), Buffer.from('bc')]);
-    const [body] = dictionary.takeUnlogged();
-    for (let length = 0; length < (body as Uint8Array).length; length++)
-      expect(typeof dictionary.replay((body as Uint8Array).subarray(0, length)), `${length}`).toBe('string');
-    expect(await dictionary.replay(body as Uint8Array)).toBeUndefined();
+    const body = dictionary.takeUnlogged()[0] as Uint8Array;
+    for (let length = 0; length < body.length; length++)
+      expect(decodeKeys(body.subarray(0, length)), `${length}`).toHaveProperty('fault');
+    const found: string[] = [];
+    (decodeKeys(body) as KeyEntries).each((_low, _high, bytes) => found.push(Buffer.from(bytes).toString()));
+    expect(found).toEqual(['a', 'bc']);
   });
 });

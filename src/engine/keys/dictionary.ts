@@ -15,7 +15,7 @@ import type { KvStore } from '../../io/rocksdb/port.ts';
 import { KeyCache } from './cache.ts';
 import { KeyColumn } from './column.ts';
 import { HalfSipHash, type KeyHash } from './hash.ts';
-import { decodeKeys, type KeyEntries, KeyJournal } from './journal.ts';
+import { type KeyEntries, KeyJournal } from './journal.ts';
 import type { KeySpans } from './spans.ts';
 import { corruptKeys, type FoundKeys, KeyRows, KeyStore } from './store.ts';
 import { KEY_BYTES_MAX } from './type.ts';
@@ -37,6 +37,8 @@ export interface KeyDictionaryParts {
   readonly secret: () => Uint8Array;
   /** Memory of the cache, in bytes. */
   readonly bytesMax: number;
+  /** Memory of the store, in bytes. */
+  readonly storeBytes: number;
   /** Greatest time from an event to the end of a window that contains it, in ms. */
   readonly spanMs: number;
   /** Hash of the keys; absent: HalfSipHash. */
@@ -89,9 +91,10 @@ export class KeyDictionary {
     return this.opened !== undefined;
   }
 
-  /** Memory of the cache, in bytes; 0 before `open`. */
+  /** Memory of the cache and the store, in bytes; 0 before `open`. */
   get bytes(): number {
-    return this.opened?.cache.bytes ?? 0;
+    const { opened } = this;
+    return opened === undefined ? 0 : opened.cache.bytes + this.parts.storeBytes;
   }
 
   /** Opens the store, and loads as many keys as the cache holds.
@@ -359,14 +362,8 @@ export class KeyDictionary {
     return this.journal.take();
   }
 
-  /** Applies a record of the changelog. Returns the fault of an invalid one. */
-  replay(body: Uint8Array): string | undefined | Promise<undefined> {
-    const entries = decodeKeys(body);
-    if ('fault' in entries) return entries.fault;
-    return this.apply(entries);
-  }
-
-  private async apply(entries: KeyEntries): Promise<undefined> {
+  /** Applies the keys of a record of the changelog. One at a time. */
+  async replay(entries: KeyEntries): Promise<void> {
     const { cache, hash } = this.active;
     const { bound } = entries;
     if (bound > (this.bounds.get(this.generation) as number)) this.raise(bound);

@@ -2,13 +2,22 @@
  *
  *  Each key begins at a multiple of 4 and is followed by zeros up to the next one, so that it can
  *  be hashed and compared as words of 32 bits. */
-import { KEY_BYTES_MAX } from './type.ts';
+import { KEY_BYTES_MAX, UUID_BYTES } from './type.ts';
 
 /** Room for the longest key with the lengths of its parts, plus padding. */
 const SPARE_BYTES = 2 * KEY_BYTES_MAX + 8;
 const BYTES_MIN = 64 * 1024;
 /** Longer spans are copied by one call. */
 const LOOP_BYTES_MAX = 48;
+const UUID_CHARS = 36;
+const DASH = 0x2d;
+
+/** Value of a hexadecimal digit; -1 for any other character. */
+function hexDigit(char: number): number {
+  if (char >= 0x30 && char <= 0x39) return char - 0x30;
+  const letter = char | 0x20;
+  return letter >= 0x61 && letter <= 0x66 ? letter - 0x57 : -1;
+}
 
 export class KeySpans {
   /** First word of each row's key. */
@@ -60,6 +69,27 @@ export class KeySpans {
     if (this.used - this.from + length + 2 > KEY_BYTES_MAX) return false;
     this.bytes[this.used++] = length >> 8;
     this.bytes[this.used++] = length & 255;
+    return true;
+  }
+
+  /** Appends the 16 bytes of a uuid in its text form. False: the span is no uuid. */
+  putUuid(bytes: Uint8Array, from: number, to: number): boolean {
+    if (to - from !== UUID_CHARS || this.used - this.from + UUID_BYTES > KEY_BYTES_MAX) return false;
+    let high = -1;
+    for (let i = 0; i < UUID_CHARS; i++) {
+      const char = bytes[from + i] as number;
+      if (i === 8 || i === 13 || i === 18 || i === 23) {
+        if (char !== DASH) return false;
+        continue;
+      }
+      const digit = hexDigit(char);
+      if (digit < 0) return false;
+      if (high < 0) high = digit;
+      else {
+        this.bytes[this.used++] = (high << 4) | digit;
+        high = -1;
+      }
+    }
     return true;
   }
 

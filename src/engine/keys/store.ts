@@ -176,7 +176,7 @@ export class KeyStore {
     const found = await this.store.get(KEYS, { count, bytes, keyBytes: ROW_KEY_BYTES });
     return (index) => {
       for (let newest = generations.length - 1; newest >= 0; newest--) {
-        const key = valueOf(found, index * generations.length + newest);
+        const key = valueAt(found, index * generations.length + newest);
         if (key !== undefined) return { key, generation: generations[newest] as number };
       }
       return undefined;
@@ -210,7 +210,7 @@ export class KeyStore {
   }
 
   private async meta(key: Uint8Array): Promise<Uint8Array | undefined> {
-    return valueOf(await this.store.get(META, { count: 1, bytes: key, keyBytes: key.length }), 0);
+    return valueAt(await this.store.get(META, { count: 1, bytes: key, keyBytes: key.length }), 0);
   }
 
   private async putMeta(key: Uint8Array, value: Uint8Array, log: KvLog): Promise<void> {
@@ -230,7 +230,7 @@ function rangeOf(generation: number): KvRange {
   return { from: edge(generation), to: edge(generation + 1) };
 }
 
-function valueOf(found: KvValues, index: number): Uint8Array | undefined {
+function valueAt(found: KvValues, index: number): Uint8Array | undefined {
   const length = found.length[index] as number;
   if (length < 0) return undefined;
   const start = found.start[index] as number;

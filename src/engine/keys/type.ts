@@ -92,6 +92,18 @@ function uuidText(bytes: Uint8Array): string {
   return [[0, 8], [8, 12], [12, 16], [16, 20], [20]].map(([from, to]) => hex.slice(from, to)).join('-');
 }
 
+/** Canonical bytes of the values of the parts, which are as `keyValues` returns them.
+ *  @throws RangeError for values that are no key of the type */
+export function keyOfValues(type: KeyType, values: readonly KeyValue[]): Uint8Array {
+  const text = values.map((value) => {
+    const part = valueText(value);
+    return type.length === 1 ? part : part.replaceAll('%', '%25').replaceAll(',', '%2C');
+  });
+  const key = keyOfText(type, text.join());
+  if (key === undefined) throw new RangeError(`(${text.join()}) is no key of type ${typeText(type)}`);
+  return key;
+}
+
 /** Text of a part: decimal digits, the string itself, hexadecimal digits, or a uuid. */
 export const valueText = (value: KeyValue): string =>
   typeof value === 'object'
@@ -113,10 +125,7 @@ export function keyOfText(type: KeyType, text: string): Uint8Array | undefined {
   if (texts.length !== type.length) return undefined;
   const parts: Uint8Array[] = [];
   for (const [at, { kind }] of type.entries()) {
-    const part = partBytes(
-      kind,
-      (texts[at] as string).replace(/%2C/gi, ',').replaceAll('%25', '%'),
-    );
+    const part = partBytes(kind, (texts[at] as string).replace(/%2C/gi, ',').replaceAll('%25', '%'));
     if (part === undefined || part.length > KEY_BYTES_MAX) return undefined;
     if (kind === 'string' || kind === 'bytes') parts.push(Uint8Array.of(part.length >> 8, part.length & 255));
     parts.push(part);

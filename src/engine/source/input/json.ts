@@ -5,11 +5,14 @@ import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
 import { JSON_VALUE, JsonScanner } from '../../../formats/json/scan.ts';
+import { isVariable } from '../../keys/type.ts';
 import type { InputFields, Sign } from './definition.ts';
 import { Int64, msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
+import { JsonKey } from './key/json.ts';
+import { readRecordKeys } from './key/records.ts';
 import type { EventDecoder } from './port.ts';
-import { readRecordKeys, readRecordTimes } from './record-fields.ts';
+import { readRecordTimes } from './record-fields.ts';
 import { EventWords } from './words.ts';
 
 const { MISSING, NULL, NUMBER, STRING, ESCAPED } = JSON_VALUE;
@@ -18,10 +21,13 @@ export class JsonDecoder implements EventDecoder {
   private readonly fields: InputFields;
   private readonly scanner: JsonScanner;
   /** Indexes of the fields in the scanner; -1: not a field of the value. */
-  private readonly keyAt: number;
+  private readonly keyAt: readonly number[];
+  /** Reader of keys that are no integers. */
+  private readonly variable: JsonKey | undefined;
   private readonly timeAt: number;
   private readonly valueAt: number;
   private readonly whereAt: readonly number[];
+  private readonly sign: Sign;
   private readonly int64 = new Int64();
   private bytes: Uint8Array = new Uint8Array(0);
 
@@ -35,11 +41,15 @@ export class JsonDecoder implements EventDecoder {
       return known >= 0 ? known : paths.push(path) - 1;
     };
     const { key, time, value, where } = fields;
-    this.keyAt = add(key.from === 'field' ? key.path : undefined);
+    const parts = key.from === 'fields' ? key.fields : [];
+    this.sign = parts[0]?.kind === 'u64' ? 'u64' : 'i64';
+    this.keyAt = parts.map(({ path }) => add(path));
     this.timeAt = add(time.from === 'field' ? time.path : undefined);
     this.valueAt = add(value);
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
     this.scanner = new JsonScanner(paths);
+    const kinds = parts.map(({ kind = 'i64' }) => ({ kind }));
+    this.variable = isVariable(kinds) ? new JsonKey(this.scanner, this.keyAt, kinds) : undefined;
   }
 
   decode(records: RecordBatch, into: EventBatch): void {
@@ -70,9 +80,10 @@ export class JsonDecoder implements EventDecoder {
     const end = (records.columns.valueStart[row] as number) + value.length;
     if (!this.scanner.scan(records.columns.arena, start, end)) return 'the value is not JSON';
     const { key, time, value: valuePath } = this.fields;
+    const keyFields = key.from === 'fields' ? key.fields : [];
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
-      { flag: 'key', at: this.keyAt, path: key.from === 'field' ? key.path : [] },
+      ...this.keyAt.map((at, i) => ({ flag: 'key', at, path: keyFields[i]?.path ?? [] })),
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
@@ -109,9 +120,11 @@ export class JsonDecoder implements EventDecoder {
     const { where } = this.fields;
     if (where !== undefined && !where.matches(this.fieldOf)) return EVENT_STATUS.FILTERED;
     const { key } = this.fields;
-    if (this.keyAt >= 0) {
-      const sign: Sign = (key.from === 'field' ? key.sign : undefined) ?? 'i64';
-      const fault = this.integer(this.keyAt, sign, words.key, row, EVENT_STATUS.BAD_KEY);
+    if (key.from === 'fields') {
+      const fault =
+        this.variable === undefined
+          ? this.integer(this.keyAt[0] as number, this.sign, words.key, row, EVENT_STATUS.BAD_KEY)
+          : this.variable.read(bytes, row, words.keys);
       if (fault !== EVENT_STATUS.OK) return fault;
     }
     if (this.valueAt < 0) return EVENT_STATUS.OK;
