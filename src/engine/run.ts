@@ -211,10 +211,7 @@ export class Engine implements EngineQueries {
     const state = opened ?? parts.openState();
     if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
     this.definition = parts.input?.definition ?? BINARY256;
-    if (this.definition.format !== 'undecided' && (saved !== undefined || parts.input === undefined))
-      await this.bindSinks();
-    // The dictionary exists before a checkpoint that needs it does.
-    if (this.keyType !== undefined) await keys?.open(saved !== undefined);
+    await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
@@ -424,6 +421,14 @@ export class Engine implements EngineQueries {
       await this.bindSinks();
       await this.active.checkpointer.define(this.jobNow());
     });
+  }
+
+  /** Prepares for the keys of the job, if its definition is decided. */
+  private async openKeys(isResumed: boolean): Promise<void> {
+    if (this.definition.format === 'undecided') return;
+    // The dictionary exists before a checkpoint that needs it does.
+    if (this.keyType !== undefined) await this.parts.keys?.open(isResumed);
+    await this.bindSinks();
   }
 
   private async bindSinks(): Promise<void> {
