@@ -52,7 +52,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  await pool?.query(`DROP TABLE IF EXISTS ${TABLE}`);
+  await pool?.query(`DROP TABLE IF EXISTS ${TABLE}, ${TABLE}_kinds`);
   await pool?.close();
   await producer?.close();
   await admin?.close();
@@ -252,5 +252,48 @@ describe('keys of several fields', () => {
       code: 2,
       stderr: expect.stringMatching(/the key of table .* is not \(country text/),
     });
+  });
+});
+
+describe('keys of every kind', () => {
+  it('bytes, uuids and integers come back from every sink as they were written', async () => {
+    const topic = topicOf('kinds');
+    await admin.createTopics([{ topic, partitions: 1 }]);
+    const ids = ['00112233-4455-6677-8899-aabbccddeeff', 'FFFFFFFF-ffff-FFFF-ffff-ffffffffffff'];
+    const values = ids.flatMap((id, n) => [
+      `{"b":"${n === 0 ? 'AP8=' : ''}","user":{"id":"${id}"},"count":18446744073709551615,"i":-9223372036854775808}`,
+    ]);
+    const records = [...values, values[0] as string].map((value) => ({
+      partition: 0,
+      value: Buffer.from(value),
+    }));
+    expect((await producer.produce(batchOf(records), [topic])).failed).toBe(0);
+    const key = '-key=b:bytes,user.id:uuid,count:u64,i:i64';
+    const tails: string[][] = [];
+    for (const [name, where] of [
+      ['rocksdb', []],
+      ['postgres', [`-sink=postgres:${stack.postgres}`, `-sink-table=${TABLE}_kinds`, '-migrate']],
+      ['kafka', [`-sink=kafka:${topicOf('kinds-results')}`, '-migrate']],
+    ] as const) {
+      const state = folderOf(`kinds-${name}`);
+      const run = await runEngine(own, args(topic, '-format=json', key, '-bounded', state, ...where));
+      expect(run, run.stderr).toMatchObject({ code: 0 });
+      const head = name === 'postgres' ? 'b,id,key_count,i' : 'b,id,count,i';
+      const from = [...where.filter((flag) => flag !== '-migrate'), `-brokers=${stack.brokers}`];
+      const rows = await exported(head, state, ...from);
+      tails.push(
+        rows
+          .map((row) =>
+            row
+              .split(',')
+              .filter((_, at) => at < 4 || at === 6)
+              .join(),
+          )
+          .sort(),
+      );
+    }
+    const numbers = '18446744073709551615,-9223372036854775808';
+    const expected = [`,${(ids[1] as string).toLowerCase()},${numbers},1`, `00ff,${ids[0]},${numbers},2`];
+    expect(tails).toEqual([expected, expected, expected]);
   });
 });
