@@ -16,7 +16,7 @@ const FORMATS = {
   protobuf: { time: 'event_ts', rate: undefined, cpu: undefined, title: 'Protobuf events of 125 B' },
   json: { time: 'event_ts:ms', rate: 0.35, cpu: undefined, title: 'JSON events of 190 B' },
 } as const;
-/** Events of Avro whose key is a string of 16 bytes, with the least share of the rate of u64 keys. */
+/** Avro events whose key is a string of 16 bytes, with the least share of the rate of u64 keys. */
 const TEXT_KEYS = { rate: 0.6, title: 'Avro events with string keys of 16 B' } as const;
 type Format = keyof typeof FORMATS;
 type Side = Format | 'fixed' | 'text';

@@ -153,9 +153,9 @@ describe('keys of several fields', () => {
   const within = '-allowed-lateness=10s';
 
   it.each([
-    ['rocksdb', [], 'rocksdb'],
-    ['postgres', [`-sink=postgres:${stack.postgres}`, `-sink-table=${TABLE}`], 'postgres'],
-    ['kafka', [`-sink=kafka:${topicOf('results')}`, `-brokers=${stack.brokers}`], 'kafka'],
+    ['rocksdb', []],
+    ['postgres', [`-sink=postgres:${stack.postgres}`, `-sink-table=${TABLE}`]],
+    ['kafka', [`-sink=kafka:${topicOf('results')}`, `-brokers=${stack.brokers}`]],
   ] as const)(
     'the %s sink has the rows of the oracle through a SIGKILL, with the key itself',
     async (sink, where) => {

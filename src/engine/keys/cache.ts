@@ -5,8 +5,8 @@
  *  the reference bit) and the bytes of the key, padded with zeros to whole words. The oldest entry
  *  is evicted first; an entry that was referenced since its insertion moves to the head once
  *  instead (second chance). Memory is allocated once, and pages that are never written cost none.
- *  Invariants: (1) an id is cached at most once; (2) an entry of an epoch above `writtenEpoch`, which
- *  is in no store yet, is never evicted. */
+ *  Invariants: (1) an id is cached at most once; (2) an entry of an epoch above `writtenEpoch`,
+ *  which is in no store yet, is never evicted. */
 
 const HEADER = 5;
 const [GENERATION, EPOCH, LENGTH] = [2, 3, 4];

@@ -121,7 +121,7 @@ export class KeyDictionary {
     this.generation = Math.max(1, ...this.bounds.keys());
     if (!this.bounds.has(this.generation)) await this.begin(store, this.generation);
     cache.oldestGeneration = Math.min(...this.bounds.keys());
-    // The newest generation of an id is the one that counts.
+    // The newest generation of an id decides.
     for (const number of [...this.bounds.keys()].reverse())
       await store.scan(number, ({ generation, low, high, words, length }) => {
         if (cache.isNearlyFull) cache.isComplete = false;
@@ -333,7 +333,8 @@ export class KeyDictionary {
     this.isFlushed = false;
   }
 
-  /** Starts to write the noted keys; `writing` settles when they and all earlier ones are stored. */
+  /** Starts to write the noted keys; `writing` settles when they and all earlier keys are stored.
+   */
   private write(): void {
     const { rows, epoch } = this;
     this.rowBytes = 0;

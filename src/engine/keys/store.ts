@@ -161,8 +161,8 @@ export class KeyStore {
     if (rows.count > 0) await this.store.put(KEYS, rows.rows(), log);
   }
 
-  /** Looks ids up in each generation. `ids`: low and high word of each. `generations`: oldest first.
-   */
+  /** Looks ids up in each generation. `ids`: low and high word of each. `generations`: oldest
+   *  first. */
   async lookup(ids: Int32Array, generations: readonly number[]): Promise<FoundKeys> {
     const count = (ids.length / 2) * generations.length;
     const bytes = new Uint8Array(count * ROW_KEY_BYTES);

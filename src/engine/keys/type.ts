@@ -4,7 +4,6 @@
  *  several parts is their concatenation: integers as 8 bytes, big-endian, with the sign bit of i64
  *  flipped; uuids as 16 bytes; strings and bytes after their length, u16 big-endian.
  *  Invariant: two keys of a type are equal exactly when their canonical bytes are equal. */
-import { isUtf8 } from 'node:buffer';
 
 export const KEY_KINDS = ['i64', 'u64', 'string', 'bytes', 'uuid'] as const;
 export type KeyKind = (typeof KEY_KINDS)[number];
@@ -161,6 +160,3 @@ function wordBytes(value: bigint): Uint8Array {
   new DataView(bytes.buffer).setBigUint64(0, value);
   return bytes;
 }
-
-/** True if the bytes may be a string key: UTF-8 without the character U+0000. */
-export const isText = (bytes: Uint8Array): boolean => isUtf8(bytes) && !bytes.includes(0);

@@ -30,7 +30,7 @@ const TAKEN = new Set([
 
 /** Names of the columns: the names of the parts in small letters, with `key_` before a name that a
  *  result has, and numbers after equal ones. */
-export function columnNames(type: KeyType): readonly string[] {
+function columnNames(type: KeyType): readonly string[] {
   const used = new Set(TAKEN);
   return partNames(type).map((name) => {
     const plain = name
@@ -82,8 +82,8 @@ export class KeyColumns {
 
 export const quoted = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 
-/** Key columns of an existing table; undefined: its key is the integer account_id, or it is no table
- *  of results. */
+/** Key columns of an existing table; undefined: its key is the integer account_id, or it is no
+ *  table of results. */
 export async function columnsOf(session: SqlSession, table: string): Promise<KeyColumns | undefined> {
   const { rows } = await session.query<{ readonly name: string; readonly type: string }>(
     `SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod)::text AS type

@@ -8,8 +8,8 @@ export interface WindowSink {
   readonly name: string;
   /** Most rows of one write. */
   readonly writeRowsMax: number;
-  /** Sets the type of the keys, before the first write; undefined: they are integers. Every call has
-   *  the same type. @throws job_changed if the sink has other keys; sink_missing */
+  /** Sets the type of the keys, before the first write; undefined: they are integers. Every call
+   *  has the same type. @throws job_changed if the sink has other keys; sink_missing */
   bind?(type: KeyType | undefined): Promise<void>;
   /** Creates the tables or topics that the sink owns. */
   migrate(): Promise<void>;

@@ -82,7 +82,7 @@ export class TopicInput implements EventInput {
     const { asked, client } = parts;
     checkDefinition(asked);
     const { format } = asked;
-    // Only the first records make a definition complete, so a checkpoint before them decides nothing.
+    // Only the first records complete a definition, so a checkpoint before them decides nothing.
     this.definition = format === 'binary256' ? asked : { ...asked, format: 'undecided' };
     if ((format === 'avro' || format === 'protobuf') && client === undefined) throw noRegistry(format);
     if (format === 'binary256') this.decoder = binary256Decoder(parts.kernels);
