@@ -1,5 +1,5 @@
-/** Helpers of the tests of variable-length keys: a hash of few bits, and a store that loses what was
- *  not synced. */
+/** Helpers of the tests of variable-length keys: a hash of few bits, and a store that loses rows
+ *  that were not synced. */
 import type { Rows } from '../../src/core/rows.ts';
 import { KeyDictionary, type KeyDictionaryParts } from '../../src/engine/keys/dictionary.ts';
 import { HalfSipHash, type KeyHash } from '../../src/engine/keys/hash.ts';
