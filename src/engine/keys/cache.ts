@@ -75,6 +75,18 @@ export class KeyCache {
     }
   }
 
+  /** Finds the entries of ids that are in the first slot of their search; -1: not there. Loops of
+   *  independent reads hide the latency of the memory.
+   *  @shape low, high, into i32[count] */
+  locate(low: Int32Array, high: Int32Array, count: number, into: Int32Array): void {
+    const { slots, ring, mask } = this;
+    for (let i = 0; i < count; i++) into[i] = (slots[(low[i] as number) & mask] as number) - 1;
+    for (let i = 0; i < count; i++) {
+      const at = into[i] as number;
+      if (at >= 0 && (ring[at] !== low[i] || ring[at + 1] !== high[i])) into[i] = -1;
+    }
+  }
+
   /** True if the entry has these bytes, which begin at word `from` and are padded with zeros. */
   isKey(at: number, words: Int32Array, from: number, length: number): boolean {
     const { ring } = this;
@@ -90,7 +102,8 @@ export class KeyCache {
 
   /** Marks the entry as used. */
   touch(at: number): void {
-    this.ring[at + LENGTH] = (this.ring[at + LENGTH] as number) | 1;
+    const length = this.ring[at + LENGTH] as number;
+    if ((length & 1) === 0) this.ring[at + LENGTH] = length | 1;
   }
 
   renew(at: number, generation: number, epoch: number): void {

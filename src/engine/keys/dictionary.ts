@@ -29,6 +29,8 @@ const ID = ACCUMULATOR.ACCOUNT_ID / 4;
 const TWO_32 = 2 ** 32;
 /** Bytes of a cached key beside its own, at most. */
 const ENTRY_BYTES = 24;
+/** Rows that are hashed together: few enough that their cache entries stay in the processor's. */
+const BLOCK_ROWS = 256;
 
 export interface KeyDictionaryParts {
   /** Opens the store, which has KEY_FAMILIES; called once. */
@@ -78,6 +80,10 @@ export class KeyDictionary {
   private readonly journal = new KeyJournal();
   /** Rows of the batch whose keys are not cached. */
   private missed: number[] = [];
+  /** Hashes of a block of rows, and the places of their entries in the cache. */
+  private readonly low = new Int32Array(BLOCK_ROWS);
+  private readonly high = new Int32Array(BLOCK_ROWS);
+  private readonly places = new Int32Array(BLOCK_ROWS);
   /** Words of a key for `hash` and the cache. */
   private readonly scratch = new Int32Array(KEY_BYTES_MAX / 4 + 1);
   private readonly octets = new Uint8Array(this.scratch.buffer);
@@ -181,31 +187,85 @@ export class KeyDictionary {
    *  it stopped: the unwritten keys are bounded. */
   private probe(events: EventBatch, spans: KeySpans, from: number): number {
     const { cache } = this.active;
-    const { status, accountId, eventTs } = events.columns;
-    const ids = new Int32Array(events.buffer, accountId.byteOffset, events.rowCount * 2);
-    const times = new Int32Array(events.buffer, eventTs.byteOffset, events.rowCount * 2);
     const bytesMax = cache.unwrittenBytesMax >> 1;
     this.missed = [];
     let latest = never;
     let row = from;
-    for (; row < events.rowCount && this.rowBytes < bytesMax; row++) {
-      if (status[row] !== EVENT_STATUS.OK) continue;
-      const time = (times[row * 2 + 1] as number) * TWO_32 + ((times[row * 2] as number) >>> 0);
-      if (time > latest) latest = time;
-      if (!this.cached(spans.words, spans.at[row] as number, spans.length[row] as number, ids, row)) {
-        this.missed.push(row);
-        this.rowBytes += ENTRY_BYTES + (spans.length[row] as number);
-      }
+    while (row < events.rowCount && this.rowBytes < bytesMax) {
+      const to = Math.min(events.rowCount, row + BLOCK_ROWS);
+      latest = Math.max(latest, this.hashBlock(events, spans, row, to));
+      cache.locate(this.low, this.high, to - row, this.places);
+      this.readBlock(events, spans, row, to);
+      row = to;
     }
     if (latest > (this.bounds.get(this.generation) as number)) this.raise(latest + this.generationMs);
     return row;
   }
 
+  /** Hashes the keys of a block. Returns the greatest time of its events. */
+  private hashBlock(events: EventBatch, spans: KeySpans, from: number, to: number): number {
+    const { hash } = this.active;
+    const { low, high } = this;
+    const { status, eventTs } = events.columns;
+    const times = new Int32Array(events.buffer, eventTs.byteOffset, events.rowCount * 2);
+    let latest = never;
+    for (let row = from; row < to; row++) {
+      if (status[row] !== EVENT_STATUS.OK) continue;
+      hash.hash(spans.words, spans.at[row] as number, spans.length[row] as number);
+      low[row - from] = hash.low;
+      high[row - from] = hash.high;
+      const time = (times[row * 2 + 1] as number) * TWO_32 + ((times[row * 2] as number) >>> 0);
+      if (time > latest) latest = time;
+    }
+    return latest;
+  }
+
+  /** Sets the ids of a block as far as the cache has its keys. */
+  private readBlock(events: EventBatch, spans: KeySpans, from: number, to: number): void {
+    const { cache } = this.active;
+    const { generation, places } = this;
+    const { status, accountId } = events.columns;
+    const ids = new Int32Array(events.buffer, accountId.byteOffset, events.rowCount * 2);
+    for (let row = from; row < to; row++) {
+      if (status[row] !== EVENT_STATUS.OK) continue;
+      const place = places[row - from] as number;
+      const low = this.low[row - from] as number;
+      const high = this.high[row - from] as number;
+      const at = spans.at[row] as number;
+      const length = spans.length[row] as number;
+      if (
+        place >= 0 &&
+        cache.generation(place) === generation &&
+        cache.isKey(place, spans.words, at, length)
+      ) {
+        cache.touch(place);
+        ids[row * 2] = low;
+        ids[row * 2 + 1] = high;
+      } else if (!this.cachedAt(low, high, spans.words, at, length, ids, row)) {
+        this.missed.push(row);
+        this.rowBytes += ENTRY_BYTES + length;
+      }
+    }
+  }
+
   /** Looks for a key in the cache; sets the id of the row. */
   private cached(words: Int32Array, at: number, length: number, ids: Int32Array, row: number): boolean {
-    const { cache, hash } = this.opened as Opened;
+    const { hash } = this.opened as Opened;
     hash.hash(words, at, length);
-    let { low, high } = hash;
+    return this.cachedAt(hash.low, hash.high, words, at, length, ids, row);
+  }
+
+  private cachedAt(
+    hashLow: number,
+    hashHigh: number,
+    words: Int32Array,
+    at: number,
+    length: number,
+    ids: Int32Array,
+    row: number,
+  ): boolean {
+    const { cache } = this.opened as Opened;
+    let [low, high] = [hashLow, hashHigh];
     for (let distance = 0; distance <= this.displaced; distance++) {
       const found = cache.find(low, high);
       if (found >= 0 && cache.isKey(found, words, at, length)) {

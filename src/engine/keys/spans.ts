@@ -57,11 +57,21 @@ export class KeySpans {
 
   /** Appends a span without the byte 0. False: it has one, or the key would be too long. */
   putText(bytes: Uint8Array, from: number, to: number): boolean {
-    const at = this.used;
-    if (!this.put(bytes, from, to)) return false;
-    const end = this.used;
-    for (let i = at; i < end; i++) if (this.bytes[i] === 0) return false;
-    return true;
+    if (to - from > LOOP_BYTES_MAX) {
+      const at = this.used;
+      return this.put(bytes, from, to) && !this.bytes.subarray(at, this.used).includes(0);
+    }
+    if (this.used - this.from + to - from > KEY_BYTES_MAX) return false;
+    const into = this.bytes;
+    let least = 0;
+    for (let i = from, at = this.used; i < to; i++, at++) {
+      const byte = bytes[i] as number;
+      into[at] = byte;
+      // Negative once a byte is 0.
+      least |= byte - 1;
+    }
+    this.used += to - from;
+    return least >= 0;
   }
 
   /** Appends the length of a span that follows. */
