@@ -3,7 +3,8 @@ import type { CodecSeconds } from './codec.ts';
 import { type Measured, STAGES, type Stage } from './load.ts';
 
 export interface StageCosts {
-  /** CPU seconds for a million events through producer, broker and all groups; NaN: not measured. */
+  /** CPU seconds for a million events through producer, broker and all groups; NaN: not measured.
+   */
   readonly process: Readonly<Record<Stage, number>>;
   readonly total: number;
   /** Cores that the load keeps busy. */
@@ -41,8 +42,8 @@ export const codecShares = (
   decode: decode * groups,
 });
 
-/** Rate that fills a machine at the CPU an event of a low rate: a first guess, because larger batches
- *  cost less for an event.
+/** Rate that fills a machine at the CPU an event of a low rate: a first guess, because larger
+ *  batches cost less for an event.
  *  @param share share of the cores that the load may use */
 export function guessedRate(costs: StageCosts, cores: number, share: number): number {
   return (cores * share * 1e6) / costs.total;

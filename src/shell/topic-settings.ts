@@ -9,7 +9,7 @@ export const REPLICATION_FACTOR = {
   help: 'replicas of a created topic; 0: three, or the number of brokers if there are fewer',
 } as const satisfies SettingTable[string];
 
-/** Largest segment: a broker deletes whole segments, and never the one that it writes. */
+/** Largest segment: a broker deletes whole segments, and never the active segment. */
 const SEGMENT_BYTES_MAX = 64 * 1024 ** 2;
 /** Least segment that a broker accepts. */
 const SEGMENT_BYTES_MIN = 1024 ** 2;

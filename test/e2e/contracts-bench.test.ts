@@ -26,7 +26,7 @@ it('the contracts bench loads a fleet, counts every record, and upgrades a fleet
     }),
   );
   for (const close of closers.reverse()) await close();
-  // How fast this machine is decides no goal of a smoke run.
+  // No goal of a smoke run depends on the speed of the machine.
   expect(results.filter(({ met }) => met === false)).toEqual([]);
   expect(results.map(({ goal }) => goal).filter((goal) => goal !== null)).toHaveLength(7);
   const measuredOf = (metric: string): number =>

@@ -1,5 +1,5 @@
-/** Fleet of the fault tests: producers and consumers under load, the lines that consumers wrote, and
- *  the comparison with the topic as a plain client reads it. */
+/** Fleet of the fault tests: producers and consumers under load, the lines that consumers wrote,
+ *  and the comparison with the topic as a plain client reads it. */
 
 import { writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 /** SIGKILL of a producer, of a consumer, of the leader of two registries and of the broker, and an
- *  outage of the registry, each under load. A plain client of the broker counts: no acknowledged and
- *  no committed record is lost, and only records that were not committed are repeated. */
+ *  outage of the registry, each under load. A plain client of the broker counts: no acknowledged
+ *  and no committed record is lost, and only records that were not committed are repeated. */
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
@@ -210,7 +210,7 @@ describe('the broker', () => {
     expect(sent).toBeGreaterThan(counted);
     await fleet.caughtUp('g1');
     await reading.drain();
-    // What the process read again was not committed before the broker was killed.
+    // A record that was read again was not committed before the broker was killed.
     const lines = await fleet.lines('reading');
     const seen = new Set<string>();
     const repeats = lines.filter(({ partition, offset }) => {

@@ -3,8 +3,8 @@
  *  Each thread counts in its own Metrics and sends snapshots. Counters and histograms of the
  *  process grow by what each thread's grew since its previous snapshot. Gauges are combined over
  *  the latest snapshots of the threads, as each gauge's `combine` says, before each exposition.
- *  Invariants: (1) a snapshot that is applied twice adds nothing; (2) the process serves each metric
- *  of its threads, also one without a sample. */
+ *  Invariants: (1) a snapshot that is applied twice adds nothing; (2) the process serves each
+ *  metric of its threads, also a metric without a sample. */
 import type { Gauge, GaugeCombination, MetricSnapshot, Metrics } from '../../core/metrics.ts';
 
 type Sample = MetricSnapshot['samples'][number];
