@@ -4,6 +4,9 @@
  *  and with -live-rollout upgrades such a fleet at that rate.
  *
  *  Rates and lags come from offsets that plain clients read, CPU from the operating system. */
+import { statfsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { coreError } from '../src/core/errors.ts';
 import { formatDuration } from '../src/core/quantity.ts';
 import { buildDigest } from '../src/shell/package.ts';
 import { type Children, openChildren } from './children.ts';
@@ -98,6 +101,25 @@ async function runFormat(
   return { plan, trials: [...found.trials, ...missed], codec, ...held, ...(rollout && { rollout }) };
 }
 
+/** Factor by which a topic may exceed its size between two checks of the broker, with the files of
+ *  the topic before it. */
+const DISK_FACTOR = 1.25;
+
+/** @throws out_of_range where a broker of this run would fill the disk */
+function checkDisk({ smoke, brokers }: BenchContext, { topicBytesMax }: ContractsPlan): void {
+  if (smoke || brokers !== undefined) return;
+  const { bavail, bsize } = statfsSync(tmpdir());
+  const needed = topicBytesMax * DISK_FACTOR;
+  if (bavail * bsize >= needed) return;
+  throw coreError(
+    'out_of_range',
+    `${tmpdir()} has ${bavail * bsize} bytes left, and the load needs ${needed}`,
+    {
+      next: 'free disk space, set TMPDIR to another file system, or give -brokers',
+    },
+  );
+}
+
 export const bench: Bench = {
   name: 'contracts',
   takesBrokerProperties: true,
@@ -105,6 +127,7 @@ export const bench: Bench = {
     'The required load of contracts: 24 producers and 48 consumers on a real broker, the highest flat rate, and a live rollout.',
   async run(context) {
     const formats = selectParts(context.only ?? ['avro'], FORMATS) as ReadonlyArray<(typeof FORMATS)[number]>;
+    for (const format of formats) checkDisk(context, planOf(context, format));
     const codecs = new Map<string, CodecSeconds>();
     // Before any process of the load runs.
     for (const format of formats) codecs.set(format, await codecSeconds(context, format));

@@ -82,7 +82,7 @@ export function flatnessOf(rate: number, samples: readonly LagSample[]): Flatnes
 }
 
 /** Factor between two rates while only one side of the limit is known. */
-const STRIDE = 1.5;
+const STRIDE = 2;
 /** The search ends when the rates on both sides of the limit are this close. */
 const CLOSE = 1.05;
 

@@ -101,6 +101,8 @@ interface FleetParts {
   readonly offsets: TopicOffsets;
   /** Requests that the registry had answered before the fleet started. */
   readonly callsBefore: number;
+  /** Deletes the topic, once. */
+  readonly removeTopic: () => Promise<void>;
 }
 
 async function startMember({ processes }: Children, name: string, args: readonly string[]): Promise<Member> {
@@ -139,10 +141,14 @@ export class Fleet {
     const topic = `bench-contracts-${randomBytes(4).toString('hex')}`;
     const groups = Array.from({ length: plan.groups }, (_, group) => `${topic}-g${group + 1}`);
     const admin = await nodeRdkafkaDriver.admin({ brokers, properties, clientId: 'bench' });
-    context.onClose(async () => {
+    let isRemoved = false;
+    const removeTopic = async (): Promise<void> => {
+      if (isRemoved) return;
+      isRemoved = true;
       await admin.deleteTopics([topic, `${topic}.quarantine`]).catch(() => {});
       await admin.close();
-    });
+    };
+    context.onClose(removeTopic);
     const config = sizeRetention(plan.topicBytesMax, partitions);
     await admin.createTopics([{ topic, partitions, config }]);
     const registry = await startMember(children, 'registry', ['registry', '-store=memory']);
@@ -161,7 +167,8 @@ export class Fleet {
         ]),
       ),
     );
-    return new Fleet({ context, children, plan, topic, registry, consumers, offsets, callsBefore });
+    const parts = { context, children, plan, topic, registry, consumers, offsets, callsBefore, removeTopic };
+    return new Fleet(parts);
   }
 
   /** Writes at a rate, and measures after the warm-up until the time is over or the lag shows that
@@ -188,14 +195,15 @@ export class Fleet {
     };
   }
 
-  /** Ends all processes. */
+  /** Ends all processes and deletes the topic, so that the next fleet has the disk. */
   async end(): Promise<Ended> {
-    const { consumers, registry, offsets, callsBefore } = this.parts;
+    const { consumers, registry, offsets, callsBefore, removeTopic } = this.parts;
     const { written } = await offsets.sample(performance.now());
     const documents = await Promise.all(consumers.map(endOf));
     const calls = (await registryCalls(registry.address)) - callsBefore;
     registry.process.kill('SIGTERM');
     await registry.process.ended;
+    await removeTopic();
     const numbers = (name: string): readonly number[] => documents.map((one) => one[name] as number);
     return {
       produced: this.produced,

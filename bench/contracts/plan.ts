@@ -49,7 +49,7 @@ const FULL = {
   sampleMs: 2000,
   probeRate: 5000,
   trialMs: 30_000,
-  trialsMax: 12,
+  trialsMax: 16,
   warmMs: 15_000,
   durationMs: 20 * MINUTE_MS,
   runsMax: 4,

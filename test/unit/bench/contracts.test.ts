@@ -63,7 +63,7 @@ describe('flat rates', () => {
   it('a search without a flat rate ends after its trials with a lower rate than all', () => {
     const search = new RateSearch(900, 3);
     while (search.next() !== undefined) search.report(false);
-    expect(search.best).toBe(Math.round(900 / 1.5 ** 3));
+    expect(search.best).toBe(Math.round(900 / 2 ** 3));
   });
 });
 
