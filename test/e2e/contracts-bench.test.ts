@@ -9,7 +9,9 @@ import type { BenchResult } from '../../bench/harness.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 
-it('the contracts bench loads a fleet, counts every record, and upgrades a fleet without an unreadable record', async () => {
+it('the contracts bench loads a fleet, counts every record, and upgrades a fleet without an unreadable record', {
+  timeout: 900_000,
+}, async () => {
   const { brokers } = await sharedStack();
   const out = mkdtempSync(join(tmpdir(), 'millrace-bench-'));
   onTestFinished(() => rmSync(out, { recursive: true, force: true }));

@@ -13,7 +13,7 @@ import { parseSchema } from '../../src/formats/schema.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
-import { runConsumer, startConsumer } from '../fixtures/consumer.ts';
+import { runConsumer, startConsumer, untilShared } from '../fixtures/consumer.ts';
 import { scrape } from '../fixtures/metrics.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
 import { runRegistry, startRegistry } from '../fixtures/registry.ts';
@@ -212,22 +212,6 @@ describe('records above one megabyte', () => {
   });
 });
 
-/** Returns the partitions that each member holds, from the log of their process. */
-function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
-  const held = new Map<number, Set<number>>();
-  for (const line of log.split('\n')) {
-    if (!line.startsWith('{') || !line.endsWith('}')) continue;
-    const entry = JSON.parse(line) as Record<string, unknown>;
-    if (entry['msg'] !== 'rebalance') continue;
-    const own = held.get(entry['member'] as number) ?? new Set();
-    for (const partition of entry['partitions'] as readonly number[])
-      if (entry['kind'] === 'assigned') own.add(partition);
-      else own.delete(partition);
-    held.set(entry['member'] as number, own);
-  }
-  return [...held.values()];
-}
-
 describeFull('cold start', () => {
   it('a consumer requests each schema id at most once and counts its cache hits', async () => {
     const subject = name('cold-value');
@@ -244,13 +228,7 @@ describeFull('cold start', () => {
         new RegExp(`^consumed_records_total ${count}$`, 'm').test(await metrics()) ? true : undefined,
       );
     // Partitions that move during the test would be read twice or late.
-    await until('both members to have partitions', async () =>
-      heldBy(reading.log())
-        .map((held) => held.size > 0)
-        .join() === 'true,true'
-        ? true
-        : undefined,
-    );
+    await untilShared(reading, 2);
     expect(await produce(subject, 2000)).toMatchObject({ code: 0 });
     await consumed(2000);
     const topic = subject.replace(/-value$/, '');
