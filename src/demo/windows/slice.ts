@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { succeed } from '../ended.ts';
 import type { Fact, Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
 import { CASES, LATENESS_MS, SKEW_MS, type WindowCase, windowFlags } from './cases.ts';
@@ -51,12 +52,6 @@ const genArgs = (context: SliceContext, plan: Plan): readonly string[] => [
   // 400 s of event time at any scale, so that windows fire throughout.
   `-per-ms=${plan.events / 400_000}`,
 ];
-
-async function succeed(what: string, child: SliceProcess): Promise<void> {
-  const { code, signal } = await child.ended;
-  if (code !== 0)
-    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
-}
 
 /** Arguments shared by all engines of a case. */
 function engineArgs(
