@@ -3,7 +3,14 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import { ask, type ContractsRun, type FleetRun, type FlowRun, subjectOf } from '../../src/demo/contracts/model.ts';
+import { judgeLive } from '../../src/demo/contracts/live-judge.ts';
+import {
+  ask,
+  type ContractsRun,
+  type FleetRun,
+  type FlowRun,
+  subjectOf,
+} from '../../src/demo/contracts/model.ts';
 import { contractsSlice } from '../../src/demo/contracts/slice.ts';
 import { append, TopicReader } from '../../src/demo/contracts/topic.ts';
 import type { Fact } from '../../src/demo/fact.ts';
@@ -46,10 +53,19 @@ async function judge(judged: ContractsRun = run): Promise<readonly Fact[]> {
 
 /** Returns the names of the claims whose fact does not hold. */
 async function failedClaims(judged: ContractsRun = run): Promise<string[]> {
-  const facts = await judge(judged);
-  return Object.entries(CLAIM).flatMap(([name, words]) =>
+  return namesOf(await judge(judged));
+}
+
+const namesOf = (facts: readonly Fact[]): string[] =>
+  Object.entries(CLAIM).flatMap(([name, words]) =>
     facts.some((fact) => words.test(fact.claim) && !fact.holds) ? [name] : [],
   );
+
+/** Judges only the upgrades and redrives, which is faster. */
+async function failedLive(judged: ContractsRun = run): Promise<string[]> {
+  const reader = await TopicReader.open(stack.brokers);
+  const facts = await judgeLive(reader, judged).finally(() => reader.close());
+  return namesOf(facts);
 }
 
 const flow = (index: number): FlowRun => run.flows[index] as FlowRun;
@@ -58,15 +74,22 @@ const flow = (index: number): FlowRun => run.flows[index] as FlowRun;
 const withLines = (index: number, change: (lines: string[]) => string[]): Promise<string[]> =>
   withFile(flow(index).decodedPath, change);
 
-async function withFile(decodedPath: string, change: (lines: string[]) => string[]): Promise<string[]> {
+async function withFile(
+  decodedPath: string,
+  change: (lines: string[]) => string[],
+  judged = failedClaims,
+): Promise<string[]> {
   const text = await readFile(decodedPath, 'utf8');
   await writeFile(decodedPath, `${change(text.trimEnd().split('\n')).join('\n')}\n`);
   try {
-    return await failedClaims();
+    return await judged();
   } finally {
     await writeFile(decodedPath, text);
   }
 }
+
+const withLive = (path: string, change: (lines: string[]) => string[]): Promise<string[]> =>
+  withFile(path, change, failedLive);
 
 /** Recreates a topic with one partition and the records that `keep` accepts, headers included. */
 async function rewriteTopic(topic: string, keep: (index: number) => boolean): Promise<void> {
@@ -101,7 +124,7 @@ describe('contracts slice', () => {
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(Object.keys(CLAIM).length);
     expect(facts.every((fact) => fact.slice === 'contracts' && /\d/.test(fact.seen))).toBe(true);
-    expect(facts.some((fact) => fact.seen.includes('4000 orders compared'))).toBe(true);
+    expect(facts.some((fact) => fact.seen.includes('3200 orders compared'))).toBe(true);
   });
 
   itFull.each([0, 1, 2, 3])(
@@ -186,7 +209,7 @@ describe('contracts slice', () => {
     ])('the contracts demo detects a rollout in the wrong order that %s', async (_, change) => {
       const errors = run.wrongOrder.errors + (change.errors ?? 0);
       const wrongOrder = { ...run.wrongOrder, ...change, errors };
-      expect(await failedClaims({ ...run, wrongOrder })).toEqual(['wrongOrder']);
+      expect(await failedLive({ ...run, wrongOrder })).toEqual(['wrongOrder']);
     });
 
     itFull.each<[string, Partial<FleetRun>]>([
@@ -195,26 +218,29 @@ describe('contracts slice', () => {
       ['took another order than that of the plan', { order: 'producers-first' }],
     ])('the contracts demo detects a rollout in the right order that %s', async (_, change) => {
       const rightOrder = { ...run.rightOrder, ...change };
-      expect(await failedClaims({ ...run, rightOrder })).toEqual(['rightOrder']);
+      expect(await failedLive({ ...run, rightOrder })).toEqual(['rightOrder']);
     });
 
     itFull('the contracts demo detects a record of a fleet that no consumer decoded', async () => {
-      expect(await withFile(run.wrongOrder.decoded.from, (lines) => lines.slice(1))).toEqual(['wrongOrder']);
-      expect(await withFile(run.rightOrder.decoded.to, (lines) => lines.slice(1))).toEqual(['rightOrder']);
+      expect(await withLive(run.wrongOrder.decoded.from, (lines) => lines.slice(1))).toEqual(['wrongOrder']);
+      expect(await withLive(run.rightOrder.decoded.to, (lines) => lines.slice(1))).toEqual(['rightOrder']);
     });
 
-    itFull('the contracts demo detects an order that the new version of a consumer read wrongly', async () => {
-      const changed = await withFile(run.rightOrder.decoded.to, ([first = '', ...rest]) => [
-        first.replace('"customer":"', '"customer":"x'),
-        ...rest,
-      ]);
-      expect(changed).toEqual(['rightOrder']);
-    });
+    itFull(
+      'the contracts demo detects an order that the new version of a consumer read wrongly',
+      async () => {
+        const changed = await withLive(run.rightOrder.decoded.to, ([first = '', ...rest]) => [
+          first.replace('"customer":"', '"customer":"x'),
+          ...rest,
+        ]);
+        expect(changed).toEqual(['rightOrder']);
+      },
+    );
 
     itFull('the contracts demo detects fleets whose versions have other schema ids', async () => {
       const { ids } = run.rightOrder;
       const swapped = { from: ids.to, to: ids.from };
-      const found = await failedClaims({
+      const found = await failedLive({
         ...run,
         wrongOrder: { ...run.wrongOrder, ids: swapped },
         rightOrder: { ...run.rightOrder, ids: swapped },
@@ -250,7 +276,7 @@ describe('contracts slice', () => {
         { ...redrive.killed, back: 1500 },
       ]) {
         const reported = { ...redrive.reported, repeated: 1500, redriven: 0 };
-        expect(await failedClaims({ ...run, redrive: { ...redrive, killed, reported } })).toEqual(['redrive']);
+        expect(await failedLive({ ...run, redrive: { ...redrive, killed, reported } })).toEqual(['redrive']);
       }
     });
 
@@ -263,48 +289,57 @@ describe('contracts slice', () => {
         { listed: { ...listed, left: listed.left - 1 } },
         { listed: { ...listed, redriven: listed.redriven + 1 } },
       ])
-        expect(await failedClaims({ ...run, redrive: { ...redrive, ...change } })).toEqual(['counts']);
+        expect(await failedLive({ ...run, redrive: { ...redrive, ...change } })).toEqual(['counts']);
       const fewer = { ...rescue.reported, redriven: rescue.reported.redriven - 1 };
-      expect(await failedClaims({ ...run, rescue: { ...rescue, reported: fewer } })).toEqual(['rescue']);
+      expect(await failedLive({ ...run, rescue: { ...rescue, reported: fewer } })).toEqual(['rescue']);
     });
 
     itFull('the contracts demo detects a redriven record that was not decoded, or twice', async () => {
       const { rescue, redrive } = run;
-      expect(await withFile(rescue.decodedPath, (lines) => lines.slice(1))).toEqual(['rescue']);
-      expect(await withFile(redrive.decodedPath, ([first = '', ...rest]) => [first, first, ...rest])).toEqual([
-        'redrive',
-      ]);
+      expect(await withLive(rescue.decodedPath, (lines) => lines.slice(1))).toEqual(['rescue']);
+      expect(await withLive(redrive.decodedPath, ([first = '', ...rest]) => [first, first, ...rest])).toEqual(
+        ['redrive'],
+      );
     });
 
     itFull('the contracts demo detects a record of a writer that the redrive was not for', async () => {
       const { redrive } = run;
       const writerId = redrive.writerId + 1;
-      expect(await failedClaims({ ...run, redrive: { ...redrive, writerId } })).toEqual(['redrive']);
+      expect(await failedLive({ ...run, redrive: { ...redrive, writerId } })).toEqual(['redrive']);
     });
 
     itFull('the contracts demo detects a record that came back twice or changed', async () => {
       const twice = await redriven(run.redrive.topic);
       await append(stack.brokers, run.redrive.topic, [twice]);
-      expect(await failedClaims()).toEqual(['redrive', 'counts']);
+      expect(await failedLive()).toEqual(['redrive', 'counts']);
       const changed = await redriven(run.wrongOrder.topic);
-      await append(stack.brokers, run.wrongOrder.topic, [{ ...changed, value: Buffer.from([0, 0, 0, 0, 1, 2]) }]);
-      expect(await failedClaims()).toEqual(['rescue', 'redrive', 'counts']);
+      await append(stack.brokers, run.wrongOrder.topic, [
+        { ...changed, value: Buffer.from([0, 0, 0, 0, 1, 2]) },
+      ]);
+      expect(await failedLive()).toEqual(['rescue', 'redrive', 'counts']);
     });
 
-    itFull('the contracts demo detects a quarantined record of a fleet that was never redriven', async () => {
-      const { topic, quarantine } = run.rightOrder;
-      const place = { 'millrace.source_partition': '0', 'millrace.source_offset': '0' };
-      const headers = { 'millrace.reason': 'incompatible_schema', 'millrace.source_topic': topic, ...place };
-      await append(stack.brokers, quarantine, [
-        {
-          partition: 0,
-          key: Buffer.from('k'),
-          value: Buffer.from('v'),
-          headers: Object.entries(headers).map(([name, text]) => [name, Buffer.from(text)]),
-        },
-      ]);
-      expect(await failedClaims()).toContain('rightOrder');
-    });
+    itFull(
+      'the contracts demo detects a quarantined record of the fleet that was upgraded in the right order',
+      async () => {
+        const { topic, quarantine } = run.rightOrder;
+        const place = { 'millrace.source_partition': '0', 'millrace.source_offset': '0' };
+        const headers = {
+          'millrace.reason': 'incompatible_schema',
+          'millrace.source_topic': topic,
+          ...place,
+        };
+        await append(stack.brokers, quarantine, [
+          {
+            partition: 0,
+            key: Buffer.from('k'),
+            value: Buffer.from('v'),
+            headers: Object.entries(headers).map(([name, text]) => [name, Buffer.from(text)]),
+          },
+        ]);
+        expect(await failedLive()).toContain('rightOrder');
+      },
+    );
   });
 
   itFull('the contracts demo detects a quarantined record that the demo did not produce', async () => {

@@ -120,7 +120,15 @@ const fullName = (name: string, namespace: string): string =>
   name.includes('.') || namespace === '' ? name : `${namespace}.${name}`;
 
 function namedOf(schema: NamedSchema, names: Map<string, Skip>, outer: string): Skip {
-  const { type, name = '', namespace = outer, items = 'null', values = 'null', size = 0, fields = [] } = schema;
+  const {
+    type,
+    name = '',
+    namespace = outer,
+    items = 'null',
+    values = 'null',
+    size = 0,
+    fields = [],
+  } = schema;
   const define = (skip: Skip): Skip => {
     names.set(fullName(name, namespace), skip);
     return skip;
@@ -203,7 +211,10 @@ export async function framedEvents(
   const path = `${registry}/subjects/${encodeURIComponent(subject)}/versions`;
   const readers = new Map<number, (cursor: Cursor) => FramedEvent>();
   for (const version of (await get(path)) as readonly number[]) {
-    const { id, schema } = (await get(`${path}/${version}`)) as { readonly id: number; readonly schema: string };
+    const { id, schema } = (await get(`${path}/${version}`)) as {
+      readonly id: number;
+      readonly schema: string;
+    };
     readers.set(id, readerOf(schema, id, fields));
   }
   return (value) => {
