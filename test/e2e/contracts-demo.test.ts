@@ -124,7 +124,7 @@ describe('contracts slice', () => {
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(Object.keys(CLAIM).length);
     expect(facts.every((fact) => fact.slice === 'contracts' && /\d/.test(fact.seen))).toBe(true);
-    expect(facts.some((fact) => fact.seen.includes('3200 orders compared'))).toBe(true);
+    expect(facts.some((fact) => fact.seen.includes('2400 orders compared'))).toBe(true);
   });
 
   itFull.each([0, 1, 2, 3])(

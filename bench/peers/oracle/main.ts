@@ -3,8 +3,8 @@
  *
  *      node main.js arrival -brokers=H:P -topic=T -size=MS -skew=MS -lateness=MS
  *          the topic, by the rules of lateness
- *          -registry=URL -subject=S -key=F -time=F -value=F: framed Avro records instead of the fixed
- *          layout (framed.ts)
+ *          -registry=URL -subject=S -key=F -time=F -value=F: framed Avro records instead of the
+ *          fixed layout (framed.ts)
  *      node main.js batch -size=MS
  *          events on stdin; no event is late
  *

@@ -15,7 +15,7 @@ import {
   type Refusal,
   subjectOf,
 } from './model.ts';
-import { type Quarantine, type QuarantinedRecord, readQuarantines } from './quarantined.ts';
+import { type QuarantineContent, type QuarantinedRecord, readQuarantines } from './quarantined.ts';
 import { TopicReader } from './topic.ts';
 
 /** The field that the breaking version 3 breaks. */
@@ -41,7 +41,7 @@ async function readStates(reader: TopicReader, flows: readonly FlowRun[]): Promi
   const quarantines = await readQuarantines(reader, sources, ORIGIN);
   const states: Array<FlowState & { framed: number; inTopic: number; astray: string[] }> = [];
   for (const flow of flows) {
-    const { records, faults } = quarantines.get(flow.quarantine) as Quarantine;
+    const { records, faults } = quarantines.get(flow.quarantine) as QuarantineContent;
     const lines = await readDecoded(flow.decodedPath, {
       seed: flow.seed,
       count: flow.orders,

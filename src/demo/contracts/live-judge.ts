@@ -5,7 +5,7 @@ import type { Fact } from '../fact.ts';
 import { type DecodedOrders, placeOf, readDecoded } from './decoded.ts';
 import { examples } from './examples.ts';
 import { type ContractsRun, type FleetRun, ORIGIN, type RedriveRun, UPGRADE } from './model.ts';
-import { hex, type Quarantine, readQuarantines } from './quarantined.ts';
+import { hex, type QuarantineContent, readQuarantines } from './quarantined.ts';
 import type { TopicReader } from './topic.ts';
 
 const HEADER_BYTES = 5;
@@ -26,7 +26,7 @@ interface FoundRecord {
 interface FoundTopic {
   readonly originals: readonly FoundRecord[];
   readonly copies: readonly FoundRecord[];
-  readonly quarantine: Quarantine;
+  readonly quarantine: QuarantineContent;
 }
 
 function schemaIdOf(value: Uint8Array | null): number | undefined {
@@ -58,7 +58,7 @@ async function readTopics(
     return {
       originals: found.filter(({ recordId }) => recordId === undefined),
       copies: found.filter(({ recordId }) => recordId !== undefined),
-      quarantine: quarantines.get(quarantine) as Quarantine,
+      quarantine: quarantines.get(quarantine) as QuarantineContent,
     };
   });
 }

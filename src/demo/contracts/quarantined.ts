@@ -10,7 +10,7 @@ export interface QuarantinedRecord {
   readonly valueHex: string;
 }
 
-export interface Quarantine {
+export interface QuarantineContent {
   readonly records: readonly QuarantinedRecord[];
   /** Records of another source topic, and records without the headers of the demo. */
   readonly faults: readonly string[];
@@ -25,7 +25,7 @@ export async function readQuarantines(
   reader: TopicReader,
   sources: ReadonlyMap<string, string>,
   origin: string | undefined,
-): Promise<ReadonlyMap<string, Quarantine>> {
+): Promise<ReadonlyMap<string, QuarantineContent>> {
   const found = new Map(
     [...sources.keys()].map((topic) => [
       topic,

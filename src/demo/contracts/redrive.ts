@@ -20,9 +20,9 @@ import { append, createTopics, TopicReader } from './topic.ts';
 
 const PARTITIONS = 4;
 /** Records that the fix makes readable: enough for a kill in the middle at any scale. */
-export const FIXABLE = 1500;
+const FIXABLE = 1500;
 /** Records that stay unreadable. */
-export const HOPELESS = 3;
+const HOPELESS = 3;
 /** Version of the records. */
 const VERSION = 5;
 /** Ids of another registry begin here, far above those of the demo's registry. */

@@ -35,7 +35,7 @@ import { redriveFleet, redriveThroughKill } from './redrive.ts';
 import { append, createTopics } from './topic.ts';
 
 /** Orders of each flow at scale 1. */
-const FLOW_ORDERS = 40_000;
+const FLOW_ORDERS = 30_000;
 const PARTITIONS = 4;
 /** Copies of each kind of bad record, half before the orders and half after them. */
 const BAD_COPIES = 4;

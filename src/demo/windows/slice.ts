@@ -1,6 +1,6 @@
-/** The windows slice: events in delayed order through Kafka into windows of each kind, and orders of
- *  several schema versions into revenue by account and minute. The engine is killed while it reads
- *  what the generator writes. */
+/** The windows slice: events in delayed order through Kafka into windows of each kind, and orders
+ *  of several schema versions into revenue by account and minute. The engine is killed while it
+ *  reads what the generator writes. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';

@@ -1,7 +1,8 @@
 /** The oracle's reader of framed Avro records, beside the codec and a registry that serves two
  *  schemas. */
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:http';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import avsc from 'avsc';
 import { expect, it, onTestFinished } from 'vitest';
 import { framedEvents } from '../../../bench/peers/oracle/framed.ts';
