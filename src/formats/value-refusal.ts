@@ -26,7 +26,10 @@ export class ValueRefusal extends Error {
   /** Error of a value that is no 64-bit integer. @param type such as `long` or `int64` */
   static ofWide(value: unknown, type: string): ValueRefusal {
     const isRounded = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
-    return ValueRefusal.of(value, isRounded ? `${type}, and a number beyond 2^53 - 1 is not exact; give a bigint` : type);
+    return ValueRefusal.of(
+      value,
+      isRounded ? `${type}, and a number beyond 2^53 - 1 is not exact; give a bigint` : type,
+    );
   }
 
   /** Adds the step to a property. Returns the error. */

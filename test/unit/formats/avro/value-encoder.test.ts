@@ -63,9 +63,19 @@ it.each<readonly [string, unknown, unknown]>([
 });
 
 it.each<readonly [string, unknown, unknown, RegExp]>([
-  ['the sizes of bytes and fixed', { type: 'fixed', name: 'F', size: 4 }, Buffer.alloc(3), /3 bytes: it is fixed F of 4 bytes/],
+  [
+    'the sizes of bytes and fixed',
+    { type: 'fixed', name: 'F', size: 4 },
+    Buffer.alloc(3),
+    /3 bytes: it is fixed F of 4 bytes/,
+  ],
   ['the need of a bigint', 'long', 2 ** 53, /9007199254740992: it is long, and .* give a bigint/],
-  ['the form of a named branch', ['null', 'string', { type: 'enum', name: 'E', symbols: ['A'] }], 'A', /\{"string": …\}/],
+  [
+    'the form of a named branch',
+    ['null', 'string', { type: 'enum', name: 'E', symbols: ['A'] }],
+    'A',
+    /\{"string": …\}/,
+  ],
 ])('a refusal states %s', (_what, schema, value, message) => {
   expect(() => hex(schema, value)).toThrow(message);
 });

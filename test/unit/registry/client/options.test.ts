@@ -105,7 +105,9 @@ describe('options of a deserializer', () => {
 
   it('readerVersion writer reads each record with the schema of its writer', async () => {
     const { deserializer, sent } = setUp();
-    expect(await deserializer({ readerVersion: 'writer' }).deserialize(Buffer.from([0, 0, 0, 0, 1]))).toEqual({});
+    expect(await deserializer({ readerVersion: 'writer' }).deserialize(Buffer.from([0, 0, 0, 0, 1]))).toEqual(
+      {},
+    );
     expect(sent).toEqual([expect.stringContaining('/schemas/ids/1')]);
   });
 
@@ -136,7 +138,9 @@ describe('settings of the connection', () => {
     ['empty credentials', { url, auth: {} }],
     ['a token that is no text', { url, auth: { token: 5 } }],
   ])('a connection with %s is refused', (_what, options) => {
-    expect(() => new SchemaRegistry(options as never)).toThrow(expect.objectContaining({ code: 'bad_option' }));
+    expect(() => new SchemaRegistry(options as never)).toThrow(
+      expect.objectContaining({ code: 'bad_option' }),
+    );
   });
 
   it('an error about credentials quotes none of them', () => {
