@@ -26,8 +26,8 @@ const common = {
   setupFiles: ['test/setup.ts'],
   pool: 'forks' as const,
   // Generous, because nothing is proven by how fast a busy machine is.
-  testTimeout: 300_000,
-  hookTimeout: 300_000,
+  testTimeout: 900_000,
+  hookTimeout: 900_000,
   expect: { poll: { timeout: 60_000 } },
 };
 

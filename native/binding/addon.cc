@@ -12,7 +12,7 @@ namespace millrace::binding {
 namespace {
 
 // ABI number. It grows when an exported function changes its meaning.
-constexpr std::uint32_t kAbi = 4;
+constexpr std::uint32_t kAbi = 5;
 
 void SetNumber(napi_env env, napi_value exports, const char* name, double value) {
   if (napi_set_named_property(env, exports, name, ToNumber(env, value)) != napi_ok) {
@@ -31,6 +31,7 @@ NAPI_MODULE_INIT() {
   RegisterKernels(env, exports);
   RegisterCodec(env, exports);
   RegisterEncode(env, exports);
+  RegisterJson(env, exports);
   RegisterGen(env, exports);
   RegisterWindows(env, exports);
   RegisterSessions(env, exports);

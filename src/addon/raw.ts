@@ -69,6 +69,27 @@ interface CodecFunctions {
   codecCloseEncoder(program: EncoderHandle): void;
 }
 
+/** Opened finder of JSON fields. */
+export type FinderHandle = object & { readonly __finder?: never };
+
+interface JsonFunctions {
+  jsonOpenFinder(table: Int32Array, names: Uint8Array, fields: number): FinderHandle;
+  jsonFind(
+    finder: FinderHandle,
+    payloads: Uint8Array,
+    start: Uint32Array,
+    length: Int32Array,
+    from: number,
+    to: number,
+    isDocument: Uint8Array,
+    kind: Uint8Array,
+    starts: Uint32Array,
+    ends: Uint32Array,
+    integer: BigInt64Array,
+  ): void;
+  jsonCloseFinder(finder: FinderHandle): void;
+}
+
 interface GenFunctions {
   genArrivals(
     params: Float64Array,
@@ -191,6 +212,7 @@ export interface Addon
   extends Identity,
     KernelFunctions,
     CodecFunctions,
+    JsonFunctions,
     GenFunctions,
     WindowFunctions,
     SessionFunctions,
@@ -199,7 +221,7 @@ export interface Addon
 
 /** ABI number. It grows when a function of the addon changes its meaning; native/binding/addon.cc
  *  has the same number. */
-export const ADDON_ABI = 4;
+export const ADDON_ABI = 5;
 
 /** Bytes of a batch for the addon. Node-API reads an ArrayBuffer directly, and shared memory only
  *  through a view. */

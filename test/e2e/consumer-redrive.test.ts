@@ -59,30 +59,67 @@ async function quarantined(
 const redrive = (topic: string, ...more: readonly string[]) =>
   runConsumer(own, [...flagsOf(topic), '-redrive', ...more]);
 
+/** Numbers of records to try, because a redrive may end before this process sees it at work. */
+const COUNTS = [3000, 30_000, 120_000];
+
+const tooFast = (): Error =>
+  new Error(`a redrive of ${COUNTS.at(-1)} records ended before it was seen at work`);
+
+/** Waits until a redrive reports this many records, and returns how many. Undefined: it ended by
+ *  itself before. */
+async function seenAtWork(
+  running: ReturnType<typeof startConsumer>,
+  written: number,
+): Promise<number | undefined> {
+  const address = await running.address();
+  const seen = until('redriven records', async () => {
+    const page = await pageOf(address);
+    const count = page.get('redriven_total{reason="unknown_schema_id",outcome="redriven"}') ?? 0;
+    return count >= written && count;
+  });
+  // Nobody waits for it once the redrive has ended.
+  seen.catch(() => {});
+  return Promise.race([seen, running.ended.then(() => undefined)]);
+}
+
 /** Starts redrives and kills each after it has written records.
- *  @returns number of redriven records that the killed processes reported */
+ *  @returns number of redriven records that the killed processes reported; undefined: one of them
+ *    ended by itself before */
 async function killed(
   topic: string,
   kills: number,
   written: number,
-  ...more: readonly string[]
-): Promise<number> {
+  more: readonly string[],
+): Promise<number | undefined> {
   let sum = 0;
   for (let i = 0; i < kills; i++) {
     const flags = [...flagsOf(topic), '-redrive', '-batch-rows=20', ...more];
     const running = startConsumer(own, flags, `redrive-${i}`);
-    const address = await running.address();
-    const redriven = async (): Promise<number> => {
-      const page = await pageOf(address);
-      return page.get('redriven_total{reason="unknown_schema_id",outcome="redriven"}') ?? 0;
-    };
-    sum += await until('redriven records', async () => {
-      const seen = await redriven();
-      return seen >= written && seen;
-    });
+    const seen = await seenAtWork(running, written);
+    if (seen === undefined) return undefined;
     await running.die();
+    sum += seen;
   }
   return sum;
+}
+
+/** Fills a quarantine, has its records mended, and kills redrives in the middle of their work. */
+async function cutShort(
+  part: string,
+  kills: number,
+  written: number,
+  outOf: (name: string) => string | undefined = () => undefined,
+  garbage: readonly Uint8Array[] = [],
+): Promise<Filled & { readonly count: number; readonly reported: number; readonly out: string }> {
+  for (const count of COUNTS) {
+    const name = `${part}-${count}`;
+    const filled = await quarantined(name, count, garbage);
+    await filled.fix();
+    const out = outOf(name);
+    const reported = await killed(filled.topic, kills, written, out === undefined ? [] : [`-out=${out}`]);
+    if (reported !== undefined) return { ...filled, count, reported, out: out ?? '' };
+  }
+  throw tooFast();
 }
 
 const redrivenOf = (records: readonly Found[]): readonly Found[] =>
@@ -92,10 +129,7 @@ const GARBAGE = [Buffer.from('garbage'), Buffer.from([0, 0, 1])];
 
 describe('SIGKILL in the middle of a redrive', () => {
   it('a redrive back to the topic that is killed three times returns every record once, and leaves the others quarantined', async () => {
-    const count = 3000;
-    const { topic, fix, id } = await quarantined('killed', count, GARBAGE);
-    await fix();
-    const reported = await killed(topic, 3, 100);
+    const { topic, id, count, reported } = await cutShort('killed', 3, 100, undefined, GARBAGE);
     const last = await redrive(topic, '-json');
     expect(last.code, last.stderr).toBe(1);
     const document = JSON.parse(last.stdout) as { redriven: number; repeated: number };
@@ -124,14 +158,10 @@ describe('SIGKILL in the middle of a redrive', () => {
   });
 
   it('a redrive into another topic that is killed writes a line for every record once', async () => {
-    const count = 1500;
-    const { topic, fix } = await quarantined('lines', count);
-    const out = topicOf('lines-out');
-    await fix();
-    await killed(topic, 2, 60, `-out=kafka:${out}`);
-    const last = await redrive(topic, `-out=kafka:${out}`);
+    const { topic, count, out } = await cutShort('lines', 2, 60, (name) => `kafka:${topicOf(name)}-out`);
+    const last = await redrive(topic, `-out=${out}`);
     expect(last.code, last.stderr).toBe(0);
-    const lines = await committed(stack.brokers, out);
+    const lines = await committed(stack.brokers, out.slice('kafka:'.length));
     const ids = lines.map(
       ({ value }) => (JSON.parse(value.toString()) as { value: { id: string } }).value.id,
     );
@@ -140,37 +170,41 @@ describe('SIGKILL in the middle of a redrive', () => {
   });
 
   it('a redrive into a file that is killed loses no record, and each line has an id', async () => {
-    const count = 1500;
-    const { topic, fix } = await quarantined('file', count);
-    const path = join(own.dir, 'redriven.jsonl');
-    await fix();
-    await killed(topic, 2, 60, `-out=file:${path}`);
-    const last = await redrive(topic, `-out=file:${path}`, '-json');
+    const { topic, count, out } = await cutShort(
+      'file',
+      2,
+      60,
+      (name) => `file:${join(own.dir, name)}.jsonl`,
+    );
+    const last = await redrive(topic, `-out=${out}`, '-json');
     expect(last.code, last.stderr).toBe(0);
-    const lines = readFileSync(path, 'utf8')
+    const lines = readFileSync(out.slice('file:'.length), 'utf8')
       .trimEnd()
       .split('\n')
       .map((line) => JSON.parse(line) as { recordId: string; value: { id: string } });
     expect(new Set(lines.map(({ value }) => value.id)).size).toBe(count);
     expect(new Set(lines.map(({ recordId }) => recordId)).size).toBe(count);
-    const again = await redrive(topic, `-out=file:${path}`, '-json');
+    const again = await redrive(topic, `-out=${out}`, '-json');
     expect(JSON.parse(again.stdout)).toMatchObject({ redriven: 0, repeated: count });
   });
 });
 
-describe('one redrive', () => {
-  it('a second redrive fences a suspended one, which ends with exit code 3 and says why', async () => {
-    const count = 1000;
-    const { topic, fix } = await quarantined('fenced', count);
+/** Suspends a redrive in the middle of its work. */
+async function suspended() {
+  for (const count of COUNTS) {
+    const { topic, fix } = await quarantined(`fenced-${count}`, count);
     await fix();
     const first = startConsumer(own, [...flagsOf(topic), '-redrive', '-batch-rows=5'], 'first');
-    const address = await first.address();
-    await until('the first redriven records', async () =>
-      [...(await pageOf(address))].some(
-        ([series, value]) => series.startsWith('redriven_total') && value > 0,
-      ),
-    );
+    if ((await seenAtWork(first, 1)) === undefined) continue;
     first.kill('SIGSTOP');
+    return { topic, count, first };
+  }
+  throw tooFast();
+}
+
+describe('one redrive', () => {
+  it('a second redrive fences a suspended one, which ends with exit code 3 and says why', async () => {
+    const { topic, count, first } = await suspended();
     const second = await redrive(topic, '-partition=1', '-json');
     expect(second.code, second.stderr).toBe(0);
     first.kill('SIGCONT');

@@ -275,7 +275,7 @@ describe('schemas that change in the stream', () => {
     await first.die();
     await producer.produce(batchOf([{ partition: 0, value: frame(1, { id: 2n, at }) }]), [topic]);
     await until('the pause', async () => (engine.log().includes('registry unavailable') ? true : undefined));
-    expect((await fetch(`http://${address}/ready`)).status).toBe(503);
+    await until('a failing /ready', async () => (await fetch(`http://${address}/ready`)).status === 503);
     const second = startRegistry(
       own,
       [`-store=file:${folder}`, `-listen=${away.slice('http://'.length)}`],

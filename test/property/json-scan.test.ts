@@ -1,54 +1,12 @@
 /** The scanner of JSON fields against JSON.parse and the reader with positions. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { JSON_SCAN_DEPTH_MAX, JSON_VALUE, JsonScanner } from '../../src/formats/json/scan.ts';
+import { JsonScanner } from '../../src/addon/reference/json/scan.ts';
+import { JSON_DEPTH_MAX, JSON_VALUE } from '../../src/core/json/finder.ts';
 import { type JsonNode, memberOf, readJson } from '../../src/formats/json/text.ts';
+import { isJson, jsonTexts } from '../fixtures/json-texts.ts';
 
 const PATHS = [['a'], ['b'], ['a', 'b'], ['a', 'b', 'a'], ['é'], ['']];
-
-const names = fc.constantFrom('a', 'b', 'é', '', 'c', '__proto__');
-const leaf = fc.oneof(
-  fc.constantFrom(
-    'null',
-    'true',
-    'false',
-    '-0',
-    '1e5',
-    '0.5',
-    '-12E-3',
-    '9007199254740993',
-    '"\\u0061"',
-    '"é\\n"',
-  ),
-  fc.string().map((text) => JSON.stringify(text)),
-  fc.double({ noNaN: true, noDefaultInfinity: true }).map(String),
-);
-const key = fc.tuple(names, fc.boolean()).map(([name, isEscaped]) => {
-  const text = JSON.stringify(name);
-  return isEscaped ? text.replace('a', '\\u0061').replace('é', '\\u00e9') : text;
-});
-const space = fc.constantFrom('', ' ', '\n\t', ' \r ');
-const texts = fc.letrec<{ value: string }>((tie) => ({
-  value: fc.oneof(
-    { maxDepth: 4, withCrossShrink: true },
-    leaf,
-    fc
-      .tuple(fc.array(fc.tuple(key, space, tie('value')), { maxLength: 5 }), space)
-      .map(([members, gap]) => `{${gap}${members.map(([k, s, v]) => `${k}${s}:${s}${v}`).join(`${gap},`)}}`),
-    fc
-      .tuple(fc.array(tie('value'), { maxLength: 3 }), space)
-      .map(([items, gap]) => `[${items.join(`,${gap}`)}${gap}]`),
-  ),
-})).value;
-
-function isJson(bytes: Buffer): boolean {
-  try {
-    JSON.parse(new TextDecoder('utf8', { fatal: true, ignoreBOM: true }).decode(bytes));
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 function nodeAt(root: JsonNode, path: readonly string[]): JsonNode | undefined {
   let at: JsonNode | undefined = root;
@@ -69,7 +27,7 @@ describe('the scanner of JSON fields', () => {
   it('found fields are those of the parsed document, the last of a repeated key', () => {
     const scanner = new JsonScanner(PATHS);
     fc.assert(
-      fc.property(texts, (text) => {
+      fc.property(jsonTexts, (text) => {
         const bytes = Buffer.from(`#${text}#`);
         expect(scanner.scan(bytes, 1, bytes.length - 1)).toBe(true);
         const root = readJson(text, { comments: false, repeatedKeys: true });
@@ -96,7 +54,7 @@ describe('the scanner of JSON fields', () => {
     const scanner = new JsonScanner(PATHS);
     const bytes = fc
       .tuple(
-        texts,
+        jsonTexts,
         fc.array(
           fc.tuple(fc.nat(), fc.constantFrom(...Buffer.from('"\\{}[],:0-.eEtu\n é\u0000')), fc.nat(2)),
         ),
@@ -143,7 +101,7 @@ describe('the scanner of JSON fields', () => {
       expect(scanner.scan(bytes, 0, Buffer.byteLength(text))).toBe(false);
     }
     const nested = (depth: number): Buffer => Buffer.from('['.repeat(depth) + ']'.repeat(depth));
-    const accepted = nested(JSON_SCAN_DEPTH_MAX);
+    const accepted = nested(JSON_DEPTH_MAX);
     expect(scanner.scan(accepted, 0, accepted.length)).toBe(true);
     const deep = nested(1_000_000);
     expect(scanner.scan(deep, 0, deep.length)).toBe(false);

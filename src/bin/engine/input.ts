@@ -1,6 +1,7 @@
 /** Settings of the input of `millrace engine`: the format of the records and the fields of an
  *  event. */
 import { loadColumnKernels } from '../../addon/codec.ts';
+import { loadJsonKernels } from '../../addon/json.ts';
 import type { Kernels } from '../../addon/surface.ts';
 import { sleep } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
@@ -84,6 +85,7 @@ export async function openInput(context: Context, job: Job, kernels: Kernels): P
   return new TopicInput({
     ...{ asked, kernels, client, clock, log },
     columns: loadColumnKernels(kernels.name),
+    json: loadJsonKernels(kernels.name),
     reader: reader?.schema,
     signal: drain,
     sleep: (ms) => sleep(clock, ms, drain),

@@ -19,10 +19,13 @@ export interface Place {
   readonly nullable: readonly number[];
 }
 
-/** Rows of a batch of columns: row `first + i` of the columns is row `rows[i]` of the events. */
+/** Rows of a batch of columns: row `i` of the columns is row `rows[i]` of the events. */
 export interface RowMap {
   readonly count: number;
   readonly rows: Int32Array;
+  /** First of the rows if they are consecutive and none is filtered: cells are then copied
+   *  together, also those of invalid rows, which are cleared at the end. Otherwise -1. */
+  readonly first: number;
 }
 
 export type ColumnReader = (map: RowMap, into: EventWords) => void;
@@ -78,11 +81,15 @@ export function integerReader(
   const fault = target === 'key' ? EVENT_STATUS.BAD_KEY : EVENT_STATUS.BAD_VALUE;
   const isOther = signOf(column) !== sign;
   if (column.kind === 'int64' || column.kind === 'uint64') {
-    return ({ count, rows }, words) => {
+    return ({ count, rows, first }, words) => {
       const from = column.kind === 'int64' ? views.int64 : views.uint64;
       const cells = new Int32Array(from.buffer, from.byteOffset, count * 2);
       const { status } = words;
       const to = words[target];
+      if (first >= 0 && !isOther) {
+        to.set(cells, first * 2);
+        return;
+      }
       for (let i = 0; i < count; i++) {
         const row = rows[i] as number;
         if (status[row] !== EVENT_STATUS.OK) continue;
@@ -124,9 +131,13 @@ export function timeReader({ columns }: BatchViews, { index, column }: Place, un
   const views = columns[index] as ColumnViews;
   const isUnsigned = column.kind === 'uint64';
   if (column.kind === 'int64' || column.kind === 'uint64') {
-    return ({ count, rows }, words) => {
+    return ({ count, rows, first }, words) => {
       const from = isUnsigned ? views.uint64 : views.int64;
       const cells = new Int32Array(from.buffer, from.byteOffset, count * 2);
+      if (first >= 0 && unit === 'ms' && !isUnsigned) {
+        words.setTimes(first, cells);
+        return;
+      }
       for (let i = 0; i < count; i++) {
         const row = rows[i] as number;
         if (words.status[row] !== EVENT_STATUS.OK) continue;

@@ -1,10 +1,11 @@
 /** Decoder of JSON records, with or without the frame of a registry. It reads the requested fields
  *  from the bytes: integers are exact to 64 bits, and no object is made. */
+
+import { FoundFields, JSON_VALUE, type JsonFinder, type JsonKernels } from '../../../core/json/finder.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
-import { JSON_VALUE, JsonScanner } from '../../../formats/json/scan.ts';
 import type { InputFields, Sign } from './definition.ts';
 import { Int64, msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
@@ -12,23 +13,30 @@ import type { EventDecoder } from './port.ts';
 import { readRecordKeys, readRecordTimes } from './record-fields.ts';
 import { EventWords } from './words.ts';
 
-const { MISSING, NULL, NUMBER, STRING, ESCAPED } = JSON_VALUE;
+const { MISSING, NULL, NUMBER, INTEGER, STRING, ESCAPED } = JSON_VALUE;
+/** Documents that are searched at a time: few enough that their cells stay in the cache. */
+const FOUND_ROWS = 1024;
 
 export class JsonDecoder implements EventDecoder {
   private readonly fields: InputFields;
-  private readonly scanner: JsonScanner;
-  /** Indexes of the fields in the scanner; -1: not a field of the value. */
+  private readonly finder: JsonFinder;
+  private readonly found: FoundFields;
+  /** Indexes of the fields in the finder; -1: not a field of the value. */
   private readonly keyAt: number;
   private readonly timeAt: number;
   private readonly valueAt: number;
   private readonly whereAt: readonly number[];
   private readonly int64 = new Int64();
   private bytes: Uint8Array = new Uint8Array(0);
+  private starts = new Uint32Array(0);
+  private lengths = new Int32Array(0);
+  /** First cell of the current row. */
+  private cell = 0;
 
-  constructor(fields: InputFields) {
+  constructor(kernels: JsonKernels, fields: InputFields) {
     this.fields = fields;
     const paths: (readonly string[])[] = [];
-    // The scanner finds a field once, however many settings name it.
+    // The finder finds a field once, however many settings name it.
     const add = (path: readonly string[] | undefined): number => {
       if (path === undefined) return -1;
       const known = paths.findIndex((one) => JSON.stringify(one) === JSON.stringify(path));
@@ -39,27 +47,61 @@ export class JsonDecoder implements EventDecoder {
     this.timeAt = add(time.from === 'field' ? time.path : undefined);
     this.valueAt = add(value);
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
-    this.scanner = new JsonScanner(paths);
+    this.finder = kernels.openFinder(paths);
+    this.found = new FoundFields(paths.length, FOUND_ROWS);
   }
 
   decode(records: RecordBatch, into: EventBatch): void {
     const words = EventWords.of(into);
-    const { valueStart, valueLength, arena } = records.columns;
-    const { status } = words;
+    const { arena } = records.columns;
+    const { rowCount } = records;
     const { key, time } = this.fields;
-    words.reset(records.rowCount);
+    words.reset(rowCount);
     this.bytes = arena;
     if (time.from === 'record') readRecordTimes(records, words);
-    for (let row = 0; row < records.rowCount; row++) {
-      const length = valueLength[row] as number;
-      if (length < 0) status[row] = EVENT_STATUS.NULL;
-      else if (status[row] === EVENT_STATUS.OK) {
-        const start = valueStart[row] as number;
-        status[row] = this.row(start, start + length, row, words);
-      }
+    this.span(records, words);
+    const payloads = { bytes: arena, start: this.starts, length: this.lengths };
+    for (let from = 0; from < rowCount; from += FOUND_ROWS) {
+      const to = Math.min(rowCount, from + FOUND_ROWS);
+      this.finder.find(payloads, from, to, this.found);
+      this.read(from, to, words);
     }
     if (key.from === 'record' && key.form !== undefined) readRecordKeys(records, key.form, words);
     words.clearInvalid();
+  }
+
+  /** Finds the document of each row behind the frame; a row without one gets its status. */
+  private span({ columns, rowCount, rowCapacity }: RecordBatch, { status }: EventWords): void {
+    const { valueStart, valueLength, arena } = columns;
+    if (this.starts.length < rowCount) {
+      this.starts = new Uint32Array(rowCapacity);
+      this.lengths = new Int32Array(rowCapacity);
+    }
+    const { starts, lengths } = this;
+    for (let row = 0; row < rowCount; row++) {
+      let start = valueStart[row] as number;
+      let length = valueLength[row] as number;
+      if (length < 0) status[row] = EVENT_STATUS.NULL;
+      // No JSON text begins with the byte 0.
+      else if (length > 0 && arena[start] === FRAME.MAGIC) {
+        start += FRAME.HEADER_BYTES;
+        length -= FRAME.HEADER_BYTES;
+        if (length < 0 && status[row] === EVENT_STATUS.OK) status[row] = EVENT_STATUS.TRUNCATED_FRAME;
+      }
+      starts[row] = start;
+      lengths[row] = status[row] === EVENT_STATUS.OK ? length : -1;
+    }
+  }
+
+  /** Reads the found fields of the rows from `from` to `to`. */
+  private read(from: number, to: number, words: EventWords): void {
+    const { status } = words;
+    const { isDocument, fields } = this.found;
+    for (let row = from; row < to; row++) {
+      if (status[row] !== EVENT_STATUS.OK) continue;
+      this.cell = (row - from) * fields;
+      status[row] = isDocument[row - from] === 0 ? EVENT_STATUS.MALFORMED_PAYLOAD : this.row(row, words);
+    }
   }
 
   describe(records: RecordBatch, row: number): string | undefined {
@@ -68,7 +110,13 @@ export class JsonDecoder implements EventDecoder {
     const isFramed = value[0] === FRAME.MAGIC;
     const start = (records.columns.valueStart[row] as number) + (isFramed ? FRAME.HEADER_BYTES : 0);
     const end = (records.columns.valueStart[row] as number) + value.length;
-    if (!this.scanner.scan(records.columns.arena, start, end)) return 'the value is not JSON';
+    const span = {
+      bytes: records.columns.arena,
+      start: Uint32Array.of(start),
+      length: Int32Array.of(end - start),
+    };
+    this.finder.find(span, 0, 1, this.found);
+    if (this.found.isDocument[0] === 0) return 'the value is not JSON';
     const { key, time, value: valuePath } = this.fields;
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
@@ -76,10 +124,13 @@ export class JsonDecoder implements EventDecoder {
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
-      const kind = this.scanner.kind[at];
+      const kind = this.found.kind[at];
       const found = kind === MISSING ? 'is missing' : `is ${this.shown(at, records.columns.arena)}`;
       const unit =
-        flag === 'time' && kind === NUMBER && time.from === 'field' && (time.unit ?? 'iso') === 'iso'
+        flag === 'time' &&
+        (kind === NUMBER || kind === INTEGER) &&
+        time.from === 'field' &&
+        (time.unit ?? 'iso') === 'iso'
           ? `, a number without a unit: give -time=${path.join('.')}:ms, or s, us or ns`
           : '';
       return `${path.join('.')} ${found}${unit}`;
@@ -88,27 +139,18 @@ export class JsonDecoder implements EventDecoder {
   }
 
   private shown(at: number, bytes: Uint8Array): string {
-    const [start, end] = [this.scanner.start[at] as number, this.scanner.end[at] as number];
+    const [start, end] = [this.found.start[at] as number, this.found.end[at] as number];
     return Buffer.from(bytes.subarray(start, Math.min(end, start + 60))).toString('utf8');
   }
 
-  /** Reads a value into a row. @returns its status */
-  private row(from: number, to: number, row: number, words: EventWords): number {
-    const { bytes, scanner } = this;
-    let start = from;
-    // No JSON text begins with the byte 0.
-    if (bytes[from] === FRAME.MAGIC && from < to) {
-      if (to - from < FRAME.HEADER_BYTES) return EVENT_STATUS.TRUNCATED_FRAME;
-      start += FRAME.HEADER_BYTES;
-    }
-    if (!scanner.scan(bytes, start, to)) return EVENT_STATUS.MALFORMED_PAYLOAD;
+  /** Reads the fields of a document into a row. @returns its status */
+  private row(row: number, words: EventWords): number {
+    const { key, where } = this.fields;
     if (this.timeAt >= 0) {
       const fault = this.time(row, words);
       if (fault !== EVENT_STATUS.OK) return fault;
     }
-    const { where } = this.fields;
     if (where !== undefined && !where.matches(this.fieldOf)) return EVENT_STATUS.FILTERED;
-    const { key } = this.fields;
     if (this.keyAt >= 0) {
       const sign: Sign = (key.from === 'field' ? key.sign : undefined) ?? 'i64';
       const fault = this.integer(this.keyAt, sign, words.key, row, EVENT_STATUS.BAD_KEY);
@@ -119,10 +161,18 @@ export class JsonDecoder implements EventDecoder {
   }
 
   private integer(field: number, sign: Sign, cells: Int32Array, row: number, fault: number): number {
-    const { scanner, int64 } = this;
-    const kind = scanner.kind[field] as number;
+    const { found, int64 } = this;
+    const at = this.cell + field;
+    const kind = found.kind[at] as number;
+    if (kind === INTEGER) {
+      const high = found.words[at * 2 + 1] as number;
+      if (high < 0 && sign === 'u64') return fault;
+      cells[row * 2] = found.words[at * 2] as number;
+      cells[row * 2 + 1] = high;
+      return EVENT_STATUS.OK;
+    }
     if (kind === MISSING || kind === NULL) return EVENT_STATUS.MISSING_FIELD;
-    const [start, end] = [scanner.start[field] as number, scanner.end[field] as number];
+    const [start, end] = [found.start[at] as number, found.end[at] as number];
     if (kind !== NUMBER || !int64.parseJson(this.bytes, start, end, sign)) return fault;
     cells[row * 2] = int64.low;
     cells[row * 2 + 1] = int64.high;
@@ -130,15 +180,18 @@ export class JsonDecoder implements EventDecoder {
   }
 
   private time(row: number, words: EventWords): number {
-    const { scanner, timeAt, int64, bytes } = this;
-    const kind = scanner.kind[timeAt] as number;
+    const { found, int64, bytes } = this;
+    const at = this.cell + this.timeAt;
+    const kind = found.kind[at] as number;
     if (kind === MISSING || kind === NULL) return EVENT_STATUS.MISSING_FIELD;
-    const [start, end] = [scanner.start[timeAt] as number, scanner.end[timeAt] as number];
+    const [start, end] = [found.start[at] as number, found.end[at] as number];
     const { time } = this.fields;
     const unit = time.from === 'field' ? time.unit : undefined;
     if (unit === undefined || unit === 'iso') {
       if (kind !== STRING) return EVENT_STATUS.BAD_TIME;
       words.setTime(row, isoMs(bytes, start + 1, end - 1));
+    } else if (kind === INTEGER) {
+      words.setTime(row, msOf(found.words[at * 2] as number, found.words[at * 2 + 1] as number, unit));
     } else {
       if (kind !== NUMBER || !int64.parseJson(bytes, start, end, 'i64')) return EVENT_STATUS.BAD_TIME;
       words.setTime(row, msOf(int64.low, int64.high, unit));
@@ -148,14 +201,15 @@ export class JsonDecoder implements EventDecoder {
 
   /** Value of a field of the filter. */
   private readonly fieldOf = (field: number): unknown => {
-    const { scanner } = this;
-    const at = this.whereAt[field] as number;
-    switch (scanner.kind[at]) {
+    const at = this.cell + (this.whereAt[field] as number);
+    switch (this.found.kind[at]) {
       case NUMBER:
-        return numberOf(this.textAt(at));
+      case INTEGER:
+        return numberOf(this.textAt(at, 'latin1'));
       case STRING:
+        return this.textAt(at, 'utf8').slice(1, -1);
       case ESCAPED:
-        return scanner.text(at);
+        return JSON.parse(this.textAt(at, 'utf8'));
       case JSON_VALUE.TRUE:
         return true;
       case JSON_VALUE.FALSE:
@@ -168,9 +222,11 @@ export class JsonDecoder implements EventDecoder {
     }
   };
 
-  private textAt(field: number): string {
-    const { start, end } = this.scanner;
-    return Buffer.from(this.bytes.subarray(start[field], end[field])).toString('latin1');
+  private textAt(cell: number, encoding: BufferEncoding): string {
+    const { start, end } = this.found;
+    const { buffer, byteOffset } = this.bytes;
+    const from = start[cell] as number;
+    return Buffer.from(buffer, byteOffset + from, (end[cell] as number) - from).toString(encoding);
   }
 }
 

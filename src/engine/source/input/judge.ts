@@ -1,12 +1,12 @@
 /** Judges the format of a topic by its first records. */
+
+import { FoundFields, type JsonKernels } from '../../../core/json/finder.ts';
 import { EVENT, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
-import { JsonScanner } from '../../../formats/json/scan.ts';
 
 /** Number of first records by which an input is judged. */
 export const JUDGED_RECORDS = 1000;
 
-const scanner = new JsonScanner([]);
 const OPEN_OBJECT = 0x7b;
 const SPACES: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
@@ -16,9 +16,18 @@ export const isFrame = (value: Uint8Array): boolean =>
   value[0] === FRAME.MAGIC &&
   new DataView(value.buffer, value.byteOffset).getInt32(1, false) > 0;
 
-function isJsonObject(value: Uint8Array): boolean {
-  const first = value.find((byte) => !SPACES.includes(byte));
-  return first === OPEN_OBJECT && scanner.scan(value, 0, value.length);
+/** Marks the first records whose value is a JSON object. */
+function jsonObjects(kernels: JsonKernels, records: RecordBatch, rows: number): Uint8Array {
+  const { arena, valueStart, valueLength } = records.columns;
+  const found = new FoundFields(0, rows);
+  const finder = kernels.openFinder([]);
+  finder.find({ bytes: arena, start: valueStart, length: valueLength }, 0, rows, found);
+  finder.close();
+  for (let row = 0; row < rows; row++) {
+    const first = records.value(row)?.find((byte) => !SPACES.includes(byte));
+    if (first !== OPEN_OBJECT) found.isDocument[row] = 0;
+  }
+  return found.isDocument;
 }
 
 /** Form of most of the first records: frames, else JSON objects, else the fixed layout. A value of
@@ -26,16 +35,19 @@ function isJsonObject(value: Uint8Array): boolean {
  *  where no registry is given. Undefined: every record is null.
  *  @param hasRegistry true if a registry is given */
 export function judgedForm(
+  kernels: JsonKernels,
   records: RecordBatch,
   hasRegistry: boolean,
 ): 'framed' | 'json' | 'binary256' | undefined {
   let [framed, json, fixed, values] = [0, 0, 0, 0];
-  for (let row = 0; row < Math.min(records.rowCount, JUDGED_RECORDS); row++) {
+  const rows = Math.min(records.rowCount, JUDGED_RECORDS);
+  const objects = jsonObjects(kernels, records, rows);
+  for (let row = 0; row < rows; row++) {
     const value = records.value(row);
     if (value === null) continue;
     values++;
     if (isFrame(value)) framed++;
-    if (isJsonObject(value)) json++;
+    if (objects[row] === 1) json++;
     else if (value.length === EVENT.BYTES) fixed++;
   }
   if (values === 0) return undefined;

@@ -108,13 +108,21 @@ export class WriterPlan {
       batch.clear();
       const count = this.decoder.decode(payloads, from, rows.length, batch);
       this.views.attach(batch);
-      this.read({ count, rows: rows.subarray(from, from + count) }, batch.status, words);
+      this.read(this.mapOf(rows.subarray(from, from + count)), batch.status, words);
       from += count;
     }
   }
 
   close(): void {
     this.decoder.close();
+  }
+
+  private mapOf(rows: Int32Array): RowMap {
+    const count = rows.length;
+    const first = rows[0] ?? -1;
+    // Rows ascend, so the last one says whether they are consecutive.
+    const isWhole = this.readers.where === undefined && rows[count - 1] === first + count - 1;
+    return { count, rows, first: isWhole ? first : -1 };
   }
 
   private read(map: RowMap, statuses: Uint8Array, words: EventWords): void {

@@ -7,6 +7,7 @@ import type { Kernels } from '../../../addon/surface.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
+import type { JsonKernels } from '../../../core/json/finder.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -43,6 +44,7 @@ export interface TopicInputParts {
   readonly asked: InputDefinition;
   readonly kernels: Pick<Kernels, 'decodeEvents' | 'scanFrames'>;
   readonly columns: ColumnKernels;
+  readonly json: JsonKernels;
   /** Undefined: no registry is given. */
   readonly client: Pick<RegistryClient, 'schemasById' | 'countHits'> | undefined;
   /** Latest schema of the topic's subject; undefined: there is none. */
@@ -104,7 +106,7 @@ export class TopicInput implements EventInput {
     const { format } = definition;
     this.definition = definition;
     if (format === 'binary256') this.decoder = binary256Decoder(this.parts.kernels);
-    else if (format === 'json') this.decoder = new JsonDecoder(fieldsOf(definition));
+    else if (format === 'json') this.decoder = new JsonDecoder(this.parts.json, fieldsOf(definition));
     else if (format !== 'undecided') this.decoder = this.registered(format, definition);
   }
 
@@ -160,8 +162,9 @@ export class TopicInput implements EventInput {
   }
 
   private decide(records: RecordBatch, into: EventBatch): void | Promise<void> {
-    const { asked, client } = this.parts;
-    const form = asked.format === 'undecided' ? judgedForm(records, client !== undefined) : asked.format;
+    const { asked, client, json } = this.parts;
+    const form =
+      asked.format === 'undecided' ? judgedForm(json, records, client !== undefined) : asked.format;
     switch (form) {
       case undefined: {
         const words = EventWords.of(into);

@@ -1,7 +1,7 @@
 /** Columns of an event batch as 32-bit words, two a cell. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
-import { EVENT_TS_LIMIT } from '../../../core/time.ts';
+import { EVENT_TS_LIMIT, isEventTs } from '../../../core/time.ts';
 
 const TWO_32 = 2 ** 32;
 
@@ -48,6 +48,16 @@ export class EventWords {
     }
     this.time[row * 2] = ms | 0;
     this.time[row * 2 + 1] = Math.floor(ms / TWO_32);
+  }
+
+  /** Sets the times of rows from `first` on that have status OK; those of other rows are
+   *  meaningless. @shape cells i32[2 * rows], low and high word of an i64 in ms */
+  setTimes(first: number, cells: Int32Array): void {
+    const { status } = this;
+    this.time.set(cells, first * 2);
+    for (let i = 1, row = first; i < cells.length; i += 2, row++)
+      if (!isEventTs(cells[i] as number) && status[row] === EVENT_STATUS.OK)
+        status[row] = EVENT_STATUS.BAD_TIME;
   }
 
   /** Clears the cells of the rows that are no event. */

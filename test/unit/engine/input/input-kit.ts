@@ -1,6 +1,7 @@
 /** Helpers of the tests of the input: batches of records, a registry in memory, and the rows that
  *  an input decodes. */
 import { loadColumnKernels } from '../../../../src/addon/codec.ts';
+import { loadJsonKernels } from '../../../../src/addon/json.ts';
 import { loadKernels } from '../../../../src/addon/load.ts';
 import type { MillraceError } from '../../../../src/core/errors.ts';
 import { EventBatch } from '../../../../src/core/layout/event-batch.ts';
@@ -98,6 +99,7 @@ export function openedInput(
     asked: { format: 'undecided', ...asked },
     kernels: loadKernels(side),
     columns: loadColumnKernels(side),
+    json: loadJsonKernels(side),
     client: registry,
     reader: undefined,
     clock: realClock,

@@ -3,26 +3,10 @@
  *  The scanner checks the whole document by the grammar of RFC 8259 and notes where the values of
  *  requested fields stand, so that no digit of a number is lost and no object is made.
  *  Invariants: (1) a document is accepted exactly when JSON.parse accepts its text and the bytes
- *  are UTF-8, up to the nesting JSON_SCAN_DEPTH_MAX; (2) the last value of a repeated key applies,
+ *  are UTF-8, up to the nesting JSON_DEPTH_MAX; (2) the last value of a repeated key applies,
  *  with everything below it, as in JSON.parse. */
 import { isUtf8 } from 'node:buffer';
-
-/** Greatest nesting of values: it bounds the recursion. */
-export const JSON_SCAN_DEPTH_MAX = 1000;
-
-/** Kind of a found value. */
-export const JSON_VALUE = {
-  MISSING: 0,
-  NULL: 1,
-  FALSE: 2,
-  TRUE: 3,
-  NUMBER: 4,
-  STRING: 5,
-  /** String with an escape: JSON.parse reads its text. */
-  ESCAPED: 6,
-  OBJECT: 7,
-  ARRAY: 8,
-} as const;
+import { JSON_DEPTH_MAX, JSON_VALUE } from '../../../core/json/finder.ts';
 
 interface PathNode {
   readonly name: string;
@@ -128,7 +112,7 @@ export class JsonScanner {
   /** Scans a value and the white space before it. @param node requested fields of the value */
   private value(node: PathNode | undefined, depth: number): boolean {
     const start = this.at;
-    if (start >= this.to || depth > JSON_SCAN_DEPTH_MAX) return false;
+    if (start >= this.to || depth > JSON_DEPTH_MAX) return false;
     const kind = this.kindAt(this.bytes[start] as number, node, depth);
     if (kind === JSON_VALUE.MISSING) return false;
     if (node !== undefined && node.field >= 0) {
