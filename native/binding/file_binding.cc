@@ -24,8 +24,8 @@ napi_value TryLockFile(napi_env env, napi_callback_info info) {
   return ToNumber(env, result == 0 ? 0 : errno);
 }
 
-// hasReader(fd): number. Returns 0 where fd is a pipe or socket that nothing reads any more, else 1.
-// A write would report it too, but a program that has nothing to write makes none.
+// hasReader(fd): number. Returns 0 where fd is a pipe or socket that nothing reads any more,
+// else 1. A write would report it too, but a program that has nothing to write makes none.
 napi_value HasReader(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t fd = 0;

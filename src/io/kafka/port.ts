@@ -239,8 +239,8 @@ export interface BrokerAdmin {
   createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]>;
   deleteTopics(topics: readonly string[]): Promise<void>;
   listTopics(): Promise<readonly TopicInfo[]>;
-  /** Error of the access rules for which a topic is not in `listTopics`; undefined where it does not
-   *  exist, or the brokers give no reason. */
+  /** Error of the access rules for which a topic is not in `listTopics`; undefined where it does
+   *  not exist, or the brokers give no reason. */
   refusalOf(topic: string): Promise<MillraceError | undefined>;
   /** Describes a topic; undefined when it does not exist. */
   describeTopic(topic: string): Promise<TopicDescription | undefined>;

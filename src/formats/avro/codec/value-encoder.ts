@@ -1,10 +1,10 @@
 /** Writes the values of a program as Avro payloads, into the buffer of the payloads.
  *
  *  Each type is compiled once to a function. Values: int, float, double are a number, long a bigint
- *  or a safe integer, bytes and fixed a Uint8Array, an enum's symbol a string. Arrays are arrays, maps
- *  and records are objects; a union's value is plain or wrapped (branch.ts). A field with a default
- *  may be left out. Arrays and maps are one block. Source: Apache Avro 1.12 specification, "Binary
- *  Encoding".
+ *  or a safe integer, bytes and fixed a Uint8Array, an enum's symbol a string. Arrays are arrays,
+ *  maps and records are objects; a union's value is plain or wrapped (branch.ts). A field with a
+ *  default may be left out. Arrays and maps are one block. Source: Apache Avro 1.12 specification,
+ *  "Binary Encoding".
  *
  *  A value that does not fit is refused: a number out of range or a fraction for an integer, a lone
  *  surrogate, a missing field, an object of another kind. A number for a float is rounded. */

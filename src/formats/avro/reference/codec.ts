@@ -65,8 +65,8 @@ export function avroReferenceWriter(schema: AvroSchema): Encode {
 /** Most levels of a value in which bytes are converted. */
 const BUFFERS_DEPTH_MAX = 300;
 
-/** Copy of a value with a Buffer for each Uint8Array, because avsc accepts no other bytes; the value
- *  itself where it has none. */
+/** Copy of a value with a Buffer for each Uint8Array, because avsc accepts no other bytes; the
+ *  value itself where it has none. */
 function withBuffers(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null || Buffer.isBuffer(value) || depth > BUFFERS_DEPTH_MAX)
     return value;

@@ -30,6 +30,9 @@ function setUp() {
     clock: realClock,
     random: new SeededRandom(1),
     metrics,
+    unknownForMs: 1000,
+    retries: 0,
+    retryDelayMs: 1,
   });
   const times = serdeTimes(metrics, realClock);
   return {
