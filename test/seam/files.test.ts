@@ -9,7 +9,7 @@ afterAll(() => {
   for (const child of children) child.kill('SIGKILL');
 });
 
-/** Descriptor of a pipe to the standard input of a child, which lives until the end of the tests. */
+/** Descriptor of a pipe to the standard input of a child, which lives to the end of the tests. */
 function pipeTo(...command: readonly [string, ...string[]]): number {
   const [program, ...args] = command;
   const child = spawn(program, args, { stdio: ['pipe', 'ignore', 'ignore'] });
