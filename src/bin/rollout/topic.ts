@@ -57,8 +57,11 @@ async function createTopic(context: Context, admin: BrokerAdmin, topic: string):
 async function partitionsOf(admin: BrokerAdmin, topic: string): Promise<readonly number[]> {
   const found = (await admin.listTopics()).find((one) => one.topic === topic);
   if (found === undefined)
-    throw coreError('bad_value', `-topic=${topic} does not exist`, {
-      next: 'create it, or leave -topic out for a new topic',
-    });
+    throw (
+      (await admin.refusalOf(topic)) ??
+      coreError('bad_value', `-topic=${topic} does not exist`, {
+        next: 'create it, or leave -topic out for a new topic',
+      })
+    );
   return found.partitions;
 }
