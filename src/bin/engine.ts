@@ -232,9 +232,12 @@ async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string)
     }
   }
   if (found === undefined) {
-    throw engineError('topic_missing', `there is no topic ${topic}`, {
-      next: 'create it, or leave -create-topics on',
-    });
+    throw (
+      (await admin.refusalOf(topic)) ??
+      engineError('topic_missing', `there is no topic ${topic}`, {
+        next: 'create it, or leave -create-topics on',
+      })
+    );
   }
   await warnOfThinTopics(context.log, admin, [topic]);
   return found.partitions.length;

@@ -348,9 +348,12 @@ async function ensureTopic(context: Context, admin: BrokerAdmin, topic: string):
   }
   const topics = await admin.listTopics();
   if (!topics.some((known) => known.topic === topic)) {
-    throw coreError('bad_value', `the topic ${topic} does not exist`, {
-      next: 'create it, or leave -create-topics on',
-    });
+    throw (
+      (await admin.refusalOf(topic)) ??
+      coreError('bad_value', `the topic ${topic} does not exist`, {
+        next: 'create it, or leave -create-topics on',
+      })
+    );
   }
 }
 
