@@ -35,7 +35,7 @@ NAPI_MODULE_INIT() {
   RegisterGen(env, exports);
   RegisterWindows(env, exports);
   RegisterSessions(env, exports);
-  RegisterLocks(env, exports);
+  RegisterFiles(env, exports);
   RegisterBroker(env, exports);
   return exports;
 }

@@ -13,7 +13,7 @@ void RegisterGen(napi_env env, napi_value exports);
 void RegisterWindows(napi_env env, napi_value exports);  // calls RegisterRuns at its end
 void RegisterRuns(napi_env env, napi_value exports);
 void RegisterSessions(napi_env env, napi_value exports);
-void RegisterLocks(napi_env env, napi_value exports);
+void RegisterFiles(napi_env env, napi_value exports);
 void RegisterBroker(napi_env env, napi_value exports);
 
 }  // namespace millrace::binding

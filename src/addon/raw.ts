@@ -201,9 +201,11 @@ interface SessionFunctions {
   sessionBytes(state: SessionStateHandle): number;
 }
 
-interface LockFunctions {
+interface FileFunctions {
   /** Acquires an exclusive flock(2) on an open file without waiting. Returns 0 or the errno. */
   tryLockFile(fd: number): number;
+  /** Returns 0 where an open pipe or socket has no reader any more, else 1. */
+  hasReader(fd: number): number;
 }
 
 export interface Addon
@@ -214,7 +216,7 @@ export interface Addon
     GenFunctions,
     WindowFunctions,
     SessionFunctions,
-    LockFunctions,
+    FileFunctions,
     BrokerFunctions {}
 
 /** ABI number. It grows when a function of the addon changes its meaning; native/binding/addon.cc

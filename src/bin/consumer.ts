@@ -7,6 +7,8 @@ import { LineFile } from '../registry/consumer/sink.ts';
 import type { RegistryClient, SubjectVersion } from '../serde/client.ts';
 import type { SharedRequests } from '../serde/shared-client.ts';
 import { defineCommand } from '../shell/command.ts';
+import { runsNative } from '../shell/drivers.ts';
+import { onReaderGone } from '../shell/terminal/reader.ts';
 import { partsName, shares, threadCount } from '../shell/threads/count.ts';
 import { ThreadPool } from '../shell/threads/pool.ts';
 import { readerOf } from './consumer/decoding.ts';
@@ -24,11 +26,18 @@ import { registryClient, registryRequests, threadPort } from './registry-clients
 const writeStdout = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
+/** Error of a write to a pipe that nothing reads; the process then ends as after such a write. */
+const closedPipe = (): Error =>
+  Object.assign(new Error('the reader of stdout closed the pipe'), { code: 'EPIPE' });
+
 /** Opens the target of lines: stdout, or the file of -out. @throws not_writable */
 async function textTarget(
   context: ConsumerContext,
   { output }: ConsumerPlan,
 ): Promise<(text: string) => Promise<void>> {
+  // The addon is needed: a check without a write is a system call that Node.js does not have.
+  if (output?.kind === 'stdout' && runsNative(context))
+    context.onClose(onReaderGone(context.clock, () => process.stdout.emit('error', closedPipe())));
   if (output?.kind !== 'file') return writeStdout;
   const file = await LineFile.open(output.path);
   context.onClose(() => file.close());

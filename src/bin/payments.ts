@@ -86,9 +86,12 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<reado
   }
   const found = (await admin.listTopics()).find((one) => one.topic === topic);
   if (found === undefined) {
-    throw outboxError('topic_missing', `there is no topic ${topic}`, {
-      next: 'create it, or leave -create-topics on',
-    });
+    throw (
+      (await admin.refusalOf(topic)) ??
+      outboxError('topic_missing', `there is no topic ${topic}`, {
+        next: 'create it, or leave -create-topics on',
+      })
+    );
   }
   return found.partitions;
 }

@@ -41,6 +41,7 @@ export interface EngineMetrics {
   readonly openWindows: Gauge;
   readonly openKeys: Gauge;
   readonly stateBytes: Gauge;
+  readonly keyBytes: Gauge;
   readonly firedBytes: Gauge;
   readonly spillBytes: Counter;
   readonly spilledBytes: Gauge;
@@ -160,6 +161,10 @@ function stateMetrics(metrics: Metrics) {
     dedupBytes: metrics.gauge(
       'engine_dedup_bytes',
       'Approximate bytes of memory of the identifiers of open windows.',
+    ),
+    keyBytes: metrics.gauge(
+      'engine_key_bytes',
+      'Bytes of memory of the dictionary of keys; 0 if keys are integers.',
     ),
     firedBytes: metrics.gauge(
       'engine_fired_bytes',

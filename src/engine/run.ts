@@ -27,6 +27,8 @@ import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
 import { type Job, seenIdsOf } from './job.ts';
+import type { KeyDictionary } from './keys/dictionary.ts';
+import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 import type { KeptLateEvents } from './output/late/kept.ts';
@@ -47,7 +49,7 @@ import {
 import type { EventRows, EventSource } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
 import { BINARY256 } from './source/input/binary256.ts';
-import { hasSignedKeys, type InputDefinition } from './source/input/definition.ts';
+import { hasSignedKeys, type InputDefinition, keyTypeOf } from './source/input/definition.ts';
 import type { EventInput } from './source/input/port.ts';
 import {
   demandValidInput,
@@ -83,6 +85,8 @@ export interface EngineParts {
   /** Only for a state that can spill to disk: where the sorted runs are stored, and the memory
    *  limit of tables and sorted runs. */
   readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
+  /** Dictionary of keys that are no integers. It is opened when a job has such keys. */
+  readonly keys?: KeyDictionary;
   /** Results count as durable once they are durable in every sink. */
   readonly sinks: readonly WindowSink[];
   /** Lookup of fired windows; one of the sinks. */
@@ -218,13 +222,15 @@ export class Engine implements EngineQueries {
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
-    const saved = await restoreState({ disk, log, open, ids: () => this.filter, ...onDisk });
+    const { keys } = parts;
+    const saved = await restoreState({ disk, log, open, keys, ids: () => this.filter, ...onDisk });
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = opened ?? parts.openState();
     this.filter ??= this.createFilter();
     if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
     this.definition = parts.input?.definition ?? BINARY256;
+    await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
@@ -238,6 +244,7 @@ export class Engine implements EngineQueries {
           shards: state.shards,
           state: state.live,
           ids: this.filter,
+          keys,
           ...onDisk,
         },
         ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
@@ -254,6 +261,7 @@ export class Engine implements EngineQueries {
     });
     const outlet = new Outlet({
       ...{ sinks: parts.sinks, checkpointer, clock, log, sleep: parts.sleep, stages: this.stages },
+      keys: () => (this.keyType === undefined ? undefined : keys),
       onWritten: (rows, seconds) => {
         metrics.sinkRows.add(rows);
         metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
@@ -433,7 +441,26 @@ export class Engine implements EngineQueries {
     const definition = this.parts.input?.definition;
     if (definition === undefined || definition === this.definition) return undefined;
     this.definition = definition;
-    return this.stages.waiting('changelog', () => this.active.checkpointer.define(this.jobNow()));
+    return this.stages.waiting('changelog', async () => {
+      await this.bindSinks();
+      await this.active.checkpointer.define(this.jobNow());
+    });
+  }
+
+  /** Prepares for the keys of the job, if its definition is decided. */
+  private async openKeys(isResumed: boolean): Promise<void> {
+    if (this.definition.format === 'undecided') return;
+    // The dictionary exists before a checkpoint that needs it does.
+    if (this.keyType !== undefined) await this.parts.keys?.open(isResumed);
+    await this.bindSinks();
+  }
+
+  private async bindSinks(): Promise<void> {
+    for (const sink of this.parts.sinks) await sink.bind?.(this.keyType);
+  }
+
+  get keyType(): KeyType | undefined {
+    return keyTypeOf(this.definition);
   }
 
   /** @throws no_valid_events once the first records were all invalid */
@@ -519,6 +546,10 @@ export class Engine implements EngineQueries {
   /** @throws late_not_kept */
   async lateEvents(query: LateQuery): Promise<LatePage> {
     const { lateEvents } = this.parts;
+    if (this.keyType !== undefined)
+      throw engineError('late_not_kept', 'late events are kept for integer keys alone', {
+        next: 'give -late-topic=TOPIC for copies of late events',
+      });
     if (lateEvents === undefined)
       throw engineError('late_not_kept', 'this engine keeps no late events', {
         next: 'start it without -late-keep=0',
@@ -526,8 +557,10 @@ export class Engine implements EngineQueries {
     return lateEvents.find(query);
   }
 
-  async openWindows(accountId: bigint, after: number): Promise<OpenWindows> {
+  async openWindows(key: bigint | Uint8Array, after: number): Promise<OpenWindows> {
     const { outlet, state } = this.active;
+    const accountId = typeof key === 'bigint' ? key : await this.parts.keys?.find(key);
+    if (accountId === undefined) return { rows: [], isCut: false };
     // Requested together, so that a window that fires meanwhile is found exactly once.
     const [open, ...left] = await Promise.all([
       state.open(accountId, after),
@@ -563,7 +596,11 @@ export class Engine implements EngineQueries {
     const onSpilled = (bytes: number): void => metrics.spillBytes.add(bytes);
     spill.pieces.watchSweeps(hook, onSpilled);
     const { stages } = this;
-    return new Spiller({ ...{ state: state.spillable, log, sleep, ...spill }, hook, onSpilled, stages });
+    const keyBytes = (): number => this.parts.keys?.bytes ?? 0;
+    return new Spiller({
+      ...{ state: state.spillable, log, sleep, ...spill, keyBytes },
+      ...{ hook, onSpilled, stages },
+    });
   }
 
   /** Adds partitions at the frontier. The changelog records this before the first row of these
@@ -622,7 +659,8 @@ export class Engine implements EngineQueries {
     const counters = { late: lateSent, events: lateKept, quarantine: quarantined };
     const onSent = (side: SideName, copies: number): void => counters[side].add(copies);
     const { latenessMs } = this.parts.job;
-    const shared = { latenessMs, input, checkpointer, log, sleep, bytesMax, onSent };
+    const hasIntegerKeys = (): boolean => this.keyType === undefined;
+    const shared = { latenessMs, hasIntegerKeys, input, checkpointer, log, sleep, bytesMax, onSent };
     return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }

@@ -9,5 +9,5 @@ export function shownOf(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.slice(0, SHOWN_CHARS_MAX));
   if (typeof value !== 'object' || value === null) return String(value).slice(0, SHOWN_CHARS_MAX);
   if (Array.isArray(value)) return 'a list';
-  return value instanceof Uint8Array ? 'bytes' : 'an object';
+  return value instanceof Uint8Array ? `${value.length} bytes` : 'an object';
 }

@@ -23,6 +23,15 @@ export class ValueRefusal extends Error {
     return new ValueRefusal(`cannot hold ${shownOf(value)}: it is ${type}`);
   }
 
+  /** Error of a value that is no 64-bit integer. @param type such as `long` or `int64` */
+  static ofWide(value: unknown, type: string): ValueRefusal {
+    const isRounded = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
+    return ValueRefusal.of(
+      value,
+      isRounded ? `${type}, and a number beyond 2^53 - 1 is not exact; give a bigint` : type,
+    );
+  }
+
   /** Adds the step to a property. Returns the error. */
   static inProperty(key: string, thrown: unknown): unknown {
     if (thrown instanceof ValueRefusal)

@@ -47,7 +47,7 @@ export {
 export type { RecordHeaders } from './client/headers.ts';
 export type { Prefetched, PrefetchOptions, TopicTail } from './client/prefetch.ts';
 export { type ReaderIdentity, type RecordFault, recordFaultOf } from './client/record-fault.ts';
-export type { FramedRecord, ReaderOptions } from './client/record-schemas.ts';
+export type { FramedRecord, ReaderOptions, ReaderVersion } from './client/record-schemas.ts';
 export { type RegistryAuth, SchemaRegistry, type SchemaRegistryOptions } from './client/schema-registry.ts';
 export { Serializer, type SerializerOptions } from './client/serializer.ts';
 export type { SubjectContext, SubjectStrategy } from './client/subject.ts';

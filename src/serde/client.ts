@@ -365,9 +365,20 @@ export class RegistryClient {
   }
 
   /** Resolves references of a schema that the caller has, transitively.
-   *  @throws subject_not_found, version_not_found, registry_unavailable, registry_protocol */
-  resolve(references: readonly Reference[]): Promise<readonly ResolvedReference[]> {
-    return this.references.resolve(references);
+   *  @throws subject_not_found, version_not_found, registry_unavailable, registry_protocol;
+   *    incompatible_schema for a cycle */
+  async resolve(references: readonly Reference[]): Promise<readonly ResolvedReference[]> {
+    try {
+      return await this.references.resolve(references);
+    } catch (thrown) {
+      // A missing reference makes a record unreadable; here the caller named it.
+      const code = findMillraceError((thrown as Error).cause)?.code;
+      if (code !== 'subject_not_found' && code !== 'version_not_found') throw thrown;
+      throw serdeError(code, (thrown as Error).message, {
+        next: 'correct subject and version in references, or register that schema first',
+        cause: thrown,
+      });
+    }
   }
 
   /** Parses a schema. Records of a schema that cannot be parsed are unreadable.
@@ -579,11 +590,11 @@ const ACCESS: Readonly<
 > = {
   401: {
     code: 'unauthenticated',
-    next: 'give credentials that it accepts: -registry-user or -registry-token-file',
+    next: 'give credentials that it accepts: -registry-user or -registry-token-file, or auth in the library',
   },
   403: {
     code: 'forbidden',
-    next: 'give -registry-user or -registry-token-file of a user with the permission, or grant the permission',
+    next: 'give -registry-user or -registry-token-file, or auth in the library, of a user with the permission, or grant the permission',
   },
 };
 

@@ -111,7 +111,7 @@ export class ReferenceCache {
     return pending.catch((cause: unknown) => {
       const { code, message } = cause as { readonly code?: string; readonly message: string };
       if (code !== 'subject_not_found' && code !== 'version_not_found') throw cause;
-      throw serdeError('incompatible_schema', `the reference ${describe(reference)} is gone: ${message}`, {
+      throw serdeError('incompatible_schema', `the reference ${describe(reference)} is missing: ${message}`, {
         cause,
       });
     });

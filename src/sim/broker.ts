@@ -68,6 +68,12 @@ class SimAdmin implements BrokerAdmin {
       .sort((a, b) => (a.topic < b.topic ? -1 : 1));
   }
 
+  /** The simulated cluster has no access rules. */
+  async refusalOf() {
+    this.checkOpen();
+    return undefined;
+  }
+
   async describeTopic(topic: string) {
     this.checkOpen();
     const partitions = this.cluster.topics.get(topic)?.length;

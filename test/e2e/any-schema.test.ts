@@ -300,6 +300,13 @@ describe('reading', () => {
     expect(ended.code).toBe(0);
   });
 
+  it('a reader that closes the pipe ends the consumer of a topic without records', async () => {
+    const quiet = topicOf('quiet');
+    await createTopics(stack.brokers, [{ topic: quiet, partitions: 1 }]);
+    const ended = await runConsumer(own, [...servers, `-topic=${quiet}`, '-native=on'], { stdout: 'closed' });
+    expect(ended.code).toBe(0);
+  });
+
   it('an unreadable record is reported with its reason, or goes to the quarantine topic', async () => {
     const bad = topicOf('unreadable');
     await createTopics(stack.brokers, [{ topic: bad, partitions: 1 }]);

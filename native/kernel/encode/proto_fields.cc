@@ -11,32 +11,15 @@ namespace {
 
 using namespace layout;
 using codec::ColumnType;
+using codec::kWireEnd;
+using codec::kWireGroup;
+using codec::kWireLength;
+using codec::WireOf;
 
-constexpr std::uint32_t kWireVarint = 0;
-constexpr std::uint32_t kWireFixed64 = 1;
-constexpr std::uint32_t kWireLength = 2;
-constexpr std::uint32_t kWireGroup = 3;
-constexpr std::uint32_t kWireEnd = 4;
-constexpr std::uint32_t kWireFixed32 = 5;
 constexpr std::int32_t kNumberMax = (1 << 29) - 1;
 constexpr std::int32_t kFlagsMask = kProtoFlagRepeated | kProtoFlagRequired | kProtoFlagGroup |
                                     kProtoFlagMap | kProtoFlagRaw | kProtoFlagPacked |
                                     kProtoFlagHidesZero;
-
-std::uint32_t WireOf(std::int32_t kind) {
-  switch (kind) {
-    case kProtoKindFixed32:
-      return kWireFixed32;
-    case kProtoKindFixed64:
-      return kWireFixed64;
-    case kProtoKindString:
-    case kProtoKindBytes:
-    case kProtoKindMessage:
-      return kWireLength;
-    default:
-      return kWireVarint;
-  }
-}
 
 Tag TagOf(std::int32_t number, std::uint32_t wire) {
   std::uint8_t bytes[10] = {};

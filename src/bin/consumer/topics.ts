@@ -38,7 +38,7 @@ export function outputSpec(topic: string, recordBytesMax: number): WantedTopic {
 
 /** Creates missing topics and returns the partitions of the input topic. Without a group the input
  *  topic is not created: it is read, not prepared for a producer.
- *  @throws unreachable */
+ *  @throws unreachable, broker_forbidden */
 async function openTopics(
   context: ConsumerContext,
   admin: BrokerAdmin,
@@ -52,12 +52,15 @@ async function openTopics(
   ]);
   const info = (await admin.listTopics()).find((one) => one.topic === topic);
   if (info === undefined) {
-    throw coreError('unreachable', `topic ${topic} does not exist`, {
-      next:
-        group === undefined
-          ? 'check its name with millrace topic list'
-          : 'create it, or leave -create-topics on',
-    });
+    throw (
+      (await admin.refusalOf(topic)) ??
+      coreError('unreachable', `topic ${topic} does not exist`, {
+        next:
+          group === undefined
+            ? 'check its name with millrace topic list'
+            : 'create it, or leave -create-topics on',
+      })
+    );
   }
   return info.partitions.map((partition) => ({ topic, partition }));
 }

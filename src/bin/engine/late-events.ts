@@ -13,7 +13,7 @@ export const LATE_EVENTS_SETTINGS = {
     default: '10000',
     min: 0,
     max: 10_000_000,
-    help: 'newest late events of each partition that GET /late answers, and that the table …_late of a postgres sink has; 0: none',
+    help: 'newest late events of each partition that GET /late answers, and that the table …_late of a postgres sink has, if keys are integers; 0: none',
   },
 } as const satisfies SettingTable;
 

@@ -10,6 +10,7 @@ import { jsonEncoder } from '../../formats/json-values.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { type AvroSchema, parseSchema, type Schema } from '../../formats/schema.ts';
 import { registryError } from '../../registry/errors.ts';
+import { keyNames } from '../../registry/producer/key-names.ts';
 import { readLines } from '../../registry/producer/lines.ts';
 import {
   type EncodedRow,
@@ -126,10 +127,11 @@ async function* lineGroups(
 ): AsyncGenerator<InputGroup, void> {
   const { settings, clock } = context;
   const limit = settings['line-bytes'];
+  const path = keyPath(context, '');
   const read = rowReader({
     encoder: jsonEncoder(schema, settings.message),
     lines: settings.lines as 'value' | 'record',
-    keyField: keyPath(context, ''),
+    keyField: path === undefined ? undefined : keyNames(schema, path, settings.message),
     keyOf: key === undefined ? textKey : framedKey(key),
     nowMs: () => clock.monotonicMs(),
   });

@@ -4,6 +4,7 @@ import type { BatchConsumer, BrokerAdmin, TopicPartition } from '../../io/kafka/
 import { quarantineTopicOf } from '../../serde/quarantine.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
+import { sizeRetention } from '../../shell/topic-settings.ts';
 import { makeTopics } from '../../shell/topics.ts';
 import type { ROLLOUT_SETTINGS } from './settings.ts';
 
@@ -44,8 +45,11 @@ export async function openTopic(
 }
 
 async function createTopic(context: Context, admin: BrokerAdmin, topic: string): Promise<readonly number[]> {
-  const { partitions } = context.settings;
-  const config = { 'retention.ms': String(RETENTION_MS) };
+  const { partitions, 'retention-bytes': bytesMax } = context.settings;
+  const config = {
+    'retention.ms': String(RETENTION_MS),
+    ...(bytesMax === undefined ? {} : sizeRetention(bytesMax, partitions)),
+  };
   await makeTopics(context.log, admin, [{ topic, partitions, config }]);
   context.onClose(() => admin.deleteTopics([topic, quarantineTopicOf(topic)]));
   return Array.from({ length: partitions }, (_, partition) => partition);
@@ -54,8 +58,11 @@ async function createTopic(context: Context, admin: BrokerAdmin, topic: string):
 async function partitionsOf(admin: BrokerAdmin, topic: string): Promise<readonly number[]> {
   const found = (await admin.listTopics()).find((one) => one.topic === topic);
   if (found === undefined)
-    throw coreError('bad_value', `-topic=${topic} does not exist`, {
-      next: 'create it, or leave -topic out for a new topic',
-    });
+    throw (
+      (await admin.refusalOf(topic)) ??
+      coreError('bad_value', `-topic=${topic} does not exist`, {
+        next: 'create it, or leave -topic out for a new topic',
+      })
+    );
   return found.partitions;
 }

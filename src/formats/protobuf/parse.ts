@@ -39,13 +39,15 @@ export function protoLink(source: string, options: ParseOptions = {}): ParsedPro
   const descriptor = descriptorOf(source);
   const written = descriptor === undefined ? source : textOfDescriptor(descriptor, references);
   const link = linkProto(parseProtoFile(written), { references, lenient, looseImports });
-  const { body } = link.root.node;
+  const { body, imports } = link.root.node;
   if (!lenient) {
     checkProtoFile(link);
     // Every option must be defined and fit its type; an option whose import is missing cannot be
     // checked.
     descriptorBytes(link, link.root, 'default', looseImports ? 'custom' : 'none');
-    if (body.length === 0) protoFail('it declares no message, enum, extension or service');
+    // A file that only re-exports others is an import of many schemas.
+    if (body.length === 0 && imports.every(({ mode }) => mode !== 'public'))
+      protoFail('it declares no message, enum, extension or service');
   }
   const isNormalized = options.normalize === true;
   const kept = isNormalized ? normalized(link) : link.root.node;

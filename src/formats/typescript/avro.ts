@@ -16,6 +16,7 @@ import {
   BIGINT,
   BOOLEAN,
   BUFFER,
+  BYTES_INPUT,
   type Declaration,
   literal,
   NULL,
@@ -43,6 +44,11 @@ const PRIMITIVES: Readonly<Record<AvroPrimitive, TsType>> = {
   double: NUMBER,
   bytes: BUFFER,
   string: STRING,
+};
+/** Types that a serializer accepts, where they are not those that a deserializer returns. */
+const INPUTS: Partial<Record<AvroPrimitive, TsType>> = {
+  long: union(BIGINT, NUMBER),
+  bytes: BYTES_INPUT,
 };
 const NUMBERS = ['int', 'long', 'float', 'double'];
 
@@ -84,7 +90,7 @@ class Builder {
   }
 
   private shape(node: AvroNamedNode, side: Side): Shape {
-    if (node.kind === 'fixed') return { kind: 'alias', type: BUFFER };
+    if (node.kind === 'fixed') return { kind: 'alias', type: side === 'input' ? BYTES_INPUT : BUFFER };
     if (node.kind === 'enum') return { kind: 'alias', type: union(...node.symbols.map(literal)) };
     return { kind: 'object', properties: node.fields.map((field) => this.property(field, side)), oneofs: [] };
   }
@@ -100,7 +106,7 @@ class Builder {
   private type(node: AvroNode, side: Side): TsType {
     switch (node.kind) {
       case 'primitive':
-        return node.type === 'long' && side === 'input' ? union(BIGINT, NUMBER) : PRIMITIVES[node.type];
+        return (side === 'input' ? INPUTS[node.type] : undefined) ?? PRIMITIVES[node.type];
       case 'array':
         return { kind: 'list', item: this.type(node.items, side), readonly: side === 'input' };
       case 'map':

@@ -54,6 +54,8 @@ export const BIGINT = word('bigint');
 export const STRING = word('string');
 export const BOOLEAN = word('boolean');
 export const BUFFER = word('Buffer');
+/** Type of bytes as a serializer accepts them. */
+export const BYTES_INPUT = word('Uint8Array');
 
 /** String literal in the quotes that the generated files use. */
 export function quoted(text: string): string {

@@ -13,6 +13,7 @@ import {
   BIGINT,
   BOOLEAN,
   BUFFER,
+  BYTES_INPUT,
   type Declaration,
   literal,
   NEVER,
@@ -34,7 +35,6 @@ type Side = 'output' | 'input';
  *  compiler expands them all. The members of further oneofs are separate properties. */
 const COMBINATIONS_MAX = 256;
 
-const BYTES_INPUT = word('Uint8Array');
 const EMPTY: Shape = { kind: 'object', properties: [], oneofs: [] };
 
 /** Types of a schema: its messages in the order of the file, and then those that they reach. */
@@ -94,14 +94,16 @@ class Builder {
   private enumeration(enumeration: ProtoEnum): TsType {
     const held = this.enums.get(enumeration);
     if (held !== undefined) return { kind: 'ref', to: held };
-    const { name, values, closed, at } = enumeration;
+    const { name, values, numbers: byName, closed, at } = enumeration;
     const made = this.declare(name, this.docs.of(at));
     this.enums.set(enumeration, made);
     const names = [...values.values()].map(literal);
     const numbers = [...values.keys()].map((number) => word(String(number)));
     // An open enum keeps numbers that have no name.
     made.output = { kind: 'alias', type: union(...names, ...(closed ? [] : [NUMBER])) };
-    made.input = closed ? { kind: 'alias', type: union(...names, ...numbers) } : made.output;
+    // A reader shows the first name of a number; a writer may use any.
+    const written = [...byName.keys()].map(literal);
+    made.input = { kind: 'alias', type: union(...written, ...(closed ? numbers : [NUMBER])) };
     return { kind: 'ref', to: made };
   }
 

@@ -8,7 +8,7 @@
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
-import type { BrokerProperties } from './port.ts';
+import type { BrokerOptions, BrokerProperties } from './port.ts';
 import { scramClient } from './scram.ts';
 
 const RESPONSE_BYTES_MAX = 1 << 20;
@@ -17,12 +17,13 @@ const SASL_AUTHENTICATE = 36;
 const CORRELATION = 0x6d72;
 
 const int16 = (value: number): Buffer => Buffer.from([(value >> 8) & 255, value & 255]);
-function int32(value: number): Buffer {
+export function int32(value: number): Buffer {
   const out = Buffer.alloc(4);
   out.writeInt32BE(value);
   return out;
 }
-const shortText = (text: string): Buffer =>
+/** Text behind its length in bytes. */
+export const shortText = (text: string): Buffer =>
   Buffer.concat([int16(Buffer.byteLength(text)), Buffer.from(text)]);
 const framed = (body: Buffer): Buffer => Buffer.concat([int32(body.length), body]);
 const request = (key: number, version: number, body: Buffer): Buffer =>
@@ -167,4 +168,25 @@ export async function askOnce(
   } finally {
     connection.close();
   }
+}
+
+/** Sends one request to the brokers of the list, in order, until one gives a readable answer.
+ *  @param decode decoder of the response after its size field; undefined: it is malformed
+ *  @returns undefined when no broker can be reached or gives a readable answer
+ */
+export async function askBrokers<T>(
+  { brokers, properties = {} }: Pick<BrokerOptions, 'brokers' | 'properties'>,
+  bytes: Buffer,
+  timeoutMs: number,
+  decode: (body: Buffer) => T | undefined,
+): Promise<T | undefined> {
+  for (const address of brokers.split(',')) {
+    const parts = /^(?:[a-z_]+:\/\/)?\[?([^\]]+?)\]?:(\d{1,5})$/i.exec(address.trim());
+    if (parts === null) continue;
+    const at = { host: parts[1] as string, port: Number(parts[2]) };
+    const answer = await askOnce(at, properties, bytes, timeoutMs);
+    const found = answer === undefined ? undefined : decode(answer);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }

@@ -6,6 +6,7 @@
  *  caller. A driver borrows it until the returned promise settles; access before that is a bug of
  *  the caller.
  */
+import type { MillraceError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 
 /** librdkafka properties by their own names; they override the driver's defaults. */
@@ -238,6 +239,9 @@ export interface BrokerAdmin {
   createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]>;
   deleteTopics(topics: readonly string[]): Promise<void>;
   listTopics(): Promise<readonly TopicInfo[]>;
+  /** Error of the access rules for which a topic is not in `listTopics`; undefined where it does
+   *  not exist, or the brokers give no reason. */
+  refusalOf(topic: string): Promise<MillraceError | undefined>;
   /** Describes a topic; undefined when it does not exist. */
   describeTopic(topic: string): Promise<TopicDescription | undefined>;
   /** Id that the cluster assigned at the creation of the topic: a recreated topic has another id.

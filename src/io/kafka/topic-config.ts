@@ -9,26 +9,13 @@
  *    value nullable str, read only i8, source i8, sensitive i8, synonyms i32 x (name str, value
  *    nullable str, source i8)))
  */
-import { askOnce } from './connection.ts';
+import { askBrokers, int32, shortText } from './connection.ts';
 import type { BrokerOptions } from './port.ts';
 
 const DESCRIBE_CONFIGS = 32;
 const TOPIC = 2;
 const CORRELATION = 0x6d74;
 const COUNT_MAX = 10_000;
-
-const shortText = (text: string): Buffer => {
-  const bytes = Buffer.from(text);
-  const length = Buffer.alloc(2);
-  length.writeInt16BE(bytes.length);
-  return Buffer.concat([length, bytes]);
-};
-
-function int32(value: number): Buffer {
-  const out = Buffer.alloc(4);
-  out.writeInt32BE(value);
-  return out;
-}
 
 export function encodeDescribeTopic(clientId: string, topic: string): Buffer {
   const body = Buffer.concat([
@@ -93,19 +80,9 @@ export function decodeDescribeTopic(body: Buffer): ReadonlyMap<string, string> |
 }
 
 /** Configuration of a topic; undefined when no broker of the list can be reached or answers. */
-export async function topicConfig(
+export const topicConfig = (
   options: BrokerOptions,
   topic: string,
   timeoutMs: number,
-): Promise<ReadonlyMap<string, string> | undefined> {
-  const request = encodeDescribeTopic(options.clientId, topic);
-  for (const address of options.brokers.split(',')) {
-    const parts = /^(?:[a-z_]+:\/\/)?\[?([^\]]+?)\]?:(\d{1,5})$/i.exec(address.trim());
-    if (parts === null) continue;
-    const at = { host: parts[1] as string, port: Number(parts[2]) };
-    const answer = await askOnce(at, options.properties ?? {}, request, timeoutMs);
-    const found = answer === undefined ? undefined : decodeDescribeTopic(answer);
-    if (found !== undefined) return found;
-  }
-  return undefined;
-}
+): Promise<ReadonlyMap<string, string> | undefined> =>
+  askBrokers(options, encodeDescribeTopic(options.clientId, topic), timeoutMs, decodeDescribeTopic);

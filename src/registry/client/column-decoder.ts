@@ -371,7 +371,8 @@ export class RecordColumnDecoder<T = unknown> {
     if (name !== message.name)
       throw formatError(
         'incompatible_schema',
-        `the record is a ${name}, and the columns are those of ${message.name}`,
+        `the record is a message ${name}, and the columns are those of ${message.name}`,
+        { next: `give message: '${name}' to read such records` },
       );
     const decoder = protoColumnDecoder(this.kernels, message, this.options.fields, schema);
     const isJudged = !isCompatible(checkPair(reader, writer));

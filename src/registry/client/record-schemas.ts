@@ -15,6 +15,7 @@ import {
 } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { headerOf, type RecordHeaders } from './headers.ts';
+import { checkReaderOptions, demandBytes, demandObject } from './options.ts';
 import { versionOf } from './prefetch.ts';
 import type { ReaderIdentity } from './record-fault.ts';
 
@@ -29,8 +30,14 @@ export interface ReaderOptions {
   readonly format?: SchemaFormat;
   /** Schemas that `readerSchema` refers to, by subject and version. */
   readonly references?: readonly Reference[];
-  /** Version of a subject as the reader schema. */
-  readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
+  /** Version of a subject as the reader schema; `writer` states the default: each record is read
+   *  with its writer's schema. */
+  readonly readerVersion?: ReaderVersion | 'writer';
+}
+
+export interface ReaderVersion {
+  readonly subject: string;
+  readonly version: number | 'latest';
 }
 
 /** Value of a record, null or undefined for a tombstone, with its headers. */
@@ -45,10 +52,14 @@ export interface Framed {
   readonly headers: RecordHeaders | undefined;
 }
 
+/** @throws bad_option for a record of another type */
 export function framed(record: Uint8Array | null | undefined | FramedRecord): Framed {
-  if (record === null || record === undefined || record instanceof Uint8Array)
-    return { bytes: record ?? null, headers: undefined };
-  return { bytes: record.bytes ?? null, headers: record.headers };
+  if (record === null || record === undefined) return { bytes: null, headers: undefined };
+  if (record instanceof Uint8Array) return { bytes: record, headers: undefined };
+  if (!Object.hasOwn(record, 'bytes')) demandBytes(record);
+  const { bytes, headers } = record;
+  if (bytes !== null && bytes !== undefined) demandBytes(bytes);
+  return { bytes: bytes ?? null, headers };
 }
 
 /** Record of a batch with its schema id; `id` is undefined for a tombstone, and for a record whose
@@ -75,6 +86,7 @@ export const notCached = (what: string): Error =>
 export class RecordSchemas {
   private readonly client: RegistryClient;
   private readonly options: ReaderOptions;
+  private readonly readerVersion: ReaderVersion | undefined;
   private readonly writers = new Map<number | string, Schema>();
   private loading: Promise<Reader> | undefined;
   /** The reader schema, once it is loaded; undefined where each record has its writer's. */
@@ -82,16 +94,20 @@ export class RecordSchemas {
 
   /** @param what the object that reads, for messages. @throws bad_option */
   constructor(client: RegistryClient, options: ReaderOptions, what: string) {
+    demandObject(`the argument of a ${what}`, options);
+    checkReaderOptions(options);
+    const { readerVersion } = options;
     this.client = client;
     this.options = options;
-    if (options.readerSchema !== undefined && options.readerVersion !== undefined)
+    this.readerVersion = readerVersion === 'writer' ? undefined : readerVersion;
+    if (options.readerSchema !== undefined && readerVersion !== undefined)
       throw registryError('bad_option', `a ${what} has one reader schema`, {
         next: 'give readerSchema or readerVersion',
       });
   }
 
   get hasReader(): boolean {
-    return this.options.readerSchema !== undefined || this.options.readerVersion !== undefined;
+    return this.options.readerSchema !== undefined || this.readerVersion !== undefined;
   }
 
   /** True until the reader schema is loaded. */
@@ -179,8 +195,9 @@ export class RecordSchemas {
   }
 
   /** Id of a record: the header first, then the prefix, as the existing deserializers do.
-   *  @throws bad_magic, truncated_frame */
+   *  @throws bad_magic, truncated_frame, bad_option for a record that is not bytes */
   recordId(bytes: Uint8Array, headers: RecordHeaders | undefined): RecordId {
+    demandBytes(bytes);
     try {
       const header = headerOf(headers, this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER);
       return header === undefined ? readPrefixId(bytes) : readHeaderId(header);
@@ -224,7 +241,8 @@ export class RecordSchemas {
 
   /** Reader schema without a request. @throws schema_not_cached, invalid_schema */
   private cachedReader(): Reader {
-    const { readerSchema, readerVersion, references = [] } = this.options;
+    const { readerSchema, references = [] } = this.options;
+    const { readerVersion } = this;
     if (readerVersion === undefined) {
       if (references.length > 0 || readerSchema === undefined) throw notCached('the reader schema');
       return this.givenReader([]);
@@ -243,7 +261,8 @@ export class RecordSchemas {
   }
 
   private async fetchReader(): Promise<Reader> {
-    const { readerVersion, references = [] } = this.options;
+    const { readerVersion } = this;
+    const { references = [] } = this.options;
     if (readerVersion === undefined) return this.givenReader(await this.client.resolve(references));
     const { subject, version } = readerVersion;
     const found = await this.client.version(subject, String(version));

@@ -11,6 +11,7 @@ import { systemClock, systemRandom } from '../system.ts';
 import { type ColumnDecoderOptions, RecordColumnDecoder } from './column-decoder.ts';
 import { type ColumnEncoderOptions, RecordColumnEncoder } from './column-encoder.ts';
 import { Deserializer, type DeserializerOptions } from './deserializer.ts';
+import { checkConnection, demandObject } from './options.ts';
 import { type Prefetched, type PrefetchOptions, prefetchTopic } from './prefetch.ts';
 import { type SerdeTimes, serdeTimes } from './serde-metrics.ts';
 import { Serializer, type SerializerOptions } from './serializer.ts';
@@ -76,6 +77,7 @@ export class SchemaRegistry {
 
   /** @throws bad_option */
   constructor(options: SchemaRegistryOptions) {
+    demandObject('the argument of SchemaRegistry', options);
     const { port, clock = systemClock, unknownForMs = UNKNOWN_MS, sharers } = options;
     this.metrics = options.metrics ?? new Metrics();
     this.clock = clock;
@@ -160,6 +162,7 @@ export class SchemaRegistry {
 }
 
 function requestsOf(options: ConnectionOptions, clock: Timers, metrics: Metrics): RegistryRequests {
+  checkConnection(options);
   const { url, urls, auth, tls, random = systemRandom } = options;
   if ((url === undefined) === (urls === undefined))
     throw registryError('bad_option', 'a SchemaRegistry has either url or urls', {

@@ -3,6 +3,7 @@
  */
 import type { Schema } from '../../formats/schema.ts';
 import { registryError } from '../errors.ts';
+import { demandText } from './options.ts';
 
 /** Input of a strategy. */
 export interface SubjectContext {
@@ -20,10 +21,16 @@ export type SubjectStrategy =
   | 'TopicRecordName'
   | ((context: SubjectContext) => string);
 
-/** Subject of a schema. @throws bad_value where the strategy needs a name and there is none */
+/** Subject of a schema.
+ *  @throws bad_option where the strategy needs a name and there is none, or a function returns no
+ *    text */
 export function subjectOf(strategy: SubjectStrategy, context: SubjectContext): string {
   const { topic, isKey, recordName } = context;
-  if (typeof strategy === 'function') return strategy(context);
+  if (typeof strategy === 'function') {
+    const subject: unknown = strategy(context);
+    demandText('the result of the subject function', subject, 'the subject as a text, not as a promise');
+    return subject as string;
+  }
   if (strategy === 'TopicName') return `${topic}-${isKey ? 'key' : 'value'}`;
   if (recordName === undefined)
     throw registryError('bad_option', `the subject strategy ${strategy} needs the full name of a record`, {

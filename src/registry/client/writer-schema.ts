@@ -3,10 +3,12 @@ import { framePrefix } from '../../addon/reference/frame.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
+import { writtenMessage } from '../../formats/protobuf/codec/record-codec.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
+import { checkWriterOptions, demandObject } from './options.ts';
 import { versionOf } from './prefetch.ts';
 import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
 
@@ -59,6 +61,8 @@ export class WriterSchema {
 
   /** @param what the object that writes, for messages. @throws bad_option */
   constructor(client: RegistryClient, options: WriterSchemaOptions, what: string) {
+    demandObject(`the argument of a ${what}`, options);
+    checkWriterOptions(options);
     this.client = client;
     this.options = options;
     const { schema, version, autoRegister } = options;
@@ -110,6 +114,8 @@ export class WriterSchema {
     const text = textOf(given);
     const resolved = await this.client.resolve(references);
     const schema = parseSchema(format, text, { references: resolved });
+    // A message that the schema lacks is refused before the schema is registered.
+    if (schema.format === 'PROTOBUF') writtenMessage(schema, message);
     const subject = this.subjectWith(recordNameOf(schema, message));
     if (autoRegister === true)
       return { schema, id: await this.client.register(subject, format, text, references) };

@@ -3,9 +3,9 @@
 import { valueAt } from '../../core/filter/compile.ts';
 import type { AvroJsonOptions } from '../../formats/avro/json/print.ts';
 import { type JsonPrinter, jsonPrinter } from '../../formats/json-values.ts';
-import { isSpecial } from '../../formats/protobuf/json/known.ts';
+import { isDynamic, isSpecial } from '../../formats/protobuf/json/known.ts';
 import { protoJsonPrinter } from '../../formats/protobuf/json/print.ts';
-import type { ProtoField, ProtoMessage } from '../../formats/protobuf/tree.ts';
+import type { ProtoField, ProtoFile, ProtoMessage } from '../../formats/protobuf/tree.ts';
 import type { ProtoSchema, Schema } from '../../formats/schema.ts';
 
 type Steps = readonly (string | number)[];
@@ -63,12 +63,14 @@ function placeOf({ tree }: ProtoSchema, root: ProtoMessage | undefined, steps: S
   let message = root;
   let field: ProtoField | undefined;
   let isElement = false;
-  for (const step of steps) {
+  for (const [at, step] of steps.entries()) {
     if (field !== undefined && !isElement && (field.repeated || field.mapKey !== undefined)) {
       inner.push(step);
       isElement = true;
       continue;
     }
+    if (message !== undefined && isDynamic(message))
+      return { steps: inner, shown: insideOf(tree, message, steps.slice(at)) };
     field = message?.fields.find(({ name, jsonName }) => name === step || jsonName === step);
     if (field === undefined) return { steps, shown: () => undefined };
     inner.push(field.name);
@@ -77,17 +79,23 @@ function placeOf({ tree }: ProtoSchema, root: ProtoMessage | undefined, steps: S
   }
   const isWhole = field !== undefined && (isElement || !(field.repeated || field.mapKey !== undefined));
   if (message === undefined || !isWhole || !isSpecial(message)) return { steps: inner, shown: base64 };
-  const special = message;
-  let print: JsonPrinter | undefined;
+  const shown = insideOf(tree, message, []);
+  // A 64-bit integer in its wrapper is a text in JSON, but a number for a filter.
   return {
     steps: inner,
     shown: (value) => {
-      if (value === null || value === undefined) return value;
-      // A 64-bit integer in its wrapper is a text in JSON, but a number for a filter.
       const wrapped = valueAt(value, ['value']);
-      if (typeof wrapped === 'bigint') return wrapped;
-      print ??= protoJsonPrinter(tree, special);
-      return JSON.parse(print(value));
+      return typeof wrapped === 'bigint' ? wrapped : shown(value);
     },
+  };
+}
+
+/** Reads the part of a message's JSON form at these steps. */
+function insideOf(tree: ProtoFile, message: ProtoMessage, steps: Steps): Place['shown'] {
+  let print: JsonPrinter | undefined;
+  return (value) => {
+    if (value === null || value === undefined) return undefined;
+    print ??= protoJsonPrinter(tree, message);
+    return valueAt(JSON.parse(print(value)), steps);
   };
 }

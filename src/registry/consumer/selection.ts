@@ -94,11 +94,15 @@ export class SelectingDecoder implements RecordDecoder {
   private matches(records: RecordBatch, row: DecodedRow): boolean {
     const { filter, line } = this.options;
     if (filter === undefined) return true;
-    return filter.matches((index) => {
+    const read = (index: number): unknown => {
       const field = filter.fields[index] as Filter['fields'][number];
       const value = field.isMeta ? metaOf(records, row, field, line) : row.form.field(row.value, field.steps);
       if (value !== undefined) this.unseen.delete(index);
       return value;
-    });
+    };
+    const isSelected = filter.matches(read);
+    // The filter does not read a field whose condition no longer decides.
+    if (!isSelected) for (const index of this.unseen) read(index);
+    return isSelected;
   }
 }

@@ -63,8 +63,9 @@ export interface RowReaderOptions {
   readonly encoder: JsonEncoder;
   /** record: a line has the members key and value, as `consumer` prints them. */
   readonly lines: 'value' | 'record';
-  /** Path of the member that is the key; undefined for none. Ignored for lines of records. */
-  readonly keyField: readonly string[] | undefined;
+  /** Path of the member that is the key, with the names of each step; undefined for none. Ignored
+   *  for lines of records. */
+  readonly keyField: ReadonlyArray<readonly string[]> | undefined;
   readonly keyOf: KeyEncoder;
   readonly nowMs: () => number;
 }
@@ -114,13 +115,16 @@ function memberOf(record: JsonObject, name: string): JsonNode {
 }
 
 /** @throws value_refused where the line has no such member */
-function fieldOf(json: JsonNode, path: readonly string[] | undefined): JsonNode | undefined {
+function fieldOf(json: JsonNode, path: RowReaderOptions['keyField']): JsonNode | undefined {
   if (path === undefined) return undefined;
   let at = json;
-  for (const name of path) {
-    const next = at.kind === 'object' ? at.members.get(name)?.value : undefined;
-    if (next === undefined)
-      throw registryError('value_refused', `the line has no member ${path.join('.')}, which is the key`);
+  for (const names of path) {
+    const members = at.kind === 'object' ? at.members : undefined;
+    const next = names.map((name) => members?.get(name)?.value).find((one) => one !== undefined);
+    if (next === undefined) {
+      const shown = path.map(([name]) => name).join('.');
+      throw registryError('value_refused', `the line has no member ${shown}, which is the key`);
+    }
     at = next;
   }
   return at;

@@ -186,7 +186,7 @@ describe('references', () => {
   });
 
   it.each([
-    [3, /"n\.X" \(subject gone, version 1\) is gone/],
+    [3, /"n\.X" \(subject gone, version 1\) is missing/],
     [4, /leads back to itself/],
     [6, /nested deeper than 32/],
   ])('unresolvable references make id %i incompatible permanently', async (id, why) => {

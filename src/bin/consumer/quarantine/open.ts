@@ -53,7 +53,7 @@ export interface OpenQuarantine {
 }
 
 /** Connects, and finds the quarantine topic.
- *  @throws usage where it does not exist, unreachable */
+ *  @throws usage where it does not exist, broker_forbidden, unreachable */
 export async function openQuarantine(
   context: ConsumerContext,
   { topic, quarantine }: QuarantineTopics,
@@ -65,14 +65,14 @@ export async function openQuarantine(
   context.onClose(() => admin.close());
   const topics = new Map((await admin.listTopics()).map((info) => [info.topic, info]));
   const found = topics.get(quarantine);
-  if (found === undefined)
-    throw coreError(
-      'usage',
-      `topic ${quarantine} does not exist, so nothing of ${topic} is quarantined there`,
-      {
+  if (found === undefined) {
+    throw (
+      (await admin.refusalOf(quarantine)) ??
+      coreError('usage', `topic ${quarantine} does not exist, so nothing of ${topic} is quarantined there`, {
         next: 'check -topic and -quarantine-topic with millrace topic list; a consumer group creates the quarantine topic when it starts',
-      },
+      })
     );
+  }
   const policy = (await admin.describeTopic(quarantine))?.config?.get('cleanup.policy') ?? '';
   if (policy.includes('compact'))
     log.warn(

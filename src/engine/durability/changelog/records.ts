@@ -21,6 +21,7 @@
  *      0 form u32 | 4 side output u32 (SECTION_NUMBER) | 8 number f64
  *  IDS   identifiers of open windows, some of a copy of all (-dedup)
  *      0 form u32 | 4 identifiers u32 | 8 identifiers (dedup/filter.ts)
+ *  KEYS    ids of variable-length keys (keys/journal.ts), before the first row that uses them
  *  FIRED   every window that ends at or before the frontier is durable in the sink
  *      0 form u32 | 4 zero u32 | 8 frontier f64
  *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
@@ -36,6 +37,7 @@
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { decodeIds, type SavedId } from '../../dedup/filter.ts';
+import { decodeKeys, type KeyEntries } from '../../keys/journal.ts';
 import { decodeLateEvents } from '../../output/late/events.ts';
 import { decodeLate } from '../../output/late/rows.ts';
 import { decodeQuarantine } from '../../output/quarantine/rows.ts';
@@ -64,8 +66,9 @@ export const RECORD = {
   SWEPT: 7,
   LATE_BATCH: 8,
   SENT: 9,
-  REFUSED_BATCH: 10,
-  IDS: 11,
+  KEYS: 10,
+  REFUSED_BATCH: 11,
+  IDS: 12,
 } as const;
 
 const FORM = 1;
@@ -109,7 +112,8 @@ export type ChangelogRecord =
   | { readonly kind: 'spilled'; readonly piece: PieceEntry }
   | ({ readonly kind: 'swept' } & SweepEntry)
   | { readonly kind: 'sent'; readonly side: SideName; readonly seq: number }
-  | { readonly kind: 'ids'; readonly ids: readonly SavedId[] };
+  | { readonly kind: 'ids'; readonly ids: readonly SavedId[] }
+  | { readonly kind: 'keys'; readonly entries: KeyEntries };
 
 /** Encodes the body of BATCH, IDLE and ADDED up to the deltas, which follow it. */
 export function encodeMove(
@@ -233,6 +237,7 @@ const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.SENT, 'sent'],
   [RECORD.REFUSED_BATCH, 'batch'],
   [RECORD.IDS, 'ids'],
+  [RECORD.KEYS, 'keys'],
 ]);
 
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
@@ -268,6 +273,10 @@ function decodeKind(
       return decodeSent(view);
     case 'ids':
       return decodeIdsRecord(body, view);
+    case 'keys': {
+      const entries = decodeKeys(body);
+      return 'fault' in entries ? entries : { record: { kind, entries } };
+    }
     default:
       return decodeMove(kind, body, view, ATTACHED[kindNumber]);
   }

@@ -5,6 +5,7 @@ import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { type DuplicateFilter, decodeIds } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
 import { noneUnsent, SIDES } from '../../output/side/sections.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, widened } from '../changelog/cells.ts';
@@ -46,9 +47,11 @@ export class Replayer {
   private detachedTable: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
   private readonly ids: Pick<DuplicateFilter, 'restore'> | undefined;
+  private readonly keys: Pick<KeyDictionary, 'replay'> | undefined;
 
   /** @param covered last record in the loaded rows, by range
    *  @param isOnDisk true if the resumed run has a store of pieces
+   *  @param keys dictionary of a job whose keys are no integers
    *  @param ids receives the identifiers of open windows
    */
   constructor(
@@ -56,9 +59,11 @@ export class Replayer {
     manifest: StateManifest,
     covered: Float64Array,
     isOnDisk: boolean,
+    keys?: Pick<KeyDictionary, 'replay'>,
     ids?: Pick<DuplicateFilter, 'restore'>,
   ) {
     this.state = state;
+    this.keys = keys;
     this.covered = covered;
     this.ids = ids;
     this.progress = manifest.progress.slice();
@@ -97,6 +102,10 @@ export class Replayer {
       case 'swept':
         if (this.ledger === undefined) throw diskStateError(frame.seq);
         this.ledger.swept(record);
+        return;
+      case 'keys':
+        if (this.keys !== undefined) return this.keys.replay(record.entries);
+        this.fault = `record ${frame.seq} of the changelog has keys, but the job's keys are integers`;
         return;
       case 'sent':
         this.unsent[record.side] = this.unsent[record.side].filter(({ seq }) => seq > record.seq);

@@ -14,6 +14,9 @@ import type { Disk } from '../../../io/disk/port.ts';
 import type { DuplicateFilter } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
 import type { Job } from '../../job.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
+import { BINARY256 } from '../../source/input/binary256.ts';
+import { keyTypeOf } from '../../source/input/definition.ts';
 import { segmentSeq } from '../changelog/log.ts';
 import { Replay, type ReplayEnd, truncateTornTail } from '../changelog/replay.ts';
 import type { PieceStore } from '../spill/pieces.ts';
@@ -35,6 +38,8 @@ export interface RestoreParts {
   readonly pieces?: PieceStore;
   /** Receives the identifiers of open windows; called after each `open`. */
   readonly ids?: (() => Pick<DuplicateFilter, 'restore'> | undefined) | undefined;
+  /** Opened and used if the keys of the job are no integers. */
+  readonly keys?: Pick<KeyDictionary, 'open' | 'replay'> | undefined;
 }
 
 export interface Restored extends RecoveryPoint {
@@ -143,7 +148,9 @@ async function tryRestore(
     const covered = new Float64Array(COVER_RANGES);
     const baseFault = await loadBase(disk, manifest, state, covered);
     if (baseFault !== undefined) return { fault: baseFault };
-    const replayer = new Replayer(state, manifest, covered, pieces !== undefined, parts.ids?.());
+    const keys = keyTypeOf(manifest.job.input ?? BINARY256) === undefined ? undefined : parts.keys;
+    await keys?.open(true);
+    const replayer = new Replayer(state, manifest, covered, pieces !== undefined, keys, parts.ids?.());
     const end = await new Replay(disk, manifest.replayFrom, durable).run((frame) => replayer.apply(frame));
     const fault = end.damage ?? replayer.fault;
     if (fault !== undefined) return { fault };

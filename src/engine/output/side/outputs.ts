@@ -50,6 +50,8 @@ export interface SideOutputsParts {
   readonly quarantine?: SideTopic<QuarantineCopy> | undefined;
   /** Distance from the watermark to the least event_ts that is in time. */
   readonly latenessMs: number;
+  /** False: keys are known by private ids, so late events are not kept. Absent: true. */
+  readonly hasIntegerKeys?: (() => boolean) | undefined;
   /** Says why a row is no event. */
   readonly input?: Pick<EventDecoder, 'describe'> | undefined;
   readonly checkpointer: Pick<Checkpointer, 'durable' | 'sent'>;
@@ -65,6 +67,7 @@ export class SideOutputs {
   private readonly outputs: Partial<Record<SideName, AnySideOutput>> = {};
   private readonly input: SideOutputsParts['input'];
   private readonly latenessMs: number;
+  private readonly hasIntegerKeys: () => boolean;
 
   /** @param unsent copies of earlier runs that are not acknowledged
    *  @throws late_waiting, quarantine_waiting */
@@ -72,6 +75,7 @@ export class SideOutputs {
     const { late, quarantine, events, checkpointer, log, sleep, onSent } = parts;
     this.input = parts.input;
     this.latenessMs = parts.latenessMs;
+    this.hasIntegerKeys = parts.hasIntegerKeys ?? (() => true);
     const open = <C>(kind: SideKind<C>, topic: SideTopic<C> | undefined, bytesMax = parts.bytesMax): void => {
       if (topic === undefined) return;
       const own = { kind, topic, onSent: (copies: number) => onSent(kind.name, copies) };
@@ -122,7 +126,7 @@ export class SideOutputs {
         ? {}
         : { late: encodeLate(records, refused, late) }),
       ...(invalid.length === 0 ? {} : { quarantine: encodeQuarantine(records, invalid) }),
-      ...(events.length === 0 || this.outputs.events === undefined
+      ...(events.length === 0 || this.outputs.events === undefined || !this.hasIntegerKeys()
         ? {}
         : { events: encodeLateEvents(records, batch, refused, events, this.latenessMs) }),
     };

@@ -35,6 +35,8 @@ function wrappedPut(union: AvroUnionNode, slots: readonly Slot[]): Put {
     if (key === 'null') nullIndex = index;
     if (!indexes.has(key)) indexes.set(key, index);
   });
+  const [named = ''] = [...indexes.keys()].filter((key) => key !== 'null');
+  const example = `{${JSON.stringify(named)}: …}`;
   return (sink, value) => {
     if (value === null && nullIndex >= 0) {
       sink.zigzag(nullIndex);
@@ -42,7 +44,8 @@ function wrappedPut(union: AvroUnionNode, slots: readonly Slot[]): Put {
     }
     const key = onlyKey(value);
     const index = key === undefined ? undefined : indexes.get(key);
-    if (key === undefined || index === undefined) throw ValueRefusal.of(value, wordOf(union));
+    if (key === undefined || index === undefined)
+      throw ValueRefusal.of(value, `${wordOf(union)}, by the name of its branch, such as ${example}`);
     putWrapped(sink, slots, index, key, value);
   };
 }

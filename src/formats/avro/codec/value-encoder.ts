@@ -1,10 +1,10 @@
 /** Writes the values of a program as Avro payloads, into the buffer of the payloads.
  *
  *  Each type is compiled once to a function. Values: int, float, double are a number, long a bigint
- *  or a safe integer, bytes and fixed a Buffer, an enum's symbol a string. Arrays are arrays, maps
- *  and records are objects; a union's value is plain or wrapped (branch.ts). A field with a default
- *  may be left out. Arrays and maps are one block. Source: Apache Avro 1.12 specification, "Binary
- *  Encoding".
+ *  or a safe integer, bytes and fixed a Uint8Array, an enum's symbol a string. Arrays are arrays,
+ *  maps and records are objects; a union's value is plain or wrapped (branch.ts). A field with a
+ *  default may be left out. Arrays and maps are one block. Source: Apache Avro 1.12 specification,
+ *  "Binary Encoding".
  *
  *  A value that does not fit is refused: a number out of range or a fraction for an integer, a lone
  *  surrogate, a missing field, an object of another kind. A number for a float is rounded. */
@@ -76,8 +76,8 @@ class Writers {
     switch (node.kind) {
       case 'fixed':
         return (sink, value) => {
-          if (!Buffer.isBuffer(value) || value.length !== node.size)
-            throw ValueRefusal.of(value, wordOf(node));
+          if (!(value instanceof Uint8Array) || value.length !== node.size)
+            throw ValueRefusal.of(value, `${wordOf(node)} of ${node.size} bytes`);
           sink.raw(value);
         };
       case 'enum': {
@@ -188,7 +188,7 @@ const PRIMITIVES: Readonly<Record<AvroPrimitive, Put>> = {
   long: (sink, value) => {
     if (typeof value === 'bigint' && BigInt.asIntN(64, value) === value) sink.zigzagWide(value);
     else if (Number.isSafeInteger(value)) sink.zigzagSafe(value as number);
-    else throw ValueRefusal.of(value, 'long');
+    else throw ValueRefusal.ofWide(value, 'long');
   },
   float: (sink, value) => {
     if (typeof value !== 'number') throw ValueRefusal.of(value, 'float');
@@ -199,7 +199,7 @@ const PRIMITIVES: Readonly<Record<AvroPrimitive, Put>> = {
     sink.double(value);
   },
   bytes: (sink, value) => {
-    if (!Buffer.isBuffer(value)) throw ValueRefusal.of(value, 'bytes');
+    if (!(value instanceof Uint8Array)) throw ValueRefusal.of(value, 'bytes');
     sink.zigzagSafe(value.length);
     sink.raw(value);
   },

@@ -35,12 +35,18 @@ const GROWTH_BYTES = 4096;
 /** Makes the encoder of a schema. It throws value_refused with the detail `path`. */
 export function avroReferenceWriter(schema: AvroSchema): Encode {
   const type = typeOf(schema);
-  return (value, into) => {
+  return (given, into) => {
+    let value = given;
     for (;;) {
       let end: number;
       try {
         end = type.encode(value, into.bytes, into.used);
       } catch (cause) {
+        const buffered = value === given ? withBuffers(given, 0) : value;
+        if (buffered !== value) {
+          value = buffered;
+          continue;
+        }
         const found = misfit(schema, type, value);
         throw formatError('value_refused', found?.why ?? unexplained(cause), {
           cause,
@@ -54,6 +60,24 @@ export function avroReferenceWriter(schema: AvroSchema): Encode {
       into.grow(GROWTH_BYTES - end);
     }
   };
+}
+
+/** Most levels of a value in which bytes are converted. */
+const BUFFERS_DEPTH_MAX = 300;
+
+/** Copy of a value with a Buffer for each Uint8Array, because avsc accepts no other bytes; the
+ *  value itself where it has none. */
+function withBuffers(value: unknown, depth: number): unknown {
+  if (typeof value !== 'object' || value === null || Buffer.isBuffer(value) || depth > BUFFERS_DEPTH_MAX)
+    return value;
+  if (value instanceof Uint8Array) return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+  if (Array.isArray(value)) {
+    const items = value.map((item) => withBuffers(item, depth + 1));
+    return items.some((item, i) => item !== value[i]) ? items : value;
+  }
+  const members = Object.entries(value).map(([key, one]) => [key, withBuffers(one, depth + 1)] as const);
+  const isNew = members.some(([key, one]) => one !== (value as Members)[key]);
+  return isNew ? Object.fromEntries(members) : value;
 }
 
 const unexplained = (cause: unknown): string =>

@@ -61,7 +61,7 @@ const int64Of =
       write(sink, value);
       return;
     }
-    if (!Number.isSafeInteger(value)) throw ValueRefusal.of(value, type);
+    if (!Number.isSafeInteger(value)) throw ValueRefusal.ofWide(value, type);
     if (hidesZero && value === 0) return;
     putTag(sink, tag);
     if (writeSafe === undefined) write(sink, BigInt(value as number));
@@ -83,7 +83,7 @@ const uint64Of =
       write(sink, value);
       return;
     }
-    if (!Number.isSafeInteger(value) || (value as number) < 0) throw ValueRefusal.of(value, type);
+    if (!Number.isSafeInteger(value) || (value as number) < 0) throw ValueRefusal.ofWide(value, type);
     if (hidesZero && value === 0) return;
     putTag(sink, tag);
     if (writeSafe === undefined) write(sink, BigInt(value as number));
@@ -160,8 +160,7 @@ const SCALAR_PUTS: Readonly<Record<string, PutAt>> = {
 export const scalarPut = (type: string, place: ScalarPlace): Put => (SCALAR_PUTS[type] as PutAt)(place);
 
 /** Writer of an enum. */
-export function enumPut({ values, closed, name }: ProtoEnum, { tag, hidesZero }: ScalarPlace): Put {
-  const numbers = new Map<unknown, number>([...values].map(([number, symbol]) => [symbol, number]));
+export function enumPut({ values, numbers, closed, name }: ProtoEnum, { tag, hidesZero }: ScalarPlace): Put {
   return (sink, value) => {
     const number = typeof value === 'string' ? numbers.get(value) : value;
     if (typeof number !== 'number' || number !== (number | 0) || (closed && !values.has(number)))

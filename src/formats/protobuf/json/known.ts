@@ -20,6 +20,16 @@ const SPECIAL: ReadonlySet<string> = new Set([
 /** True for a message whose JSON form is not an object of its fields. */
 export const isSpecial = (message: ProtoMessage): boolean => SPECIAL.has(message.name);
 
+const DYNAMIC: ReadonlySet<string> = new Set([
+  'google.protobuf.Struct',
+  'google.protobuf.ListValue',
+  VALUE,
+  ANY,
+]);
+
+/** True for a message whose JSON form has names that are no fields of the message. */
+export const isDynamic = (message: ProtoMessage): boolean => DYNAMIC.has(message.name);
+
 /** Message types that the messages of a file reach, by full name. */
 export function reachable(file: ProtoFile): ReadonlyMap<string, ProtoMessage> {
   const found = new Map(file.byName);

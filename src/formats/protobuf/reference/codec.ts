@@ -96,7 +96,7 @@ function fieldToTheirs(field: ProtoField, given: unknown, where: string): unknow
 }
 
 function isDefault({ enumeration }: ProtoField, given: unknown): boolean {
-  if (enumeration !== undefined) return given === 0 || given === enumeration.values.get(0);
+  if (enumeration !== undefined) return given === 0 || enumeration.numbers.get(String(given)) === 0;
   if (given instanceof Uint8Array) return given.length === 0;
   return given === '' || given === false || given === 0n || Object.is(given, 0);
 }
@@ -104,7 +104,7 @@ function isDefault({ enumeration }: ProtoField, given: unknown): boolean {
 function oneToTheirs({ message, enumeration, type }: ProtoField, given: unknown, where: string): unknown {
   if (message !== undefined) return toTheirs(message, given, where);
   if (enumeration !== undefined) {
-    const named = [...enumeration.values].find(([, name]) => name === given)?.[0];
+    const named = typeof given === 'string' ? enumeration.numbers.get(given) : undefined;
     const number = named ?? given;
     if (!scalarOf('int32').fits(number)) throw refuse(where, given, `enum ${enumeration.name}`);
     return number;

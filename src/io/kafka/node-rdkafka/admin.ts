@@ -1,6 +1,6 @@
 /** Topic and cluster administration through node-rdkafka, for both data drivers. */
 import type { IAdminClient, KafkaConsumer, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
-import { coreError } from '../../../core/errors.ts';
+import { coreError, type MillraceError } from '../../../core/errors.ts';
 import { newTopicConfig } from '../../../core/topics.ts';
 import { closedError, ERR, errorOfEvent, thrownEvent, unreachable } from '../errors.ts';
 import {
@@ -14,6 +14,7 @@ import {
   type TopicSpec,
 } from '../port.ts';
 import { topicConfig } from '../topic-config.ts';
+import { topicRefusal } from '../topic-refusal.ts';
 
 const ANSWER_TIMEOUT_MS = 15_000;
 /** Time in which each partition of a new topic must get a leader; the topic is usable then. */
@@ -126,6 +127,11 @@ export class NodeAdmin implements BrokerAdmin {
         partitions: topic.partitions.map((item) => item.id).sort((a, b) => a - b),
       }))
       .sort((a, b) => (a.topic < b.topic ? -1 : 1));
+  }
+
+  refusalOf(topic: string): Promise<MillraceError | undefined> {
+    this.checkOpen();
+    return topicRefusal(this.options, topic);
   }
 
   async describeTopic(topic: string): Promise<TopicDescription | undefined> {

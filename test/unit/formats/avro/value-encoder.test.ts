@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
 import { avroEncoder } from '../../../../src/formats/avro/codec/value-encoder.ts';
+import { avroReferenceWriter } from '../../../../src/formats/avro/reference/codec.ts';
 import { Payloads } from '../../../../src/formats/payloads.ts';
 import { type AvroSchema, parseSchema } from '../../../../src/formats/schema.ts';
 import { encodedBy } from '../../../property/payloads-kit.ts';
@@ -46,6 +47,37 @@ describe('a record whose fields all have defaults', () => {
   ])('a record refuses %s', (_what, value) => {
     expect(refusal(OPTIONAL, value)).toBe('R');
   });
+});
+
+it.each<readonly [string, unknown, unknown]>([
+  ['bytes', 'bytes', '040700'],
+  ['a fixed', { type: 'fixed', name: 'F', size: 2 }, '0700'],
+  ['a branch of a union', ['null', 'bytes'], '02040700'],
+])('%s accepts any Uint8Array, and the reference codec writes the same', (_what, schema, written) => {
+  const value = new Uint8Array([9, 7, 0]).subarray(1);
+  const bytes = { v: value };
+  const whole = record({ name: 'v', type: schema });
+  expect(hex(whole, bytes)).toBe(written);
+  const reference = avroReferenceWriter(parseSchema('AVRO', JSON.stringify(whole)) as AvroSchema);
+  expect(encodedBy(reference, bytes).toString('hex')).toBe(written);
+});
+
+it.each<readonly [string, unknown, unknown, RegExp]>([
+  [
+    'the sizes of bytes and fixed',
+    { type: 'fixed', name: 'F', size: 4 },
+    Buffer.alloc(3),
+    /3 bytes: it is fixed F of 4 bytes/,
+  ],
+  ['the need of a bigint', 'long', 2 ** 53, /9007199254740992: it is long, and .* give a bigint/],
+  [
+    'the form of a named branch',
+    ['null', 'string', { type: 'enum', name: 'E', symbols: ['A'] }],
+    'A',
+    /\{"string": …\}/,
+  ],
+])('a refusal states %s', (_what, schema, value, message) => {
+  expect(() => hex(schema, value)).toThrow(message);
 });
 
 it.each<readonly [string, unknown]>([

@@ -5,6 +5,8 @@ import type { ProtoDatum } from '../../../../src/formats/datum.ts';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
 import { encodeProto } from '../../../../src/formats/protobuf/codec/encoder.ts';
 import { protoEncoder } from '../../../../src/formats/protobuf/codec/value-encoder.ts';
+import { protoReferenceEncoder } from '../../../../src/formats/protobuf/reference/codec.ts';
+import { type ProtoSchema, parseSchema } from '../../../../src/formats/schema.ts';
 import { encodedBy } from '../../../property/payloads-kit.ts';
 import { messageOf } from '../../../property/registry-proto-decoder-kit.ts';
 
@@ -180,7 +182,7 @@ describe('plain objects', () => {
       'bytes for a message',
       `${P3} message M { M m = 1; }`,
       { m: Buffer.alloc(2) },
-      /M\.m cannot hold bytes: it is a message/,
+      /M\.m cannot hold 2 bytes: it is a message/,
     ],
     [
       'an object that JSON cannot represent',
@@ -338,4 +340,22 @@ describe('exact values', () => {
   ])('the exact encoder refuses %s', (_what, text, fields, why) => {
     expect(refusal(() => exact(text, fields))).toMatch(why);
   });
+});
+
+it('every name of a number is accepted for an enum, by the reference codec too', () => {
+  const enumeration = 'enum E { option allow_alias = true; NONE = 0; ZERO = 0; PAID = 1; SETTLED = 1; }';
+  const text = `${P3} message M { E e = 1; repeated E list = 2; map<string, E> by = 3; } ${enumeration}`;
+  const value = { e: 'SETTLED', list: ['ZERO', 'SETTLED'], by: { k: 'SETTLED' } };
+  const written = '0801' + '12020001' + '1a050a016b1001';
+  expect(plain(text, value)).toBe(written);
+  expect(plain(text, { e: 'ZERO' })).toBe('');
+  const file = (parseSchema('PROTOBUF', text) as ProtoSchema).tree;
+  const reference = protoReferenceEncoder(file, messageOf(text, 'M'));
+  expect(encodedBy(reference, value).toString('hex')).toBe(written);
+  expect(encodedBy(reference, { e: 'ZERO' }).toString('hex')).toBe('');
+});
+
+it('a number that is no safe integer is refused with the need of a bigint', () => {
+  for (const type of ['int64', 'uint64', 'sint64', 'fixed64', 'sfixed64'])
+    expect(() => plain(`${P3} message M { ${type} a = 1; }`, { a: 2 ** 53 })).toThrow(/give a bigint/);
 });

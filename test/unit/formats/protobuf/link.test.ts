@@ -189,3 +189,14 @@ describe('records with imported types', () => {
     expect(refusal(() => writerCodec(edition, 'M').encode({}, new Payloads(1, 16)))).toMatch(/value_refused/);
   });
 });
+
+it('a file that only re-exports others is a schema, and its types are used through it', () => {
+  const all = reference('all.proto', 'import public "d.proto";', [D]);
+  expect(proto('import public "d.proto";', [D]).text).toContain('import public "d.proto";');
+  expect(refusal(() => proto('import "d.proto";', [D]))).toMatch(/declares no message/);
+  const writer = proto('import "all.proto"; message M { d.D d = 1; }', [all]);
+  const payloads = new Payloads(1, 16);
+  writerCodec(writer).encode({ d: {} }, payloads);
+  const bytes = Buffer.from(payloads.bytes.subarray(0, payloads.used));
+  expect(Object.keys(readerCodec(writer, writer, [0])(bytes, 0, bytes.length) as object)).toEqual(['d']);
+});

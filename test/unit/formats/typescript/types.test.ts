@@ -143,6 +143,8 @@ describe('forms of Avro', () => {
       '  price: Buffer;\n  at: bigint;\n  day: number;\n  key: string;\n  wait: Wait;\n}',
     );
     expect(module).toContain('/** 12 bytes. */\nexport type Wait = Buffer;');
+    expect(module).toContain('  price: Uint8Array;\n  at: bigint | number;');
+    expect(module).toContain('export type WaitInput = Uint8Array;');
   });
 
   it('a union of types that JavaScript does not tell apart has exactly one key', () => {
@@ -209,6 +211,13 @@ message Item { required string name = 1; optional Kind kind = 2; enum Kind { A =
     expect(module).toContain("export type Order_State = 'NONE' | 'PAID' | number;");
     expect(module).toContain("export type Item_Kind = 'A' | 'B';");
     expect(module).toContain("export type Item_KindInput = 'A' | 'B' | 0 | 5;");
+  });
+
+  it('a serializer accepts every name of a number', () => {
+    const states = 'option allow_alias = true; NONE = 0; PAID = 1; SETTLED = 1;';
+    const module = proto(`syntax = "proto3"; message M { E e = 1; } enum E { ${states} }`);
+    expect(module).toContain("export type E = 'NONE' | 'PAID' | number;");
+    expect(module).toContain("export type EInput = 'NONE' | 'PAID' | 'SETTLED' | number;");
   });
 
   it('comments of the text and of its references are documentation', () => {

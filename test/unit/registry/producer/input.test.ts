@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { jsonEncoder } from '../../../../src/formats/json-values.ts';
 import { parseSchema } from '../../../../src/formats/schema.ts';
+import { keyNames } from '../../../../src/registry/producer/key-names.ts';
 import { type InputLine, readLines } from '../../../../src/registry/producer/lines.ts';
 import { placedError, rowReader, textKey } from '../../../../src/registry/producer/row.ts';
 import { runs } from '../../../tier.ts';
@@ -76,7 +77,7 @@ const reader = (over: Partial<Parameters<typeof rowReader>[0]> = {}) => {
 
 describe('rows', () => {
   it('a key is the text of its field', () => {
-    const read = reader({ keyField: ['n'] });
+    const read = reader({ keyField: [['n']] });
     expect(read('{"n":9007199254740993}').key?.toString()).toBe('9007199254740993');
   });
 
@@ -111,4 +112,20 @@ describe('rows', () => {
   it('an error that is not about the line has no place', () => {
     expect(placedError(new Error('a bug'), 'line 1')).toBeUndefined();
   });
+});
+
+it('a key field of Protobuf is found under its JSON name and its name in the schema', () => {
+  const text =
+    'syntax = "proto3"; message O { string order_id = 1; Place place_at = 2; } message Place { int32 zip_code = 1; }';
+  const schema = parseSchema('PROTOBUF', text);
+  const encoder = jsonEncoder(schema);
+  for (const path of [
+    ['place_at', 'zipCode'],
+    ['placeAt', 'zip_code'],
+  ]) {
+    const read = reader({ encoder, keyField: keyNames(schema, path) });
+    for (const line of ['{"placeAt":{"zipCode":7}}', '{"place_at":{"zip_code":7}}'])
+      expect(read(line).key?.toString()).toBe('7');
+    expect(() => read('{"orderId":"x"}')).toThrow('no member placeAt.zipCode');
+  }
 });
