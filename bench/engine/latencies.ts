@@ -32,7 +32,14 @@ const FIRING = { rows: 100_000, accounts: 101_000, perMs: 100, rate: 200_000, si
 const SESSIONS = {
   ...{ rate: 20_000, accounts: 400_000, zipf: 1.1, gapMs: 30_000, gapMsSmoke: 2000 },
   flags: [
-    ...['-state=disk', '-format=binary256', '-mem-budget=90MiB', '-batch-rows=2048', '-batch-bytes=1MiB', '-snapshot-after=64KiB'],
+    ...[
+      '-state=disk',
+      '-format=binary256',
+      '-mem-budget=90MiB',
+      '-batch-rows=2048',
+      '-batch-bytes=1MiB',
+      '-snapshot-after=64KiB',
+    ],
     ...['-allowed-skew=1s', '-allowed-lateness=0'],
   ],
 } as const;

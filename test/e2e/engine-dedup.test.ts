@@ -62,7 +62,14 @@ const args = (...more: readonly string[]): readonly string[] =>
   withDefaults(
     [
       ...[`-brokers=${stack.brokers}`, `-topic=${topic}`, '-format=json', state],
-      ...['-key=account', '-time=at:ms', '-value=amount', '-dedup=id', `-size=${SIZE_MS}ms`, '-batch-rows=300'],
+      ...[
+        '-key=account',
+        '-time=at:ms',
+        '-value=amount',
+        '-dedup=id',
+        `-size=${SIZE_MS}ms`,
+        '-batch-rows=300',
+      ],
       ...['-checkpoint-interval=20ms', '-snapshot-after=16KiB', '-allowed-skew=100ms', '-allowed-lateness=0'],
     ],
     more,

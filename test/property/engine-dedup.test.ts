@@ -146,9 +146,11 @@ describe('-dedup', () => {
     await fc.assert(
       fc.asyncProperty(worlds, lives, async ([base, stream, draws], crashes) => {
         const job: Job = { ...base, input: { format: 'json', dedup: 'id' } };
-        const events = stream.map((event, i): IdEvent => ({
-          ...{ ...event, accountId: event.accountId % 3n, id: `s${(draws[i] as number) % 3}` },
-        }));
+        const events = stream.map(
+          (event, i): IdEvent => ({
+            ...{ ...event, accountId: event.accountId % 3n, id: `s${(draws[i] as number) % 3}` },
+          }),
+        );
         const [disk, sink, kv] = [new SimDisk(), new MemorySink(), new SimKv()];
         const isOnDisk = events.length % 2 === 0;
         const life = async (source: IdSource, shards: number, checkpointIntervalMs: number) => {

@@ -150,7 +150,11 @@ async function windows(engine: EngineQueries, request: HttpRequest): Promise<Htt
   const query = { ...asked, from, to, limit, ...(after === undefined ? {} : { after }) };
   const page = isOpen ? await withOpen(engine, query) : await firedOnly(engine, query);
   if (page.next === undefined) return respond(200, page.found);
-  return respond(200, page.found, nextLink(`/windows/${encodeURIComponent(text)}`, params, cursorOf(page.next)));
+  return respond(
+    200,
+    page.found,
+    nextLink(`/windows/${encodeURIComponent(text)}`, params, cursorOf(page.next)),
+  );
 }
 
 async function firedOnly(engine: EngineQueries, query: WindowQuery) {
