@@ -40,7 +40,7 @@ import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/la
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
-import { openSides, sideCount, sideNames } from './engine/sides.ts';
+import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -346,6 +346,12 @@ function openProgress(context: Context, stages: Stages, metrics: ReturnType<type
   return context.progress({ what: 'events', unit: 'events', note });
 }
 
+/** Adds the side outputs to the readiness. */
+function watchSides(context: Context, engine: Engine, { late, quarantine }: SideNames): void {
+  if (late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
+  if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
+}
+
 /** Runs an engine from its restore to its end and prints the summary. */
 async function runToEnd(
   context: Context,
@@ -476,8 +482,7 @@ async function runEngine(context: Context): Promise<number> {
   context.readiness('restored', () => engine.restored);
   context.readiness('registry', () => input.isReady);
   context.readiness('sink', () => engine.sinkReady);
-  if (names.late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
-  if (names.quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
+  watchSides(context, engine, names);
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   return runToEnd(context, { engine, job, lease, done: () => progress.done() });
 }

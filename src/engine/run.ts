@@ -259,14 +259,7 @@ export class Engine implements EngineQueries {
       sides: sides.areAny ? sides : undefined,
       dedup: this.filter,
     });
-    const outlet = new Outlet({
-      ...{ sinks: parts.sinks, checkpointer, clock, log, sleep: parts.sleep, stages: this.stages },
-      keys: () => (this.keyType === undefined ? undefined : keys),
-      onWritten: (rows, seconds) => {
-        metrics.sinkRows.add(rows);
-        metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
-      },
-    });
+    const outlet = this.openOutlet(checkpointer);
     const spiller = this.createSpiller(state, checkpointer);
     this.running = { state, checkpointer, operator, outlet, spiller, sides };
     this.emit(operator.resume(recoveryPoint, clock.monotonicMs()));
@@ -295,6 +288,18 @@ export class Engine implements EngineQueries {
       },
       saved === undefined ? 'no checkpoint: starting at the first record' : 'restored from a checkpoint',
     );
+  }
+
+  private openOutlet(checkpointer: Checkpointer): Outlet {
+    const { sinks, clock, log, sleep, metrics, keys } = this.parts;
+    return new Outlet({
+      ...{ sinks, checkpointer, clock, log, sleep, stages: this.stages },
+      keys: () => (this.keyType === undefined ? undefined : keys),
+      onWritten: (rows, seconds) => {
+        metrics.sinkRows.add(rows);
+        metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
+      },
+    });
   }
 
   /** Runs until the drain signal or the requested end; writes a checkpoint in both cases. */

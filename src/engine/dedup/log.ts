@@ -43,8 +43,8 @@ export class IdLog {
     this.fromBytes = bytes;
   }
 
-  /** Copies a part of the identifiers if that is due. `next`: number of the next record; `bytes`: of
-   *  the changelog so far. */
+  /** Copies a part of the identifiers if that is due. `next`: number of the next record; `bytes`:
+   *  of the changelog so far. */
   advance(next: number, bytes: number): void {
     const { filter, append, bytesMin } = this.parts;
     if (this.from === undefined) return;

@@ -24,8 +24,8 @@ export interface SeenIds {
   /** Approximate bytes of memory. */
   readonly bytes: number;
   readonly count: number;
-  /** Every identifier that is present from the beginning of the iteration to its end; those that are
-   *  added or removed meanwhile may be missing. */
+  /** Every identifier that is present from the beginning of the iteration to its end; those that
+   *  are added or removed meanwhile may be missing. */
   all(): Iterator<SeenId>;
 }
 

@@ -13,8 +13,8 @@
  *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order of the rows, only if all
  *        partitions share one watermark (-watermark=global)
  *     .. deltas of the batch as the kernels encode them, to the end
- *  REFUSED_BATCH  as BATCH, with copies of the refused rows for the side outputs and the identifiers
- *     that the batch added (sections.ts) before the deltas
+ *  REFUSED_BATCH  as BATCH, with copies of the refused rows for the side outputs and the
+ *     identifiers that the batch added (sections.ts) before the deltas
  *  LATE_BATCH  as BATCH, with copies for the late topic before the deltas; an old form
  *      0 bytes u32, these 8 included | 4 copies u32 | 8 copies (late/rows.ts)
  *  SENT   a side output has acknowledged the copies in all records up to the number

@@ -1,4 +1,5 @@
-/** Late events as they are kept for queries: place, key, event time, value, and what made them late.
+/** Late events as they are kept for queries: place, key, event time, value, and the watermark that
+ *  made them late.
  *
  *  Encoding: partition u32 | reason u32 (REFUSAL.*) | offset i64 | event_ts i64 |
  *  account_id u64 | value i64 | watermark i64 | timestamp of the record i64 (-1: none), all

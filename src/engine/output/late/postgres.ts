@@ -1,4 +1,4 @@
-/** Late events in PostgreSQL: the table `…_late` beside that of the results, one row for each event.
+/** Late events in PostgreSQL: the table `…_late` beside that of the results, one row an event.
  *
  *  The primary key is the place of the record, so writing an event again changes nothing. Each
  *  partition keeps its newest events, as in the engine's own store. account_id is stored as the

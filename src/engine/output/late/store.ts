@@ -1,7 +1,7 @@
 /** Late events in the engine's own store, for GET /late.
  *
- *  Rows are keyed by partition and offset, so writing an event again changes nothing. Each partition
- *  keeps its newest events: `keep` of them, and up to a quarter more between two trims.
+ *  Rows are keyed by partition and offset, so writing an event again changes nothing. Each
+ *  partition keeps its newest events: `keep` of them, and up to a quarter more between two trims.
  *
  *      key    partition u32 | offset u64, big-endian
  *      value  as in the changelog (events.ts) */
@@ -56,8 +56,8 @@ function keyOf(partition: number, offset: bigint): Uint8Array {
 const endOf = (partition: number): Uint8Array | null =>
   partition >= 0xffff_ffff ? null : keyOf(partition + 1, 0n);
 
-/** The newest events of each partition, at most `keep`, ascending by offset and each once: older ones
- *  would be trimmed immediately. */
+/** The newest events of each partition, at most `keep`, ascending by offset and each once: older
+ *  ones would be trimmed immediately. */
 export function newestOf(
   events: readonly LateEvent[],
   keep: number,
