@@ -85,6 +85,8 @@ export interface BenchContext {
   readonly brokerCount?: number | undefined;
   /** Time after the start at which a process under load is killed and restarted. */
   readonly killAfterMs?: number | undefined;
+  /** Load during a live rollout; undefined: no rollout. */
+  readonly liveRolloutMs?: number | undefined;
   /** True to keep a transaction open during the load, which pins the xmin horizon. */
   readonly heldXmin?: boolean | undefined;
   /** Number of random cases. */

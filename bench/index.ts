@@ -26,5 +26,6 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   compatibility: () => import('./compatibility.ts'),
   hostile: () => import('./hostile.ts'),
   rollout: () => import('./rollout.ts'),
+  contracts: () => import('./contracts.ts'),
   columns: () => import('./columns.ts'),
 };

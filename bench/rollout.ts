@@ -5,21 +5,19 @@
  *  other cells. */
 
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Processes } from '../src/demo/processes.ts';
 import { ready } from '../src/demo/ready.ts';
-import { buildDigest, packageRoot } from '../src/shell/package.ts';
-import { brokersOf } from './broker.ts';
-import { clientEnv } from './effects/world.ts';
+import { buildDigest } from '../src/shell/package.ts';
+import { openChildren, STOP_GRACE_MS } from './children.ts';
 import { type Bench, type BenchContext, type BenchResult, machine, result, seriesOf } from './harness.ts';
 import { selectParts } from './parts.ts';
 import { CELL_FORMATS, type Cell, cellName, cellsOf, changesOf } from './rollout/cells.ts';
 import { type Damage, damageOf } from './rollout/damage.ts';
 import { agrees, breaks, type CellResult, type CellWorld, isFinished, runCell } from './rollout/fleet.ts';
 import { type RolloutReport, rolloutPage } from './rollout/page.ts';
+import { storeReport } from './stored.ts';
 
-const STOP_GRACE_MS = 20_000;
 /** Cells at the same time. A cell ends by states, so its result does not depend on others. */
 const CONCURRENT = 4;
 /** Cells of a smoke run: both orders of a step that only one order survives, and a change that NONE
@@ -54,10 +52,8 @@ function keptOf(context: BenchContext): Kept {
   return { cells: [...finished], damages: [...damages] };
 }
 
-/** Replaces the stored report by a rename, so that a killed run leaves a whole one. */
 function store(context: BenchContext, kept: Kept): void {
   if (context.out === undefined) return;
-  mkdirSync(context.out, { recursive: true });
   const flags = [
     ...(context.smoke ? ['-smoke'] : []),
     ...(context.only === undefined ? [] : [`-only=${context.only.join()}`]),
@@ -70,30 +66,12 @@ function store(context: BenchContext, kept: Kept): void {
     results: resultsOf(kept),
     ...kept,
   };
-  for (const [path, text] of [
-    [pathOf(context.out), `${JSON.stringify(report, null, 1)}\n`],
-    [join(context.out, 'rollout.md'), rolloutPage(report)],
-  ] as const) {
-    writeFileSync(`${path}.part`, text);
-    renameSync(`${path}.part`, path);
-  }
+  storeReport(context.out, report, rolloutPage(report));
 }
 
 /** Starts the registry of all cells. Everything ends with the benchmark. */
 async function openWorld(context: BenchContext): Promise<CellWorld> {
-  const brokers = await brokersOf(context);
-  const root = join(packageRoot(), '.millrace', 'bench');
-  mkdirSync(root, { recursive: true });
-  const dir = mkdtempSync(join(root, 'rollout-'));
-  const env = { ...process.env, ...clientEnv(dir, context.brokerProperties ?? {}) };
-  const processes = new Processes({ dir, stay: false, env });
-  const killNow = (): void => processes.killNow();
-  process.once('exit', killNow);
-  context.onClose(async () => {
-    await processes.end(STOP_GRACE_MS);
-    process.removeListener('exit', killNow);
-    rmSync(dir, { recursive: true, force: true });
-  });
+  const { brokers, processes } = await openChildren(context, 'rollout');
   const args = ['registry', '-store=memory', '-listen=127.0.0.1:0', '-log-level=warn'];
   const registry = `http://${await ready('registry', processes.spawn('registry', args))}`;
   return { processes, brokers, registry };

@@ -105,6 +105,8 @@ export const SECOND_PASS_ONLY: readonly string[] = ['test/e2e/demos.test.ts'];
  *  and files whose proof another file has. */
 export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/compat-check-gate.test.ts',
+  'test/e2e/contracts-bench.test.ts',
+  'test/e2e/contracts-faults.test.ts',
   'test/e2e/engine-bench.test.ts',
   'test/e2e/engine-soak-bench.test.ts',
   'test/e2e/inbox-bench.test.ts',

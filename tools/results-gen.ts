@@ -1,9 +1,10 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
- *  rollout bench have a page of their own. */
+ *  rollout bench and the load of contracts have pages of their own. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { type ContractsReport, contractsPage } from '../bench/contracts/page.ts';
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
 import { type RolloutReport, rolloutPage } from '../bench/rollout/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
@@ -64,10 +65,15 @@ export function generateResults(): ReadonlyMap<string, string> {
     '',
     ...reports.flatMap(({ name, report }) => section(name, report)),
   ];
-  const cells = reports.find(({ report }) => report.bench === 'rollout')?.report;
+  const reportOf = (bench: string): BenchReport | undefined =>
+    reports.find(({ report }) => report.bench === bench)?.report;
+  const [cells, load] = [reportOf('rollout'), reportOf('contracts')];
   return new Map([
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
+    ...(load === undefined
+      ? []
+      : [[`${FOLDER}/contracts.md`, contractsPage(load as ContractsReport)] as const]),
   ]);
 }
 

@@ -152,7 +152,7 @@ async function requireSuccess(name: string, child: SliceProcess): Promise<void> 
 }
 
 /** Children choose the drivers that the bench itself uses. */
-function nativeEnv({ settings }: BenchContext): Readonly<Record<string, string>> {
+export function nativeEnv({ settings }: BenchContext): Readonly<Record<string, string>> {
   return settings.native === 'auto' ? {} : { MILLRACE_NATIVE: settings.native };
 }
 

@@ -16,7 +16,10 @@ const FORMATS = {
   protobuf: { time: 'event_ts', rate: undefined, cpu: undefined, title: 'Protobuf events of 125 B' },
   json: { time: 'event_ts:ms', rate: 0.35, cpu: undefined, title: 'JSON events of 190 B' },
 } as const;
+/** Avro events whose key is a string of 16 bytes, with the least share of the rate of u64 keys. */
+const TEXT_KEYS = { rate: 0.6, title: 'Avro events with string keys of 16 B' } as const;
 type Format = keyof typeof FORMATS;
+type Side = Format | 'fixed' | 'text';
 const NAMES = Object.keys(FORMATS) as readonly Format[];
 
 const goalOf = (least: number | undefined) => (least === undefined ? {} : { goal: { ratioAtLeast: least } });
@@ -31,8 +34,8 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
   const spec = context.smoke
     ? { ...EVENTS, events: EVENTS.events / SMOKE_PART, perMs: EVENTS.perMs / SMOKE_PART }
     : EVENTS;
-  const drained = new Map<string, Drained[]>(['fixed', ...NAMES].map((name) => [name, []]));
-  const drain = (name: Format | 'fixed', topic: EventsTopic, flags: readonly string[]) => async () => {
+  const drained = new Map<string, Drained[]>(['fixed', 'text', ...NAMES].map((name) => [name, []]));
+  const drain = (name: Side, topic: EventsTopic, flags: readonly string[]) => async () => {
     const known = drained.get(name) as Drained[];
     const one = await runs.drain(topic, { flags: [...TUMBLING, ...flags], digest: known.length === 0 });
     const expected = drained.get('fixed')?.[0]?.digest ?? one.digest;
@@ -48,15 +51,25 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
     const fields = ['-key=account_id', '-value=value', `-time=${FORMATS[name].time}`, `-format=${name}`];
     sides[name] = drain(name, topic, name === 'json' ? fields : [...fields, `-registry=${address}`]);
   }
-  context.say('draining the fixed layout, Avro, Protobuf and JSON');
+  const framed = `-registry=${address}`;
+  const text = await topics.of({ ...spec, flags: ['-format=avro', '-key-type=string', framed] });
+  const textFields = ['-key=account_id', '-value=value', '-time=event_ts', '-format=avro', framed];
+  sides['text'] = drain('text', text, textFields);
+  context.say('draining the fixed layout, Avro with both types of keys, Protobuf and JSON');
   try {
     await takeTurns(sides, context.repeats);
   } finally {
     await registry.stop();
   }
-  const series = (name: Format | 'fixed', pick: (one: Drained) => number): Series =>
+  const series = (name: Side, pick: (one: Drained) => number): Series =>
     seriesOf((drained.get(name) ?? []).map(pick));
-  return NAMES.flatMap((name) => {
+  const perSecondOf = (one: Drained): number => one.perSecond;
+  const textKeys = result({
+    ...{ unit: 'events/s', better: 'more', list: true, metric: `${TEXT_KEYS.title}: rate` },
+    ...{ ours: series('text', perSecondOf), ...goalOf(TEXT_KEYS.rate) },
+    against: { name: 'Avro events with u64 keys', series: series('avro', perSecondOf) },
+  });
+  const rows = NAMES.flatMap((name) => {
     const { title, rate, cpu } = FORMATS[name];
     const against = (pick: (one: Drained) => number) => ({
       name: 'fixed layout of 256 B',
@@ -75,4 +88,5 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
       }),
     ];
   });
+  return [...rows, textKeys];
 }

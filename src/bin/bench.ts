@@ -44,7 +44,7 @@ const SETTINGS = {
   },
   only: {
     type: 'list',
-    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all)',
+    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all); contracts: avro, protobuf (default: avro)',
   },
   peers: {
     type: 'list',
@@ -53,12 +53,12 @@ const SETTINGS = {
   duration: {
     type: 'duration',
     min: 1000,
-    help: 'orders, relay, engine, engine-soak: length of a run (60s, the engine 20s, engine-soak 40m, with -smoke 2s)',
+    help: 'orders, relay, engine, engine-soak, contracts: length of a run (60s, the engine 20s, engine-soak 40m, contracts 20m, with -smoke 2s)',
   },
   rate: {
     type: 'rate',
     min: 1,
-    help: 'orders, relay, engine, engine-soak: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k)',
+    help: 'orders, relay, engine, engine-soak, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, for contracts the highest flat rate, which it searches)',
   },
   rows: { type: 'int', min: 1000, max: 1_000_000_000, help: 'relay, inbox: rows of a backlog (1000000)' },
   preload: {
@@ -78,13 +78,19 @@ const SETTINGS = {
     min: 1000,
     help: 'engine-soak: kill and restart the engine this long after its start (default: never)',
   },
+  'live-rollout': {
+    type: 'duration',
+    min: 1000,
+    max: 86_400_000,
+    help: 'contracts: upgrade a fleet at the rate of the run, with this time under load (default: no rollout)',
+  },
   vs: {
     type: 'string',
     help: 'registry: URL of another registry that gets the same load in the same run (the registered schemas stay there), or apicurio to download and start Apicurio',
   },
   out: {
     type: 'string',
-    help: 'rollout: folder for rollout.json and rollout.md, such as docs/results; cells that the same build has run there are kept',
+    help: 'rollout, contracts: folder for NAME.json and NAME.md, such as docs/results; cells of rollout that the same build has run there are kept',
   },
   cases: {
     type: 'int',
@@ -137,6 +143,7 @@ function runOptions(context: Context): BenchContext {
     brokerCount: context.settings['broker-count'],
     heldXmin: context.settings['held-xmin'],
     killAfterMs: context.settings['kill-after'],
+    liveRolloutMs: context.settings['live-rollout'],
     out: context.settings.out,
     drain: context.drain,
     say: (line) => context.say(line),
@@ -147,7 +154,7 @@ function runOptions(context: Context): BenchContext {
 /** The flags that were given and change a result, for the report. */
 function givenFlags(context: Context): string[] {
   const { repeats, vs, cases, seed, only, peers, duration, rate, rows, preload } = context.settings;
-  const killAfter = context.settings['kill-after'];
+  const { 'kill-after': killAfter, 'live-rollout': liveRollout } = context.settings;
   const given = {
     only: only?.join(),
     peers: peers?.join(),
@@ -158,6 +165,7 @@ function givenFlags(context: Context): string[] {
     'broker-count': context.settings['broker-count'],
     'held-xmin': context.settings['held-xmin'] || undefined,
     'kill-after': killAfter === undefined ? undefined : formatDuration(killAfter),
+    'live-rollout': liveRollout === undefined ? undefined : formatDuration(liveRollout),
     repeats,
     vs,
     cases,

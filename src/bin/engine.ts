@@ -10,14 +10,16 @@ import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import { engineError } from '../engine/errors.ts';
 import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts';
+import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
-import { hasSignedKeys } from '../engine/source/input/definition.ts';
+import { givenKeyType, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
+import type { WindowResult } from '../engine/window/accumulator.ts';
 import { openDisk } from '../io/disk/node.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
@@ -32,6 +34,7 @@ import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
+import { openKeys } from './engine/keys.ts';
 import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
@@ -116,7 +119,7 @@ const SETTINGS = {
 
 type Context = CommandContext<typeof SETTINGS>;
 
-const HEADER = 'account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow';
+const RESULT_COLUMNS = 'window_start,window_end,count,sum,min,max,last_update_ts,overflow';
 
 /** Engine of each context: the routes are built before the engine exists. */
 const engines = new WeakMap<object, Engine>();
@@ -134,26 +137,64 @@ function neededBrokers(context: Context): string {
 const writeOut = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
-/** True if an export prints keys with a sign. */
-async function exportsSignedKeys({ settings }: Context): Promise<boolean> {
-  const { 'export-keys': asked, 'state-dir': folder } = settings;
-  if (asked !== undefined) return asked === 'signed';
+/** Job of the checkpoint in -state-dir; undefined for none. */
+async function jobInFolder({ settings }: Context): Promise<Job | undefined> {
+  const folder = settings['state-dir'];
   // An export from another machine has no folder, and makes none.
-  const job = existsSync(folder) ? await savedJob(await openDisk(folder)) : undefined;
-  return hasSignedKeys(job?.input ?? BINARY256);
+  return existsSync(folder) ? savedJob(await openDisk(folder)) : undefined;
 }
+
+/** Returns the text of a result's key, and the head of the key's columns. */
+async function keyFormat(
+  context: Context,
+  found: KeyType | undefined,
+): Promise<{ readonly head: string; readonly cells: (row: WindowResult) => string }> {
+  const asked = context.settings['export-keys'];
+  const input = (await jobInFolder(context))?.input ?? BINARY256;
+  if (found === undefined) {
+    const isSigned = asked === undefined ? hasSignedKeys(input) : asked === 'signed';
+    return {
+      head: 'account_id',
+      cells: ({ accountId }) => String(isSigned ? BigInt.asIntN(64, accountId) : accountId),
+    };
+  }
+  if (asked !== undefined)
+    throw coreError('usage', `-export-keys has no meaning for keys of type ${typeText(found)}`, {
+      next: 'leave -export-keys out',
+    });
+  // A topic of results has no names of the parts.
+  const own = keyTypeOf(input);
+  const isOwn = own?.map(({ kind }) => kind).join() === found.map(({ kind }) => kind).join();
+  const names = context.settings.sink.startsWith('kafka:') && isOwn && own !== undefined ? own : found;
+  return {
+    head: partNames(names).map(csvCell).join(),
+    cells: ({ key }) =>
+      keyValues(found, key as Uint8Array)
+        .map((value) => csvCell(valueText(value)))
+        .join(),
+  };
+}
+
+/** Cell of CSV, in quotes where RFC 4180 needs them. */
+const csvCell = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
-  const pages = await readSink(context);
-  const isSigned = await exportsSignedKeys(context);
-  await writeOut(`${HEADER}\n`);
+  const { pages, keyType } = await readSink(context);
+  let cells: ((row: WindowResult) => string) | undefined;
+  const begin = async (): Promise<(row: WindowResult) => string> => {
+    const format = await keyFormat(context, keyType());
+    await writeOut(`${format.head},${RESULT_COLUMNS}\n`);
+    return format.cells;
+  };
   for await (const page of pages) {
+    cells ??= await begin();
+    const keyOf = cells;
     const lines = page.map((row) =>
       [
-        isSigned ? BigInt.asIntN(64, row.accountId) : row.accountId,
+        keyOf(row),
         row.windowStart,
         row.windowEnd,
         row.count,
@@ -166,6 +207,7 @@ async function exportSink(context: Context): Promise<number> {
     );
     await writeOut(`${lines.join('\n')}\n`);
   }
+  if (cells === undefined) await begin();
   return EXIT.done;
 }
 
@@ -345,6 +387,17 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   };
 }
 
+/** Type of the keys as the checkpoint or the flags have it; undefined: the first records decide. */
+async function knownKeys(
+  disk: Parameters<typeof savedJob>[0],
+  job: Job,
+): Promise<{ readonly type: KeyType | undefined } | undefined> {
+  const saved = await savedJob(disk);
+  const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
+  if (input !== undefined && input.format !== 'undecided') return { type: keyTypeOf(input) };
+  return givenKeyType(job.input ?? BINARY256);
+}
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
@@ -359,9 +412,10 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const sink = await openSink(context);
+  const sink = await openSink(context, await knownKeys(disk, job));
   const driver = await brokerDriver(context);
-  const input = await openInput(context, job, kernels(context));
+  const keys = openKeys(context, job, shares);
+  const input = await openInput(context, job, kernels(context), keys);
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName });
@@ -394,6 +448,7 @@ async function runEngine(context: Context): Promise<number> {
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,
     ...(spill === undefined ? {} : { spill }),
+    keys,
     sinks,
     fired,
     ...(lateName === undefined
@@ -426,7 +481,7 @@ export const command = defineCommand({
   summary: 'Compute event-time windows over a topic, exact through a crash; export prints the sink as CSV',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
-result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{account_id}
+result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /watermark how far event time has come. With -auth-rules both
 need the right to read the resource windows.
 

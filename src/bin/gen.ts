@@ -23,7 +23,13 @@ import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels } from '../shell/drivers.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { makeTopics } from '../shell/topics.ts';
-import { FORMAT_EVENT_BYTES, formatEvents, framedEvents, jsonEvents } from './gen/format-events.ts';
+import {
+  type AccountType,
+  FORMAT_EVENT_BYTES,
+  formatEvents,
+  framedEvents,
+  jsonEvents,
+} from './gen/format-events.ts';
 import { SCHEMA_EVENT_BYTES, SCHEMA_EVENTS_BYTES_MIN, schemaEvents } from './gen/schema-events.ts';
 import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
 import { registryClient } from './registry-clients/shared.ts';
@@ -103,6 +109,12 @@ const SETTINGS = {
     type: 'string',
     choices: ['json', 'avro', 'protobuf', 'binary256'],
     help: 'orders: json lines for a file or stdout; avro or protobuf for a topic and for -print-schema (default json). events: binary256, the fixed layout of 256 bytes, or json; avro or protobuf for a topic (default binary256)',
+  },
+  'key-type': {
+    type: 'string',
+    choices: ['u64', 'string'],
+    default: 'u64',
+    help: 'events in json, avro or protobuf: account_id as a number, with a record key of 8 bytes, or both as a string of 16 hexadecimal digits',
   },
   'print-schema': {
     type: 'string',
@@ -257,16 +269,22 @@ async function eventSource(
   output: Output,
 ): Promise<BatchSource> {
   const { format = 'binary256', subject } = context.settings;
+  const type = context.settings['key-type'] as AccountType;
+  if (format === 'binary256' && type === 'string')
+    throw coreError('usage', '-key-type=string has no meaning for events of the fixed layout', {
+      next: 'give -format=json, avro or protobuf',
+    });
   if (format === 'binary256') return { fill: (into, most) => generator.fillRecords(into, most) };
   const isTopic = output.kind === 'kafka';
-  if (format === 'json') return formatEvents(generator, jsonEvents(isTopic ? '' : '\n'), isTopic);
+  if (format === 'json')
+    return formatEvents(generator, jsonEvents(isTopic ? '' : '\n', type), isTopic ? type : undefined);
   if (output.kind !== 'kafka')
     throw coreError('usage', `events in ${format} go to a topic only`, {
       next: 'give -out=kafka:TOPIC, or -format=json',
     });
   const client = registryClient(context);
-  const encode = await framedEvents(client, subject ?? `${output.topic}-value`, format as 'avro');
-  return formatEvents(generator, encode, true);
+  const encode = await framedEvents(client, subject ?? `${output.topic}-value`, format as 'avro', type);
+  return formatEvents(generator, encode, type);
 }
 
 async function sourceOf(

@@ -41,6 +41,7 @@ export interface MetricSnapshot {
   readonly name: string;
   readonly help: string;
   readonly kind: MetricKind;
+  readonly labelNames: readonly string[];
   readonly bounds: readonly number[];
   readonly samples: readonly Sample[];
   /** gauge: its value over several threads. */
@@ -140,7 +141,8 @@ export class Counter extends Metric {
   }
   snapshot(): MetricSnapshot {
     const samples = this.eachSeries((labels, base) => ({ labels, value: this.cells[base] as number }));
-    return { name: this.name, help: this.help, kind: this.kind, bounds: [], samples };
+    const { name, help, kind, labelNames } = this;
+    return { name, help, kind, labelNames, bounds: [], samples };
   }
 }
 
@@ -159,8 +161,8 @@ export class Gauge extends Metric {
   }
   snapshot(): MetricSnapshot {
     const samples = this.eachSeries((labels, base) => ({ labels, value: this.cells[base] as number }));
-    const { name, help, kind, combine } = this;
-    return { name, help, kind, bounds: [], samples, combine };
+    const { name, help, kind, labelNames, combine } = this;
+    return { name, help, kind, labelNames, bounds: [], samples, combine };
   }
 }
 
@@ -220,7 +222,8 @@ export class Histogram extends Metric {
       }
       return { labels, buckets, sum: this.cells[base + this.bounds.length + 1] as number, count };
     });
-    return { name: this.name, help: this.help, kind: this.kind, bounds: this.bounds, samples };
+    const { name, help, kind, labelNames, bounds } = this;
+    return { name, help, kind, labelNames, bounds, samples };
   }
 }
 

@@ -1,6 +1,7 @@
 /** Refreshes the gauges of a running engine: at each scrape, also while the loop waits, and once a
  *  second. */
 import type { Clock } from '../core/clock.ts';
+import type { KeyDictionary } from './keys/dictionary.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { SideOutput } from './output/late/side-output.ts';
 import type { Outlet } from './output/outlet.ts';
@@ -16,6 +17,7 @@ export interface GaugesParts {
   readonly watermarks: Pick<WatermarkGenerator, 'totals' | 'watermark'>;
   readonly lag: Pick<LagWatch, 'unread'>;
   readonly fired: { bytes?(): Promise<number> };
+  readonly keys?: Pick<KeyDictionary, 'bytes'> | undefined;
   readonly isReady: () => boolean;
   /** Components that a restore creates; undefined before it is done. */
   readonly running: () =>
@@ -78,6 +80,7 @@ export class EngineGauges {
     metrics.openWindows.set(state.openCount());
     metrics.openKeys.set(state.keyCount());
     metrics.stateBytes.set(state.bytes());
+    metrics.keyBytes.set(this.parts.keys?.bytes ?? 0);
     metrics.spilledBytes.set(state.spillable?.pieceBytes() ?? 0);
     metrics.sinkWaiting.set(outlet.waitingRows);
     metrics.lateWaiting.set(late?.waitingCopies ?? 0);

@@ -35,6 +35,7 @@ export interface EngineMetrics {
   readonly openWindows: Gauge;
   readonly openKeys: Gauge;
   readonly stateBytes: Gauge;
+  readonly keyBytes: Gauge;
   readonly firedBytes: Gauge;
   readonly spillBytes: Counter;
   readonly spilledBytes: Gauge;
@@ -127,6 +128,10 @@ function stateMetrics(metrics: Metrics) {
     stateBytes: metrics.gauge(
       'engine_state_bytes',
       'Bytes of memory in the tables and sorted runs of open windows.',
+    ),
+    keyBytes: metrics.gauge(
+      'engine_key_bytes',
+      'Bytes of memory of the dictionary of keys; 0 if keys are integers.',
     ),
     firedBytes: metrics.gauge(
       'engine_fired_bytes',

@@ -26,6 +26,8 @@ import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
 import type { Job } from './job.ts';
+import type { KeyDictionary } from './keys/dictionary.ts';
+import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 import { type LateTopic, SideOutput } from './output/late/side-output.ts';
@@ -40,7 +42,7 @@ import {
 import type { EventRows, EventSource } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
 import { BINARY256 } from './source/input/binary256.ts';
-import { hasSignedKeys, type InputDefinition } from './source/input/definition.ts';
+import { hasSignedKeys, type InputDefinition, keyTypeOf } from './source/input/definition.ts';
 import type { EventInput } from './source/input/port.ts';
 import {
   demandValidInput,
@@ -76,6 +78,8 @@ export interface EngineParts {
   /** Only for a state that can spill to disk: where the sorted runs are stored, and the memory
    *  limit of tables and sorted runs. */
   readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
+  /** Dictionary of keys that are no integers. It is opened when a job has such keys. */
+  readonly keys?: KeyDictionary;
   /** Results count as durable once they are durable in every sink. */
   readonly sinks: readonly WindowSink[];
   /** Lookup of fired windows; one of the sinks. */
@@ -200,12 +204,14 @@ export class Engine implements EngineQueries {
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
-    const saved = await restoreState({ disk, log, open, ...onDisk });
+    const { keys } = parts;
+    const saved = await restoreState({ disk, log, open, keys, ...onDisk });
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = opened ?? parts.openState();
     if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
     this.definition = parts.input?.definition ?? BINARY256;
+    await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
@@ -218,6 +224,7 @@ export class Engine implements EngineQueries {
           topicId: parts.topicId ?? saved?.manifest.topicId,
           shards: state.shards,
           state: state.live,
+          keys,
           ...onDisk,
         },
         ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
@@ -232,6 +239,7 @@ export class Engine implements EngineQueries {
     });
     const outlet = new Outlet({
       ...{ sinks: parts.sinks, checkpointer, clock, log, sleep: parts.sleep, stages: this.stages },
+      keys: () => (this.keyType === undefined ? undefined : keys),
       onWritten: (rows, seconds) => {
         metrics.sinkRows.add(rows);
         metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
@@ -409,7 +417,26 @@ export class Engine implements EngineQueries {
     const definition = this.parts.input?.definition;
     if (definition === undefined || definition === this.definition) return undefined;
     this.definition = definition;
-    return this.stages.waiting('changelog', () => this.active.checkpointer.define(this.jobNow()));
+    return this.stages.waiting('changelog', async () => {
+      await this.bindSinks();
+      await this.active.checkpointer.define(this.jobNow());
+    });
+  }
+
+  /** Prepares for the keys of the job, if its definition is decided. */
+  private async openKeys(isResumed: boolean): Promise<void> {
+    if (this.definition.format === 'undecided') return;
+    // The dictionary exists before a checkpoint that needs it does.
+    if (this.keyType !== undefined) await this.parts.keys?.open(isResumed);
+    await this.bindSinks();
+  }
+
+  private async bindSinks(): Promise<void> {
+    for (const sink of this.parts.sinks) await sink.bind?.(this.keyType);
+  }
+
+  get keyType(): KeyType | undefined {
+    return keyTypeOf(this.definition);
   }
 
   /** @throws no_valid_events once the first records were all invalid */
@@ -492,8 +519,10 @@ export class Engine implements EngineQueries {
     return this.parts.fired.find(query);
   }
 
-  async openWindows(accountId: bigint, after: number): Promise<OpenWindows> {
+  async openWindows(key: bigint | Uint8Array, after: number): Promise<OpenWindows> {
     const { outlet, state } = this.active;
+    const accountId = typeof key === 'bigint' ? key : await this.parts.keys?.find(key);
+    if (accountId === undefined) return { rows: [], isCut: false };
     // Requested together, so that a window that fires meanwhile is found exactly once.
     const [open, ...left] = await Promise.all([
       state.open(accountId, after),
@@ -529,7 +558,11 @@ export class Engine implements EngineQueries {
     const onSpilled = (bytes: number): void => metrics.spillBytes.add(bytes);
     spill.pieces.watchSweeps(hook, onSpilled);
     const { stages } = this;
-    return new Spiller({ ...{ state: state.spillable, log, sleep, ...spill }, hook, onSpilled, stages });
+    const keyBytes = (): number => this.parts.keys?.bytes ?? 0;
+    return new Spiller({
+      ...{ state: state.spillable, log, sleep, ...spill, keyBytes },
+      ...{ hook, onSpilled, stages },
+    });
   }
 
   /** Adds partitions at the frontier. The changelog records this before the first row of these

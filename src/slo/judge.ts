@@ -70,6 +70,8 @@ function measure(rule: SloRule, scraped: readonly Scraped[]): Measured {
       return ratioOf(rule, scraped);
     case 'rise':
       return riseOf(rule, scraped);
+    case 'spread':
+      return spreadOf(rule, scraped);
     case 'quantile':
       return quantileOf(rule, scraped);
   }
@@ -192,6 +194,35 @@ function riseOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
     value,
     note: `from ${Math.max(...values.slice(0, third))} to ${Math.min(...values.slice(-third))}`,
   };
+}
+
+function spreadOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
+  /** Values of the last scrapes, by series. */
+  const values = new Map<string, Array<{ readonly target: string; readonly value: number }>>();
+  for (const { target, scrapes } of scraped) {
+    const page = scrapes.at(-1)?.page;
+    if (page === undefined) continue;
+    for (const selection of rule.of)
+      for (const [key, value] of seriesOf(page, selection, selection.metric)) {
+        const known = values.get(key);
+        if (known === undefined) values.set(key, [{ target, value }]);
+        else known.push({ target, value });
+      }
+  }
+  let widest: { readonly value: number; readonly note: string } | undefined;
+  for (const all of values.values()) {
+    const sorted = all.sort((a, b) => a.value - b.value);
+    const [least, greatest] = [sorted[0], sorted.at(-1)];
+    if (least === undefined || greatest === undefined) continue;
+    const value = greatest.value - least.value;
+    if (widest !== undefined && value <= widest.value) continue;
+    const note =
+      value === 0
+        ? `${least.value} everywhere`
+        : `${least.value} at ${least.target}, ${greatest.value} at ${greatest.target}`;
+    widest = { value, note };
+  }
+  return widest ?? { missing: 'no process has a value' };
 }
 
 function quantileOf(rule: SloRule, scraped: readonly Scraped[]): Measured {

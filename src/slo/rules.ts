@@ -7,6 +7,8 @@
  *                       any one process
  *            rise       of a gauge: its least value in the last third of the scrapes minus its
  *                       greatest in the first third, so an oscillation is not a rise
+ *            spread     of a gauge: the greatest difference between two processes in a series of
+ *                       the same labels
  *  over      window: from the first scrape to the last; life: since the processes started, and
  *            the last value of a gauge
  */
@@ -15,7 +17,7 @@ import { join } from 'node:path';
 import { coreError } from '../core/errors.ts';
 import { packageRoot } from '../shell/package.ts';
 
-export const MEASURES = ['quantile', 'rate', 'total', 'ratio', 'rise'] as const;
+export const MEASURES = ['quantile', 'rate', 'total', 'ratio', 'rise', 'spread'] as const;
 export const BOUNDS = ['below', 'above', 'atMost', 'atLeast'] as const;
 export type Bound = (typeof BOUNDS)[number];
 

@@ -8,13 +8,12 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ask } from '../../src/demo/contracts/model.ts';
 import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
-import { freePort } from '../../src/devstack/ports.ts';
 import { Payloads } from '../../src/formats/payloads.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
-import { runConsumer, startConsumer } from '../fixtures/consumer.ts';
+import { runConsumer, startConsumer, untilShared } from '../fixtures/consumer.ts';
 import { scrape } from '../fixtures/metrics.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
 import { runRegistry, startRegistry } from '../fixtures/registry.ts';
@@ -174,63 +173,6 @@ describe('registry process', () => {
     }
     await second.child.drain();
   });
-
-  itFull(
-    'an unreachable registry pauses the consumer, which quarantines nothing and reads all records afterwards',
-    async () => {
-      const subject = name('away-value');
-      const store = `file:${join(own.dir, 'away')}`;
-      // A fixed port: while the registry is down, the system could give a random port to another
-      // test.
-      const first = await serve(store, `-listen=127.0.0.1:${await freePort()}`);
-      const at = (base: string): readonly string[] => [
-        `-brokers=${stack.brokers}`,
-        `-registry=${base}`,
-        '-format=avro',
-        `-subject=${subject}`,
-        '-connect-timeout=10s',
-      ];
-      const out = join(own.dir, 'away.jsonl');
-      await createTopics(stack.brokers, [{ topic: subject.replace(/-value$/, ''), partitions: 3 }]);
-      for (const version of [1, 2] as const) {
-        await registerOrder(first.url, subject, version);
-      }
-      // The consumer has loaded its reader schema, version 2, but not yet the writer schema.
-      const reading = startConsumer(own, [...at(first.url), `-out=file:${out}`], 'away');
-      const address = await reading.address();
-      const metric = async (line: RegExp): Promise<number> =>
-        Number(line.exec(await scrape(address))?.[1] ?? 0);
-      await until('the consumer to be ready', async () =>
-        (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
-      );
-      // The subject has version 1, so the producer can get its id from another running registry.
-      const other = await serve('memory');
-      await registerOrder(other.url, subject, 1);
-      await first.child.die();
-      expect(
-        await own.run(['producer', ...at(other.url), `-schema=${schemaFile(1)}`, '-count=300']),
-      ).toMatchObject({ code: 0 });
-      await until('the pause', async () =>
-        (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
-      );
-      // Accepts connections at the registry's address and closes each of them.
-      let attempts = 0;
-      const closingServer = createServer((socket) => {
-        attempts++;
-        socket.on('error', () => {}).destroy();
-      });
-      closingServer.listen(Number(new URL(first.url).port), '127.0.0.1');
-      await until('three attempts to reach the registry', () => attempts >= 3);
-      closingServer.close();
-      await once(closingServer, 'close');
-      expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
-      await serve(store, `-listen=${new URL(first.url).host}`);
-      await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
-      expect(await metric(/^registry_unavailable_total (\d+)/m)).toBe(1);
-      expect(await scrape(address)).not.toMatch(/^deserialize_errors_total\{/m);
-      await reading.drain();
-    },
-  );
 });
 
 describe('records above one megabyte', () => {
@@ -270,22 +212,6 @@ describe('records above one megabyte', () => {
   });
 });
 
-/** Returns the partitions that each member holds, from the log of their process. */
-function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
-  const held = new Map<number, Set<number>>();
-  for (const line of log.split('\n')) {
-    if (!line.startsWith('{') || !line.endsWith('}')) continue;
-    const entry = JSON.parse(line) as Record<string, unknown>;
-    if (entry['msg'] !== 'rebalance') continue;
-    const own = held.get(entry['member'] as number) ?? new Set();
-    for (const partition of entry['partitions'] as readonly number[])
-      if (entry['kind'] === 'assigned') own.add(partition);
-      else own.delete(partition);
-    held.set(entry['member'] as number, own);
-  }
-  return [...held.values()];
-}
-
 describeFull('cold start', () => {
   it('a consumer requests each schema id at most once and counts its cache hits', async () => {
     const subject = name('cold-value');
@@ -302,13 +228,7 @@ describeFull('cold start', () => {
         new RegExp(`^consumed_records_total ${count}$`, 'm').test(await metrics()) ? true : undefined,
       );
     // Partitions that move during the test would be read twice or late.
-    await until('both members to have partitions', async () =>
-      heldBy(reading.log())
-        .map((held) => held.size > 0)
-        .join() === 'true,true'
-        ? true
-        : undefined,
-    );
+    await untilShared(reading, 2);
     expect(await produce(subject, 2000)).toMatchObject({ code: 0 });
     await consumed(2000);
     const topic = subject.replace(/-value$/, '');

@@ -18,9 +18,9 @@ async function facts<Run>(slice: Slice<Run>, scale: number): Promise<readonly Fa
 }
 
 const SLICES = [
-  { name: 'contracts', holding: 6, run: () => facts(contractsSlice, 0.02) },
+  { name: 'contracts', holding: 11, run: () => facts(contractsSlice, 0.02) },
   { name: 'effects', holding: 9, run: () => facts(effectsSlice, 0.25) },
-  { name: 'windows', holding: 15, run: () => facts(windowsSlice, 0.02) },
+  { name: 'windows', holding: 18, run: () => facts(windowsSlice, 0.02) },
 ] as const;
 
 it.each(SLICES)(

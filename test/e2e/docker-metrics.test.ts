@@ -4,7 +4,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { append } from '../../src/demo/contracts/topic.ts';
 import { startConsumer } from '../fixtures/consumer.ts';
+import { countingProxy } from '../fixtures/counting-proxy.ts';
 import { startEngine } from '../fixtures/engine.ts';
 import { startOrders } from '../fixtures/orders.ts';
 import { startPayments } from '../fixtures/payments.ts';
@@ -39,6 +41,10 @@ const ORDER_SCHEMA = {
   ],
 };
 
+/** Id that the registry does not give. */
+const UNKNOWN_ID = 0x7f00;
+const onClose: Array<() => void> = [];
+
 const queries = everyExpression().map((one) => ({ ...one, ...usesOf(one.expression) }));
 
 /** Metrics text by job; the texts of all processes of a job are concatenated. */
@@ -70,6 +76,30 @@ async function scrape(): Promise<void> {
     texts.set(job, `${texts.get(job) ?? ''}${await answer.text()}\n`);
   }
   for (const [job, text] of texts) scraped.set(job, text);
+}
+
+/** Starts a redrive of a record whose schema the registry never answers, so that it runs on. */
+async function startRedrive(
+  records: readonly string[],
+  consuming: Running,
+  registry: string,
+): Promise<Running> {
+  await append(stack.brokers, `docker-records-${id}`, [
+    {
+      key: null,
+      value: Buffer.from([0, ...Buffer.from(UNKNOWN_ID.toString(16).padStart(8, '0'), 'hex'), 1]),
+    },
+  ]);
+  const address = await consuming.ready();
+  await until('a quarantined record', async () =>
+    /^deserialize_errors_total\{/m.test(await (await fetch(`http://${address}/metrics`)).text()),
+  );
+  const proxy = await countingProxy(`http://${registry}`, (request) =>
+    request.includes(`/ids/${UNKNOWN_ID}`),
+  );
+  onClose.push(proxy.close);
+  const flags = records.map((flag) => (flag.startsWith('-registry=') ? `-registry=${proxy.url}` : flag));
+  return startConsumer(own, [...flags, '-redrive']);
 }
 
 beforeAll(async () => {
@@ -107,7 +137,7 @@ beforeAll(async () => {
   });
   expect(registered.status).toBe(200);
   scraping(startTool(own, 'producer', [...records, `-schema=${schema}`, '-count=1000000', '-rate=20']));
-  scraping(startConsumer(own, [...records, '-out=file:/dev/null']));
+  const consuming = scraping(startConsumer(own, [...records, '-out=file:/dev/null']));
   const orders = scraping(startOrders(own, [...database]));
   // The relays read the outbox that the migration of orders creates.
   await orders.ready();
@@ -124,6 +154,7 @@ beforeAll(async () => {
       '-migrate',
     ]),
   );
+  scraping(await startRedrive(records, consuming, await registry.address()));
   await until(
     'samples of each query',
     async () => {
@@ -136,6 +167,7 @@ beforeAll(async () => {
 }, 600_000);
 
 afterAll(async () => {
+  for (const close of onClose) close();
   for (const [, child] of processes) child.kill('SIGKILL');
   await Promise.all(processes.map(([, child]) => child.ended));
   const client = new pg.Client({ connectionString: stack.postgres });

@@ -9,7 +9,7 @@ import { ask } from '../../src/demo/contracts/model.ts';
 import { append } from '../../src/demo/contracts/topic.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
-import { parseExposition, serves } from '../../src/slo/exposition.ts';
+import { parseExposition, type ScrapedPage, serves } from '../../src/slo/exposition.ts';
 import { readRules } from '../../src/slo/rules.ts';
 import { startConsumer } from '../fixtures/consumer.ts';
 import { scrape } from '../fixtures/metrics.ts';
@@ -25,6 +25,38 @@ const stack = await sharedStack();
 const subject = `slo-${own.suffix}-value`;
 const topic = `slo-${own.suffix}`;
 const schema = join(own.dir, 'order.avsc');
+
+/** Metrics of the requirements' table by their names there, with the labels that identify a series.
+ */
+const REQUIRED: Readonly<
+  Record<string, { readonly metric: string; readonly kind: string; readonly labels: readonly string[] }>
+> = {
+  deserialize_errors_total: {
+    metric: 'deserialize_errors_total',
+    kind: 'counter',
+    labels: ['subject', 'reason'],
+  },
+  'registry requests per second, at the registry': {
+    metric: 'http_requests_total',
+    kind: 'counter',
+    labels: ['route', 'status'],
+  },
+  'registry requests per second, at a client': {
+    metric: 'registry_client_requests_total',
+    kind: 'counter',
+    labels: ['operation', 'status'],
+  },
+  'cache hit ratio': { metric: 'schema_cache_lookups_total', kind: 'counter', labels: ['cache', 'result'] },
+  'serde latency, encode and frame': { metric: 'serde_overhead_seconds', kind: 'histogram', labels: ['le'] },
+  'serde latency, decode': { metric: 'serde_decode_seconds', kind: 'histogram', labels: ['le'] },
+  'per-consumer reader-schema version': {
+    metric: 'consumer_reader_schema_version',
+    kind: 'gauge',
+    labels: ['subject'],
+  },
+  'produce throughput': { metric: 'produced_records_total', kind: 'counter', labels: [] },
+  'consumer lag': { metric: 'consumer_lag_records', kind: 'gauge', labels: ['topic', 'partition'] },
+};
 
 const processes: Running[] = [];
 const addresses: string[] = [];
@@ -133,6 +165,8 @@ describe('millrace slo', () => {
       'cache_hit_ratio',
       'lookup_warm_p99',
       'replay_decodes',
+      'registry_request_rate',
+      'reader_version',
     ])
       expect(verdict(id)).toMatchObject({ id, verdict: 'met' });
     // The requested rate is far below the goal: the rule must be missed, with a plausible measured
@@ -184,6 +218,34 @@ describe('millrace slo', () => {
     expect(code).toBe(1);
     expect(verdict('broken_consumers')).toMatchObject({ verdict: 'missed' });
     expect(verdict('replay_decodes')).toMatchObject({ verdict: 'missed' });
+  });
+
+  itFull('each metric of the requirements is on a page with its labels, and a rule judges it', async () => {
+    const serving = (pages: readonly ScrapedPage[], metric: string): number =>
+      pages.filter((page) => (page.samples.get(metric) ?? []).length > 0).length;
+    // Both groups read the record of the test before.
+    const pages = await until('an error of each group', async () => {
+      const all = await Promise.all(
+        addresses.map(async (address) => parseExposition(await scrape(address), address)),
+      );
+      return serving(all, 'deserialize_errors_total') === 2 && all;
+    });
+    expect(serving(pages, 'consumer_reader_schema_version')).toBe(2);
+    const judged = new Set(
+      readRules('registry').rules.flatMap(({ of, to }) => [...of, ...to].map(({ metric }) => metric)),
+    );
+    for (const [name, { metric, labels, kind }] of Object.entries(REQUIRED)) {
+      const samples = pages
+        .filter((page) => page.kinds.get(metric) === kind)
+        .flatMap((page) => page.samples.get(kind === 'histogram' ? `${metric}_bucket` : metric) ?? []);
+      expect(samples.length, name).toBeGreaterThan(0);
+      for (const label of labels)
+        expect(
+          samples.every((sample) => sample.labels[label] !== undefined),
+          `${name}: ${label}`,
+        ).toBe(true);
+      expect(judged, name).toContain(metric);
+    }
   });
 
   it('slo exits with 2 for a wrong call and with 3 for an unreachable process', async () => {

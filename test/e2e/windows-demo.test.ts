@@ -48,7 +48,7 @@ describe('windows slice', () => {
   it('the windows demo confirms every fact of an unmodified run', async () => {
     const facts = await windowsSlice.judge(context, run);
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
-    expect(facts).toHaveLength(15);
+    expect(facts).toHaveLength(18);
     expect(facts.every((fact) => fact.slice === 'windows' && /\d/.test(fact.seen))).toBe(true);
   });
 
@@ -103,9 +103,10 @@ describe('windows slice', () => {
 
     it('the windows demo detects a wrong overflow mark', async () => {
       const { sinkTable } = record();
+      const where = firstRow(sinkTable);
       const found = await judgedAfter(
-        `UPDATE ${sinkTable} SET overflow = true WHERE account_id = 1`,
-        `UPDATE ${sinkTable} SET overflow = false WHERE account_id = 1`,
+        `UPDATE ${sinkTable} SET overflow = true WHERE ${where}`,
+        `UPDATE ${sinkTable} SET overflow = false WHERE ${where}`,
         alone(),
       );
       expect(found).toContainEqual(expect.stringMatching(claim()));
@@ -170,5 +171,19 @@ describe('windows slice', () => {
     );
     expect(found).toContainEqual(expect.stringContaining('the error against the true order'));
     expect(await failedClaims()).toEqual([]);
+  });
+
+  it('the windows demo detects an order topic with fewer schema versions, invalid orders, or orders that the oracle did not read', async () => {
+    const record = run.runs[4] as RunRecord;
+    const { arrival } = record;
+    const { writers = {} } = arrival;
+    expect(Object.keys(writers)).toHaveLength(5);
+    const [first = '', ...others] = Object.entries(writers).map(([id]) => id);
+    const without = Object.fromEntries(others.map((id) => [id, writers[id] as number]));
+    expect(first).not.toBe('');
+    for (const how of [{ writers: without }, { invalid: ['1'] }, { consumed: ['69999'] }])
+      expect(await failedClaims({ runs: [{ ...record, arrival: { ...arrival, ...how } }] })).toEqual([
+        expect.stringContaining('an independent reading of the Order topic'),
+      ]);
   });
 });

@@ -3,6 +3,8 @@
  *
  *      node main.js arrival -brokers=H:P -topic=T -size=MS -skew=MS -lateness=MS
  *          the topic, by the rules of lateness
+ *          -registry=URL -subject=S -key=F -time=F -value=F: framed Avro records instead of the
+ *          fixed layout (framed.ts)
  *      node main.js batch -size=MS
  *          events on stdin; no event is late
  *
@@ -17,6 +19,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { parseArrivalOrder, replay } from './arrival-order.ts';
 import { rowText } from './difference.ts';
+import { framedEvents } from './framed.ts';
 import { TopicReader } from './kafka.ts';
 import type { LogEntry, OracleRules } from './rules.ts';
 import { entryOf, Oracle } from './windows.ts';
@@ -48,7 +51,28 @@ function rulesOf(skewMs: bigint, latenessMs: bigint): OracleRules {
   throw new Error(`unknown -window=${window}`);
 }
 
+/** Number of events by the schema id of their writer, for framed records. */
+const writers = new Map<number, number>();
+
+type ToEntry = (partition: number, value: Uint8Array | null, appendTs: bigint | undefined) => LogEntry;
+
+/** Makes entries of the records in the format that the flags name. */
+async function entries(): Promise<ToEntry> {
+  if (!flags.has('registry')) return entryOf;
+  const fields = { key: flag('key'), time: flag('time'), value: flag('value') };
+  const read = await framedEvents(flag('registry'), flag('subject'), fields);
+  return (partition, value, appendTs) => {
+    const event = read(value);
+    if (event === undefined) return { kind: 'broken', partition };
+    const { schemaId, key, timeMs } = event;
+    writers.set(schemaId, (writers.get(schemaId) ?? 0) + 1);
+    const accountId = BigInt.asUintN(64, key);
+    return { kind: 'event', partition, accountId, value: event.value, eventTs: timeMs, appendTs };
+  };
+}
+
 async function readTopic(): Promise<Oracle> {
+  const toEntry = await entries();
   const reader = await TopicReader.open(flag('brokers'), flag('topic'));
   const rules = rulesOf(ms('skew'), ms('lateness'));
   const { partitions } = reader;
@@ -60,7 +84,9 @@ async function readTopic(): Promise<Oracle> {
   if (orderPath === undefined) {
     const oracle = new Oracle(rules, partitions.length);
     for (const partition of partitions) {
-      await reader.read(partition, ({ value, timestamp }) => oracle.value(partition, value, timestamp));
+      await reader.read(partition, ({ value, timestamp }) =>
+        oracle.apply(toEntry(partition, value, timestamp)),
+      );
     }
     reader.close();
     return oracle;
@@ -69,7 +95,7 @@ async function readTopic(): Promise<Oracle> {
   const records: LogEntry[][] = partitions.map(() => []);
   for (const partition of partitions) {
     const into = records[partition] as LogEntry[];
-    await reader.read(partition, ({ value, timestamp }) => into.push(entryOf(partition, value, timestamp)));
+    await reader.read(partition, ({ value, timestamp }) => into.push(toEntry(partition, value, timestamp)));
   }
   reader.close();
   const added = order.filter((entry) => entry.kind === 'added').length;
@@ -117,6 +143,7 @@ async function print(oracle: Oracle): Promise<void> {
     dropped_after_idle: countsOf('droppedAfterIdle'),
     invalid: countsOf('invalid'),
     future_clamped: countsOf('futureClamped'),
+    ...(flags.has('registry') ? { writers: Object.fromEntries(writers) } : {}),
   };
   process.stdout.write(`${JSON.stringify({ rows, ...counts })}\n`);
 }

@@ -7,6 +7,7 @@ import { sleep } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import type { Job } from '../../engine/job.ts';
+import type { KeyDictionary } from '../../engine/keys/dictionary.ts';
 import { BINARY256 } from '../../engine/source/input/binary256.ts';
 import {
   INPUT_FORMATS,
@@ -34,7 +35,7 @@ export const INPUT_SETTINGS = {
   'registry-token-file': { ...CREDENTIAL_SETTINGS['registry-token-file'], needs: [FRAMED] },
   key: {
     type: 'string',
-    help: 'field that is the key, a 64-bit integer, with dots into nested records (customer.id); FIELD:u64 for JSON integers up to 2^64 - 1; @key:long or @key:int for a record key of 8 or 4 bytes, big-endian, @key:text for decimal digits (default: the record key)',
+    help: 'field that is the key, with dots into nested records (customer.id), or several with commas between them (country,user_id): 64-bit integers, strings, bytes and uuids, up to 1 KiB together. JSON kinds are judged by the first records, or given: FIELD:i64, u64 (integers up to 2^64 - 1), string, uuid, bytes (base64). Of the record key: @key:text for decimal digits, @key:string, @key:uuid (text), @key:bytes, @key:long and @key:int for 8 or 4 bytes, big-endian (default: the record key)',
   },
   time: {
     type: 'string',
@@ -72,7 +73,12 @@ export function askedInput({ format, key, time, value, where }: Settings): Input
 /** Opens the input of a job. Loads the latest schema of the topic's subject, which resolves fields
  *  that a writer's schema lacks.
  *  @throws bad_value, bad_setting, registry_unavailable, unauthenticated, forbidden */
-export async function openInput(context: Context, job: Job, kernels: Kernels): Promise<TopicInput> {
+export async function openInput(
+  context: Context,
+  job: Job,
+  kernels: Kernels,
+  keys: KeyDictionary,
+): Promise<TopicInput> {
   const { settings, clock, log, drain } = context;
   const client = clientOf(context);
   const asked = job.input ?? BINARY256;
@@ -83,7 +89,7 @@ export async function openInput(context: Context, job: Job, kernels: Kernels): P
       'reader schema loaded',
     );
   return new TopicInput({
-    ...{ asked, kernels, client, clock, log },
+    ...{ asked, kernels, client, keys, clock, log },
     columns: loadColumnKernels(kernels.name),
     json: loadJsonKernels(kernels.name),
     reader: reader?.schema,

@@ -5,13 +5,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import type { KeyType } from '../../engine/keys/type.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
 import { ReopeningStore } from '../../engine/output/fired/reopening-store.ts';
-import { FIRED_FAMILIES, FiredStore, readFired } from '../../engine/output/fired/store.ts';
+import { FIRED_FAMILIES, FiredStore, firedKeyType, readFired } from '../../engine/output/fired/store.ts';
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
 import type { WindowResult } from '../../engine/window/accumulator.ts';
+import type { FiredPage } from '../../engine/window/firing.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drivers.ts';
@@ -149,7 +151,7 @@ function sinkTable({ settings }: Context): string {
   return table;
 }
 
-async function openPostgres(context: Context, url: string): Promise<WindowSink> {
+async function openPostgres(context: Context, url: string, isBound = true): Promise<WindowSink> {
   const table = sinkTable(context);
   const driver = await sqlDriver(context);
   const pool = await driver.connect({
@@ -161,7 +163,7 @@ async function openPostgres(context: Context, url: string): Promise<WindowSink> 
     answerTimeoutMs: ANSWER_TIMEOUT_MS,
   });
   context.onClose(() => pool.close());
-  return new PostgresSink(pool, table);
+  return new PostgresSink(pool, table, isBound);
 }
 
 /** Temporary store, removed after the read. */
@@ -205,17 +207,58 @@ export interface OpenSinks {
   readonly fired: FiredStore;
 }
 
+/** Sink whose keys are known only after the first records: it is migrated and checked then. */
+class DeferredSink implements WindowSink {
+  readonly name: string;
+  readonly writeRowsMax: number;
+  private readonly sink: WindowSink;
+  private readonly migrates: boolean;
+
+  constructor(sink: WindowSink, migrates: boolean) {
+    this.name = sink.name;
+    this.writeRowsMax = sink.writeRowsMax;
+    this.sink = sink;
+    this.migrates = migrates;
+  }
+
+  async bind(type: KeyType | undefined): Promise<void> {
+    await this.sink.bind?.(type);
+    if (this.migrates) await this.sink.migrate();
+    await this.sink.check();
+  }
+  migrate(): Promise<void> {
+    return this.sink.migrate();
+  }
+  check(): Promise<void> {
+    return this.sink.check();
+  }
+  write(pages: readonly FiredPage[]): Promise<void> {
+    return this.sink.write(pages);
+  }
+  read(): ReturnType<WindowSink['read']> {
+    return this.sink.read();
+  }
+}
+
 /** Opens and checks an external sink, and migrates it if -migrate is on. Undefined for rocksdb: the
- *  store of fired windows is the sink. Creates nothing in the state folder. @throws sink_missing,
- *  unreachable */
-export async function openSink(context: Context): Promise<WindowSink | undefined> {
+ *  store of fired windows is the sink. Creates nothing in the state folder.
+ *  @param keys type of the keys; undefined: the first records decide it
+ *  @throws sink_missing, unreachable */
+export async function openSink(
+  context: Context,
+  keys: { readonly type: KeyType | undefined } | undefined,
+): Promise<WindowSink | undefined> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') return undefined;
   const sink =
-    what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
-  if (context.settings.migrate) await sink.migrate();
-  await sink.check();
-  return sink;
+    what.kind === 'postgres'
+      ? await openPostgres(context, what.url, keys !== undefined)
+      : await openKafka(context, what.topic);
+  const { migrate } = context.settings;
+  if (keys !== undefined) await sink.bind?.(keys.type);
+  if (migrate) await sink.migrate();
+  if (keys !== undefined || !migrate) await sink.check();
+  return keys === undefined ? new DeferredSink(sink, migrate) : sink;
 }
 
 /** Opens the store of fired windows, which is the sink or stands next to it. `budgetBytes` is its
@@ -237,8 +280,14 @@ export async function openSinks(
   return { sinks: [fired], fired };
 }
 
+export interface SinkResults {
+  readonly pages: AsyncIterable<readonly WindowResult[]>;
+  /** Type of the keys, once the first page was read; undefined: they are integers. */
+  readonly keyType: () => KeyType | undefined;
+}
+
 /** Reads all results of the sink. @throws sink_missing, kv_missing, kv_locked */
-export async function readSink(context: Context): Promise<AsyncIterable<readonly WindowResult[]>> {
+export async function readSink(context: Context): Promise<SinkResults> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') {
     const { store, done } = await openOrCopy({
@@ -250,10 +299,13 @@ export async function readSink(context: Context): Promise<AsyncIterable<readonly
       signal: context.drain,
     });
     context.onClose(done);
-    return readFired(store);
+    const keyType = await firedKeyType(store);
+    return { pages: readFired(store), keyType: () => keyType };
   }
   const sink =
-    what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
+    what.kind === 'postgres'
+      ? await openPostgres(context, what.url, false)
+      : await openKafka(context, what.topic);
   await sink.check();
-  return sink.read();
+  return { pages: sink.read(), keyType: () => sink.keyType };
 }

@@ -20,6 +20,8 @@ export interface FleetOptions {
   readonly format: 'avro' | 'protobuf';
   readonly topic: string;
   readonly partitions: number;
+  /** Producers or group members in each process. */
+  readonly instances: number;
   readonly schemas: RegisteredPair;
   /** Records a second of one producer. */
   readonly rate: number;
@@ -63,6 +65,7 @@ function argsOf(
     `-subject=${subject}`,
     `-topic=${options.topic}`,
     `-partitions=${options.partitions}`,
+    `-instances=${options.instances}`,
     // The environment of this process may name an address of its own.
     '-listen=127.0.0.1:0',
     '-json',

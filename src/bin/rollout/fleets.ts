@@ -103,6 +103,7 @@ export function startOf(context: Context, parts: FleetParts): StartInstance {
       dir: folder,
       clock,
       partitions: settings.partitions,
+      instances: settings.instances,
       rate,
       metrics: Object.fromEntries(named) as FleetMetrics,
       stopMs,

@@ -130,6 +130,14 @@ export const ROLLOUT_SETTINGS = {
   producers: { type: 'int', default: '2', min: 1, max: 64, help: 'producer processes' },
   consumers: { type: 'int', default: '2', min: 1, max: 64, help: 'consumer processes of each group' },
   groups: { type: 'int', default: '2', min: 1, max: 16, help: 'consumer groups' },
+  instances: {
+    type: 'int',
+    default: '1',
+    min: 1,
+    max: 256,
+    excludes: OWN,
+    help: 'producers or group members in each process; a step of the upgrade replaces a process',
+  },
   duration: {
     type: 'duration',
     default: '60s',
@@ -162,6 +170,13 @@ export const ROLLOUT_SETTINGS = {
   },
   plot: { type: 'string', help: 'SVG file for the plot of rate, lag and errors with the steps' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a new topic' },
+  'retention-bytes': {
+    type: 'size',
+    min: 1_048_576,
+    max: 1_099_511_627_776,
+    excludes: ['topic'],
+    help: 'size of a new topic, over all partitions, at which its oldest records are deleted (default: none; records live an hour)',
+  },
   ...OWN_FLEET_SETTINGS,
   registry: {
     type: 'string',

@@ -3,6 +3,7 @@ import { coreError } from '../../core/errors.ts';
 import type { BatchConsumer, BrokerAdmin, TopicPartition } from '../../io/kafka/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
+import { sizeRetention } from '../../shell/topic-settings.ts';
 import { makeTopics } from '../../shell/topics.ts';
 import type { ROLLOUT_SETTINGS } from './settings.ts';
 
@@ -43,8 +44,11 @@ export async function openTopic(
 }
 
 async function createTopic(context: Context, admin: BrokerAdmin, topic: string): Promise<readonly number[]> {
-  const { partitions } = context.settings;
-  const config = { 'retention.ms': String(RETENTION_MS) };
+  const { partitions, 'retention-bytes': bytesMax } = context.settings;
+  const config = {
+    'retention.ms': String(RETENTION_MS),
+    ...(bytesMax === undefined ? {} : sizeRetention(bytesMax, partitions)),
+  };
   await makeTopics(context.log, admin, [{ topic, partitions, config }]);
   context.onClose(() => admin.deleteTopics([topic, `${topic}.quarantine`]));
   return Array.from({ length: partitions }, (_, partition) => partition);

@@ -1,37 +1,30 @@
 /** Judges the contracts slice from the registry's answers, the topics and the decoded files; the
  *  generator is the oracle. Only the claim about a counter reads a counter. */
-import { createReadStream, existsSync } from 'node:fs';
-import { createInterface } from 'node:readline';
-import { type JsonNode, readJson } from '../../formats/json/text.ts';
-import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
-import { type OrderFormat, orderAsRead, orderSchema } from '../../gen/order-versions.ts';
+import { type OrderFormat, orderSchema } from '../../gen/order-versions.ts';
 import type { Fact, SliceContext } from '../fact.ts';
+import { asText, type DecodedOrders, placeOf, readDecoded } from './decoded.ts';
+import { examples } from './examples.ts';
+import { judgeLive } from './live-judge.ts';
 import {
   ask,
   type BadRecord,
   type ContractsRun,
   type FlowRun,
   formatName,
+  ORIGIN,
   type Refusal,
   subjectOf,
 } from './model.ts';
+import { type QuarantineContent, type QuarantinedRecord, readQuarantines } from './quarantined.ts';
 import { TopicReader } from './topic.ts';
 
 /** The field that the breaking version 3 breaks. */
 const BROKEN_FIELD = 'amount_cents';
 const HEADER_BYTES = 5;
-const EXAMPLES_MAX = 3;
 
 /** State of a flow as found in its topics and files. */
-interface FlowState {
+interface FlowState extends DecodedOrders {
   readonly flow: FlowRun;
-  /** Descriptions of the lines whose order differs from the generator's. */
-  readonly wrong: readonly string[];
-  /** Positions decoded, and the number of lines that repeat a position. */
-  readonly decoded: ReadonlySet<string>;
-  readonly repeated: number;
-  /** Numbers of the generated orders that were decoded. */
-  readonly orders: ReadonlySet<number>;
   /** Number of records in the topic, and number of decoded records that are frames with the
    *  writer's schema id. */
   readonly inTopic: number;
@@ -43,132 +36,18 @@ interface FlowState {
   readonly quarantineFaults: readonly string[];
 }
 
-interface QuarantinedRecord {
-  readonly place: string;
-  readonly reason: string;
-  readonly keyHex: string;
-  readonly valueHex: string;
-}
-
-const hex = (bytes: Uint8Array | null): string =>
-  bytes === null ? 'null' : Buffer.from(bytes).toString('hex');
-const placeOf = (partition: number | string, offset: bigint | string): string => `${partition}/${offset}`;
-
-/** Key in the form that Avro's and Protobuf's JSON share: ProtoJSON writes `accountId` for
- *  `account_id`. */
-const commonKey = (key: string): string => key.replaceAll('_', '').toLowerCase();
-
-/** Text of a value in which key order, absent members and quotes of integers do not matter:
- *  ProtoJSON leaves absent members out, and quotes 64-bit integers. */
-function asText(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(asText).join(',')}]`;
-  if (typeof value !== 'object' || value === null) return JSON.stringify(String(value));
-  const members = Object.entries(value)
-    .filter(([, item]) => item !== null && item !== undefined)
-    .map(([key, item]) => `${commonKey(key)}:${asText(item)}`);
-  return `{${members.sort().join(',')}}`;
-}
-
-/** Value of a JSON document, with the digits of numbers as texts: a double would round them. */
-function exactValue(node: JsonNode): unknown {
-  switch (node.kind) {
-    case 'null':
-      return null;
-    case 'number':
-      return node.digits;
-    case 'array':
-      return node.items.map(exactValue);
-    case 'object': {
-      const members = [...node.members].map(([key, { value }]) => [key, exactValue(value)] as const);
-      return Object.fromEntries(members);
-    }
-    default:
-      return node.value;
-  }
-}
-
-interface DecodedLine {
-  readonly partition: string;
-  readonly offset: string;
-  readonly schemaId: string;
-  readonly value: Readonly<Record<string, unknown>>;
-}
-
-async function readDecoded(
-  flow: FlowRun,
-): Promise<Pick<FlowState, 'wrong' | 'decoded' | 'repeated' | 'orders'>> {
-  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(flow.seed) });
-  const wrong: string[] = [];
-  const decoded = new Set<string>();
-  const orders = new Set<number>();
-  let repeated = 0;
-  if (!existsSync(flow.decodedPath))
-    return { wrong: ['the decoded file is missing'], decoded, repeated, orders };
-  for await (const text of createInterface({
-    input: createReadStream(flow.decodedPath),
-    crlfDelay: Number.POSITIVE_INFINITY,
-  })) {
-    let line: DecodedLine;
-    try {
-      line = exactValue(readJson(text, { comments: false, repeatedKeys: false })) as DecodedLine;
-    } catch {
-      wrong.push(`a line that is not JSON: ${text.slice(0, 80)}`);
-      continue;
-    }
-    const place = placeOf(line.partition, line.offset);
-    if (decoded.has(place)) repeated++;
-    decoded.add(place);
-    // Orders are one millisecond apart, so the timestamp determines the expected order.
-    const index = Number(line.value['ts']) - DEFAULT_ORDERS.baseMs;
-    if (!Number.isInteger(index) || index < 0 || index >= flow.orders) {
-      wrong.push(`${place} holds no order of this run`);
-      continue;
-    }
-    const expected = orderAsRead(generator.order(index), flow.writer, flow.reader);
-    if (asText(line.value) !== asText(expected) || line.schemaId !== String(flow.writerId))
-      wrong.push(`${place} is not order ${index} as version ${flow.reader} must see it`);
-    else orders.add(index);
-  }
-  return { wrong, decoded, repeated, orders };
-}
-
-/** All records of the quarantine topics, by flow. */
-async function readQuarantines(
-  reader: TopicReader,
-  flows: readonly FlowRun[],
-): Promise<Map<FlowRun, { readonly records: QuarantinedRecord[]; readonly faults: string[] }>> {
-  const byTopic = new Map(
-    flows.map((flow) => [
-      flow.quarantine,
-      { flow, records: [] as QuarantinedRecord[], faults: [] as string[] },
-    ]),
-  );
-  await reader.read([...byTopic.keys()], (topic, record) => {
-    const state = byTopic.get(topic);
-    if (state === undefined) return;
-    const headers = record.headers();
-    if (headers.get('millrace.source_topic') !== state.flow.topic)
-      state.faults.push(`a record of ${headers.get('millrace.source_topic')}`);
-    if (headers.get('origin') !== 'demo') state.faults.push('a record without its own headers');
-    state.records.push({
-      place: placeOf(
-        headers.get('millrace.source_partition') ?? '?',
-        headers.get('millrace.source_offset') ?? '?',
-      ),
-      reason: headers.get('millrace.reason') ?? 'none',
-      keyHex: hex(record.key),
-      valueHex: hex(record.value),
-    });
-  });
-  return new Map([...byTopic.values()].map(({ flow, records, faults }) => [flow, { records, faults }]));
-}
-
 async function readStates(reader: TopicReader, flows: readonly FlowRun[]): Promise<FlowState[]> {
-  const quarantines = await readQuarantines(reader, flows);
+  const sources = new Map(flows.map(({ quarantine, topic }) => [quarantine, topic]));
+  const quarantines = await readQuarantines(reader, sources, ORIGIN);
   const states: Array<FlowState & { framed: number; inTopic: number; astray: string[] }> = [];
   for (const flow of flows) {
-    const { records, faults } = quarantines.get(flow) as { records: QuarantinedRecord[]; faults: string[] };
-    const lines = await readDecoded(flow);
+    const { records, faults } = quarantines.get(flow.quarantine) as QuarantineContent;
+    const lines = await readDecoded(flow.decodedPath, {
+      seed: flow.seed,
+      count: flow.orders,
+      reader: flow.reader,
+      writerOf: (id) => (id === String(flow.writerId) ? flow.writer : undefined),
+    });
     const quarantineFaults = [...faults, ...compareQuarantine(flow.bad, records)];
     states.push({
       flow,
@@ -227,11 +106,6 @@ function compareQuarantine(bad: readonly BadRecord[], quarantined: readonly Quar
   for (const place of byPlace.keys()) faults.push(`${place} is in quarantine, but is not an injected record`);
   return faults;
 }
-
-const examples = (faults: readonly string[]): string =>
-  faults.length === 0
-    ? ''
-    : `; ${faults.slice(0, EXAMPLES_MAX).join('; ')}${faults.length > EXAMPLES_MAX ? `; and ${faults.length - EXAMPLES_MAX} more` : ''}`;
 
 /** Checks that the registry holds exactly the two versions, under the ids assigned before it was
  *  killed. */
@@ -375,13 +249,18 @@ function judgeCounter(states: readonly FlowState[]): Fact {
 export async function judgeContracts(context: SliceContext, run: ContractsRun): Promise<readonly Fact[]> {
   context.say('contracts: reading topics and decoded files back');
   const reader = await TopicReader.open(context.stack.brokers);
-  const states = await readStates(reader, run.flows).finally(() => reader.close());
-  return [
-    await judgeAccepted(run),
-    await judgeRefused(run),
-    judgeEqual(run, states),
-    judgeComplete(states),
-    judgeQuarantine(states),
-    judgeCounter(states),
-  ];
+  try {
+    const states = await readStates(reader, run.flows);
+    return [
+      await judgeAccepted(run),
+      await judgeRefused(run),
+      judgeEqual(run, states),
+      judgeComplete(states),
+      judgeQuarantine(states),
+      judgeCounter(states),
+      ...(await judgeLive(reader, run)),
+    ];
+  } finally {
+    await reader.close();
+  }
 }

@@ -11,24 +11,31 @@ import { coreError } from '../../core/errors.ts';
 import type { RecordInput } from '../../core/layout/record-batch.ts';
 import { orderSchema } from '../../gen/order-versions.ts';
 import type { QuarantineReason } from '../../serde/errors.ts';
+import { succeed } from '../ended.ts';
 import type { Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
+import { upgradeFleet } from './fleet.ts';
 import { judgeContracts } from './judge.ts';
+import { metricsOf, metricTotal } from './metrics.ts';
 import {
   ask,
   type BadRecord,
   type ContractsRun,
   type DemoAnswer,
+  type FleetRun,
   type FlowPlan,
   type FlowRun,
   formatName,
+  ORIGIN,
   type Refusal,
   subjectOf,
+  UPGRADE,
 } from './model.ts';
+import { redriveFleet, redriveThroughKill } from './redrive.ts';
 import { append, createTopics } from './topic.ts';
 
 /** Orders of each flow at scale 1. */
-const FLOW_ORDERS = 50_000;
+const FLOW_ORDERS = 30_000;
 const PARTITIONS = 4;
 /** Copies of each kind of bad record, half before the orders and half after them. */
 const BAD_COPIES = 4;
@@ -129,7 +136,7 @@ function badRecords(
       partition: (kind + copy + round + context.seed) % PARTITIONS,
       key: Buffer.from(`bad-${flow.name}-${round}-${kind}-${copy}`),
       value,
-      headers: [['origin', Buffer.from('demo')]] as const,
+      headers: [['origin', Buffer.from(ORIGIN)]] as const,
     })),
   );
 }
@@ -178,18 +185,6 @@ function plansOf(context: SliceContext): FlowPlan[] {
   );
 }
 
-export async function metricsOf(address: string): Promise<string> {
-  return (await fetch(`http://${address}/metrics`)).text();
-}
-
-/** Sum of a metric's series. */
-function total(metrics: string, name: string): number {
-  return [...metrics.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))].reduce(
-    (sum, match) => sum + Number(match[1]),
-    0,
-  );
-}
-
 function countedErrors(metrics: string): Record<string, number> {
   const counted: Record<string, number> = {};
   for (const match of metrics.matchAll(
@@ -209,23 +204,16 @@ async function consumed(
   const deadline = Date.now() + CONSUME_MS_MAX;
   for (;;) {
     const metrics = await metricsOf(address);
-    if (total(metrics, 'consumed_records_total') >= records) return metrics;
+    if (metricTotal(metrics, 'consumed_records_total') >= records) return metrics;
     if (Date.now() > deadline) {
       throw coreError(
         'timeout',
-        `${flow.name}: ${total(metrics, 'consumed_records_total')} of ${records} records were consumed`,
+        `${flow.name}: ${metricTotal(metrics, 'consumed_records_total')} of ${records} records were consumed`,
         { next: `see ${consumer.logPath}` },
       );
     }
     await sleep(POLL_MS);
   }
-}
-
-async function succeed(what: string, child: SliceProcess): Promise<string> {
-  const { code, signal } = await child.ended;
-  if (code !== 0)
-    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
-  return child.stdout();
 }
 
 async function runFlow(context: SliceContext, flow: FlowPlan, registered: Registered): Promise<FlowRun> {
@@ -294,7 +282,32 @@ async function run(context: SliceContext): Promise<ContractsRun> {
   }
   const seconds = (Date.now() - startMs) / 1000;
   const orders = flows.reduce((sum, flow) => sum + flow.orders, 0);
-  return { ...registered, flows, producedPerSecond: Math.round(orders / seconds) };
+  const live = await runLive(context, registered.registry);
+  return { ...registered, flows, producedPerSecond: Math.round(orders / seconds), ...live };
+}
+
+/** Upgrades two live fleets, one in the wrong order, and empties the quarantines. */
+async function runLive(
+  context: SliceContext,
+  registry: string,
+): Promise<Pick<ContractsRun, 'wrongOrder' | 'rescue' | 'rightOrder' | 'redrive'>> {
+  context.say(
+    `contracts: live fleets from Order v${UPGRADE.from} to v${UPGRADE.to}, in the wrong and in the right order, and a redrive that is killed`,
+  );
+  const id = randomBytes(4).toString('hex');
+  const fleet = (name: string, order: 'any' | 'producers-first', seed: number): Promise<FleetRun> => {
+    const topic = `millrace-demo-rollout-${id}-${name}`;
+    return upgradeFleet(context, { name, order, topic, registry, seed: context.seed * 10 + seed });
+  };
+  const [wrong, rightOrder, redrive] = await Promise.all([
+    fleet('wrong-order', 'producers-first', 3).then(async (wrongOrder) => ({
+      wrongOrder,
+      rescue: await redriveFleet(context, registry, wrongOrder),
+    })),
+    fleet('right-order', 'any', 4),
+    redriveThroughKill(context, registry, `millrace-demo-redrive-${id}`),
+  ]);
+  return { ...wrong, rightOrder, redrive };
 }
 
 export const contractsSlice: Slice<ContractsRun> = {

@@ -58,7 +58,7 @@ export async function append(
   }
 }
 
-/** Reads whole topics, one after the other, through one client. */
+/** Reads whole topics, one after the other, through one client. It sees committed records only. */
 export class TopicReader {
   private readonly consumer: BatchConsumer;
   private readonly partitions: ReadonlyMap<string, readonly number[]>;
@@ -73,7 +73,7 @@ export class TopicReader {
   static async open(brokers: string): Promise<TopicReader> {
     const admin = await nodeRdkafkaDriver.admin(clientOf(brokers));
     const topics = await admin.listTopics().finally(() => admin.close());
-    const consumer = await nodeRdkafkaDriver.consumer(clientOf(brokers));
+    const consumer = await nodeRdkafkaDriver.consumer({ ...clientOf(brokers), partitionEof: true });
     return new TopicReader(consumer, new Map(topics.map(({ topic, partitions }) => [topic, partitions])));
   }
 
@@ -105,7 +105,7 @@ export class TopicReader {
     while (open.size > 0) {
       if (Date.now() > deadline)
         throw coreError('timeout', `${[...open.keys()].join(', ')} did not deliver all their records`);
-      const { rowCount } = await this.consumer.consume(batch, WAIT_MS);
+      const { rowCount, ends } = await this.consumer.consume(batch, WAIT_MS);
       const { topicIndex, partition, offset } = batch.columns;
       for (let row = 0; row < rowCount; row++) {
         const topic = this.consumer.topics[topicIndex[row] as number] as string;
@@ -120,6 +120,11 @@ export class TopicReader {
             batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString('utf8')]),
           );
         each(topic, { ...at, key: batch.key(row), value: batch.value(row), headers });
+      }
+      // The last offset of a partition may be the marker of a transaction, which is no record.
+      for (const { topic, partition, offset } of ends) {
+        const place = `${topic}/${partition}`;
+        if (offset >= (open.get(place) ?? 0n)) open.delete(place);
       }
     }
     return counts;

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
+import { succeed } from '../ended.ts';
 import type { DemoService, Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
@@ -54,12 +55,6 @@ const MOMENT_MS = 60_000;
 const QUIET_MS = 1000;
 const STUCK_MS = 15_000;
 const DRAIN_MS = 60_000;
-
-async function succeed(what: string, child: SliceProcess): Promise<void> {
-  const { code, signal } = await child.ended;
-  if (code !== 0)
-    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
-}
 
 const loadMs = (context: SliceContext): number => 1000 * Math.max(LOAD_S_MIN, LOAD_S * context.scale);
 

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { Fact } from '../fact.ts';
+import { ORDER_VERSIONS, type WindowCase } from './cases.ts';
 import type { OracleCounts } from './oracle.ts';
 
 /** State outside the engine at the moment of its SIGKILL. */
@@ -24,6 +25,7 @@ export interface Kill {
 
 export interface RunRecord {
   readonly name: string;
+  readonly input: WindowCase['input'];
   readonly topic: string;
   readonly events: number;
   /** True if an event may be in several windows. */
@@ -34,7 +36,7 @@ export interface RunRecord {
   readonly pastCheckpoint: number;
   readonly stateDir: string;
   readonly sinkTable: string;
-  /** The oracle's result for the arrival log; undefined if no event may be late. */
+  /** The oracle's result for the arrival log; undefined if it is not required. */
   readonly arrivalTable: string | undefined;
   readonly arrival: OracleCounts;
   /** Batch result of the true order; undefined if it is not required. */
@@ -89,6 +91,8 @@ interface Comparison {
   /** Events accumulated in the sink's rows, and in the expected rows. */
   readonly events: number;
   readonly expectedEvents: number;
+  /** Sum of the values in the sink's rows. */
+  readonly revenue: string;
   /** Sum of the absolute differences in count. */
   readonly countError: number;
   /** Digests of all rows in order: of the sink and of the expected rows. */
@@ -114,6 +118,7 @@ async function compare(pool: SqlPool, sink: string, expected: string): Promise<C
     (count(*) FILTER (WHERE s.account_id IS NOT NULL AND e.account_id IS NOT NULL
       AND (${tuple('s')}) IS DISTINCT FROM (${tuple('e')})))::float8 AS different,
     coalesce(sum(s.count), 0)::float8 AS "events", coalesce(sum(e.count), 0)::float8 AS "expectedEvents",
+    coalesce(sum(s.sum), 0)::text AS revenue,
     coalesce(sum(abs(coalesce(s.count, 0) - coalesce(e.count, 0))), 0)::float8 AS "countError"
     FROM ${sink} s FULL JOIN ${expected} e USING (account_id, window_start, window_end)`);
   const [row] = rows;
@@ -169,9 +174,11 @@ async function recordedDrops(run: RunRecord): Promise<readonly number[]> {
 export async function judgeRun(pool: SqlPool, run: RunRecord): Promise<readonly Fact[]> {
   const { arrivalTable, trueTable } = run;
   const results =
-    arrivalTable === undefined
-      ? await judgeOnTime(pool, run, trueTable as string)
-      : await judgeLate(pool, run, arrivalTable);
+    run.input === 'orders'
+      ? await judgeRevenue(pool, run, arrivalTable as string)
+      : arrivalTable === undefined
+        ? await judgeOnTime(pool, run, trueTable as string)
+        : await judgeLate(pool, run, arrivalTable);
   const cost =
     arrivalTable === undefined || trueTable === undefined ? [] : [await costFact(pool, run, trueTable)];
   const spilled = isOnDisk(run.state) ? [await spillFact(run)] : [];
@@ -181,7 +188,6 @@ export async function judgeRun(pool: SqlPool, run: RunRecord): Promise<readonly 
 /** Delays within skew + lateness: no event may be dropped, and the result is the batch result. */
 async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Promise<readonly Fact[]> {
   const comparison = await compare(pool, run.sinkTable, trueTable);
-  const drops = await recordedDrops(run);
   return [
     {
       slice: 'windows',
@@ -189,12 +195,38 @@ async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Pr
       seen: `${n(run.events)} events; ${describe(comparison)}`,
       holds: isEqual(comparison) && comparison.events === run.events,
     },
+    await nothingDropped(run),
+  ];
+}
+
+async function nothingDropped(run: RunRecord): Promise<Fact> {
+  const drops = await recordedDrops(run);
+  return {
+    slice: 'windows',
+    claim: `${run.name}: dropped_late = 0`,
+    seen: `engine ${n(sum(drops))}, oracle ${n(sum(run.arrival.dropped_late))}`,
+    holds: drops.length > 0 && sum(drops) === 0 && sum(run.arrival.dropped_late) === 0,
+  };
+}
+
+/** Orders of several schema versions: an independent decoder reads the topic. */
+async function judgeRevenue(pool: SqlPool, run: RunRecord, arrivalTable: string): Promise<readonly Fact[]> {
+  const comparison = await compare(pool, run.sinkTable, arrivalTable);
+  const { consumed, invalid, writers = {} } = run.arrival;
+  const byVersion = Object.values(writers);
+  return [
     {
       slice: 'windows',
-      claim: `${run.name}: dropped_late = 0`,
-      seen: `engine ${n(sum(drops))}, oracle ${n(sum(run.arrival.dropped_late))}`,
-      holds: drops.length > 0 && sum(drops) === 0 && sum(run.arrival.dropped_late) === 0,
+      claim: `${run.name}: the sink equals an independent reading of the Order topic, row for row`,
+      seen: `${n(run.events)} orders of ${byVersion.length} schema versions (${byVersion.map(n).join(', ')}), ${n(Number(comparison.revenue))} cents; ${describe(comparison)}`,
+      holds:
+        isEqual(comparison) &&
+        comparison.events === run.events &&
+        sum(consumed) === run.events &&
+        sum(invalid) === 0 &&
+        byVersion.length === ORDER_VERSIONS,
     },
+    await nothingDropped(run),
   ];
 }
 

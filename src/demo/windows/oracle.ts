@@ -31,6 +31,8 @@ export interface OracleCounts {
   readonly consumed: readonly string[];
   readonly dropped_late: readonly string[];
   readonly invalid: readonly string[];
+  /** Number of framed records by the schema id of their writer. */
+  readonly writers?: Readonly<Record<string, number>>;
 }
 
 function start(args: readonly string[], stdin: 'ignore' | 'pipe', logPath: string): ChildProcess {
@@ -88,21 +90,22 @@ async function load(
 }
 
 /** Loads the result for the topic in arrival order, which the oracle reads over its own connection.
- *  Without a table it only counts. */
+ *  Without a table it only counts.
+ *  @param flags windows, and the fields of framed records */
 export function loadArrival(
   pool: SqlPool,
   table: string | undefined,
   brokers: string,
   topic: string,
-  windows: readonly string[],
   logPath: string,
+  flags: readonly string[],
 ): Promise<OracleCounts> {
   const args = [
     ORACLE,
     'arrival',
     `-brokers=${brokers}`,
     `-topic=${topic}`,
-    ...windows,
+    ...flags,
     `-skew=${SKEW_MS}`,
     `-lateness=${LATENESS_MS}`,
     `-rows=${table !== undefined}`,

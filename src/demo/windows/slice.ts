@@ -1,13 +1,23 @@
-/** The windows slice: events in delayed order through Kafka into windows of each kind. The engine
- *  is killed while it reads what the generator writes. */
+/** The windows slice: events in delayed order through Kafka into windows of each kind, and orders
+ *  of several schema versions into revenue by account and minute. The engine is killed while it
+ *  reads what the generator writes. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { succeed } from '../ended.ts';
 import type { Fact, Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
-import { CASES, LATENESS_MS, SKEW_MS, type WindowCase, windowFlags } from './cases.ts';
+import {
+  CASES,
+  LATENESS_MS,
+  ORDER_FIELDS,
+  ORDER_VERSIONS,
+  SKEW_MS,
+  type WindowCase,
+  windowFlags,
+} from './cases.ts';
 import { judgeRun, type RunRecord } from './judge.ts';
 import { killInTheMiddle } from './kill.ts';
 import { loadArrival, loadTrueOrder } from './oracle.ts';
@@ -32,7 +42,11 @@ export interface WindowsRun {
 interface Plan extends WindowCase {
   /** Suffix of its topic, tables and folders. */
   readonly id: string;
+  /** Address of the registry of the orders. */
+  readonly registry: string;
 }
+
+const topicOf = (plan: Plan): string => `events-${plan.id}`;
 
 function connect(context: SliceContext): Promise<SqlPool> {
   return pgDriver.connect({
@@ -44,30 +58,35 @@ function connect(context: SliceContext): Promise<SqlPool> {
 }
 
 const genArgs = (context: SliceContext, plan: Plan): readonly string[] => [
-  '-kind=events',
+  `-kind=${plan.input}`,
   `-seed=${context.seed}`,
   `-count=${plan.events}`,
   ...plan.keys,
-  // 400 s of event time at any scale, so that windows fire throughout.
-  `-per-ms=${plan.events / 400_000}`,
+  ...(plan.input === 'orders'
+    ? ['-format=avro', `-schema-version=1-${ORDER_VERSIONS}`, `-registry=${plan.registry}`]
+    : // 400 s of event time at any scale, so that windows fire throughout.
+      [`-per-ms=${plan.events / 400_000}`]),
 ];
 
-async function succeed(what: string, child: SliceProcess): Promise<void> {
-  const { code, signal } = await child.ended;
-  if (code !== 0)
-    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
-}
+/** Fields of an order, which the engine reads from any version. */
+const orderFields = (registry: string): readonly string[] => [
+  `-registry=${registry}`,
+  `-key=${ORDER_FIELDS.key}`,
+  `-time=${ORDER_FIELDS.time}:ms`,
+  `-value=${ORDER_FIELDS.value}`,
+];
 
 /** Arguments shared by all engines of a case. */
 function engineArgs(
   context: SliceContext,
-  plan: WindowCase,
+  plan: WindowCase & { readonly registry?: string },
   run: Pick<RunRecord, 'topic' | 'stateDir' | 'sinkTable'>,
 ): readonly string[] {
   return [
     'engine',
     `-brokers=${context.stack.brokers}`,
     `-topic=${run.topic}`,
+    ...(plan.input === 'orders' ? orderFields(plan.registry as string) : []),
     ...windowFlags(plan, 'ms'),
     `-allowed-skew=${SKEW_MS}ms`,
     `-allowed-lateness=${LATENESS_MS}ms`,
@@ -105,7 +124,7 @@ async function tryOne(
   say: (line: string) => void,
 ): Promise<RunRecord | undefined> {
   const { stack } = context;
-  const topic = `events-${plan.id}`;
+  const topic = topicOf(plan);
   const sinkTable = `windows_${plan.id}`;
   const stateDir = join(context.dir, `engine-${plan.id}`);
   const pastCheckpoint = Math.round(plan.pastCheckpoint * Math.min(1, context.scale));
@@ -132,14 +151,13 @@ async function tryOne(
     'gen',
     ...genArgs(context, plan),
     ...plan.delays,
-    '-order=delayed',
     `-out=kafka:${topic}`,
     `-brokers=${stack.brokers}`,
     `-partitions=${PARTITIONS}`,
     '-compression=none',
     `-rate=${Math.ceil(plan.events / GENERATE_S)}`,
   ]);
-  say(`generating ${plan.events.toLocaleString('en-US')} events in delayed order`);
+  say(`generating ${plan.events.toLocaleString('en-US')} ${plan.input}`);
   const kill = await killInTheMiddle({
     ...{ plan, stateDir, gen, engine, pastCheckpoint, topic },
     brokers: stack.brokers,
@@ -149,48 +167,62 @@ async function tryOne(
     await succeed('gen', gen);
     return undefined;
   }
-  say(`engine killed at ${kill.consumed.toLocaleString('en-US')} events`);
+  say(`engine killed at ${kill.consumed.toLocaleString('en-US')} ${plan.input}`);
   await succeed('gen', gen);
   await succeed('engine', startEngine('restarted', '-bounded'));
   say('engine restarted from its checkpoint and done');
+  const expected = await expectedRows(context, pool, plan);
+  say('the oracle has read the events');
+  const { name, input, events, overlaps, state } = plan;
+  return {
+    ...{ name, input, topic, events, overlaps, state, pastCheckpoint, stateDir, sinkTable, kill },
+    ...expected,
+  };
+}
+
+/** Lets the oracle compute the expected rows. */
+async function expectedRows(
+  context: SliceContext,
+  pool: SqlPool,
+  plan: Plan,
+): Promise<Pick<RunRecord, 'arrivalTable' | 'arrival' | 'trueTable'>> {
   const logPath = (what: string): string => join(context.dir, `oracle-${plan.id}-${what}.log`);
   const isLate = plan.expects === 'arrival';
   const arrivalTable = isLate ? `arrival_${plan.id}` : undefined;
   const trueTable = !isLate || plan.hasTruth ? `truth_${plan.id}` : undefined;
+  const topic = topicOf(plan);
   const [arrival] = await Promise.all([
-    loadArrival(pool, arrivalTable, stack.brokers, topic, windowFlags(plan, ''), logPath('arrival')),
+    loadArrival(pool, arrivalTable, context.stack.brokers, topic, logPath('arrival'), [
+      ...windowFlags(plan, ''),
+      ...(plan.input === 'orders' ? framedFlags(plan.registry, topic) : []),
+    ]),
     trueTable === undefined
       ? undefined
       : loadTrueOrder(pool, trueTable, genArgs(context, plan), windowFlags(plan, ''), logPath('truth')),
   ]);
-  say('the oracle has read the topic and the true order');
-  return {
-    name: plan.name,
-    topic,
-    events: plan.events,
-    overlaps: plan.overlaps,
-    state: plan.state,
-    pastCheckpoint,
-    stateDir,
-    sinkTable,
-    arrivalTable,
-    arrival,
-    trueTable,
-    kill,
-  };
+  return { arrivalTable, arrival, trueTable };
 }
+
+/** Flags of the oracle for orders. */
+const framedFlags = (registry: string, topic: string): readonly string[] => [
+  `-registry=${registry}`,
+  `-subject=${topic}-value`,
+  ...Object.entries(ORDER_FIELDS).map(([role, field]) => `-${role}=${field}`),
+];
 
 export const windowsSlice: Slice<WindowsRun> = {
   name: 'windows',
   async run(context) {
     const pool = await connect(context);
     const id = randomBytes(4).toString('hex');
+    const child = context.spawn('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
+    const registry = `http://${await ready('registry', child)}`;
     try {
       const runs: RunRecord[] = [];
       for (const together of CASES) {
         const plans = together.map((one, at): Plan => {
           const events = Math.max(one.eventsMin, Math.round(one.events * context.scale));
-          return { ...one, events, id: `${runs.length + at + 1}_${id}` };
+          return { ...one, events, id: `${runs.length + at + 1}_${id}`, registry };
         });
         runs.push(...(await Promise.all(plans.map((plan) => runOne(context, pool, plan)))));
       }

@@ -60,20 +60,15 @@ const COUNT: Json = { type: 'integer', minimum: 0 };
 
 const WINDOW: Json = {
   type: 'object',
-  required: [
-    'account_id',
-    'window_start',
-    'window_end',
-    'count',
-    'sum',
-    'min',
-    'max',
-    'last_update_ts',
-    'overflow',
-  ],
+  required: ['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'],
   additionalProperties: false,
   properties: {
-    account_id: KEY,
+    account_id: { ...KEY, description: 'Key of a job with integer keys.' },
+    key: {
+      description:
+        'Key of another job: its text, or an object with the text of each part. Bytes are hexadecimal.',
+      oneOf: [{ type: 'string' }, { type: 'object', additionalProperties: { type: 'string' } }],
+    },
     window_start: MS,
     window_end: { ...MS, description: 'Milliseconds since the epoch; the window ends before it.' },
     count: U64,
@@ -133,18 +128,19 @@ const WATERMARK: Json = {
 };
 
 const PATHS: Json = {
-  '/windows/{account_id}': {
+  '/windows/{key}': {
     get: {
       operationId: 'findWindows',
-      summary: 'Windows of an account, ascending by window_start and window_end',
+      summary: 'Windows of a key, ascending by window_start and window_end',
       security: SECURITY,
       parameters: [
         {
-          name: 'account_id',
+          name: 'key',
           in: 'path',
           required: true,
-          description: '64 bits, decimal: signed if the keys of the job are signed integers, else unsigned.',
-          schema: KEY,
+          description:
+            'Integer keys: 64 bits, decimal, signed if the keys of the job are signed integers, else unsigned. Other keys: the text, bytes as hexadecimal digits; a key of several parts has their texts with commas between them, where %2C and %25 stand for a comma and a percent sign of a part.',
+          schema: { type: 'string' },
         },
         query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME),
         query('to', 'Exclusive upper bound of window_start.', TIME),

@@ -1,4 +1,4 @@
-/** HTTP interface of the engine: GET /windows/{account_id}, GET /watermark and GET /openapi.json.
+/** HTTP interface of the engine: GET /windows/{key}, GET /watermark and GET /openapi.json.
  *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
  *  `{"error","code"}`. */
 import { refusalHeaders } from '../../access/refusal.ts';
@@ -13,6 +13,7 @@ import type {
   HttpRoute,
 } from '../../io/http/port.ts';
 import { engineError } from '../errors.ts';
+import { type KeyType, keyOfText, keyValues, partNames, typeText, valueText } from '../keys/type.ts';
 import type { WindowBounds, WindowPage, WindowQuery } from '../output/fired/lookup.ts';
 import type { PartitionProgress } from '../source/admission.ts';
 import type { WindowResult } from '../window/accumulator.ts';
@@ -42,8 +43,10 @@ export interface OpenWindows {
 export interface EngineQueries {
   /** False while the engine restores an earlier run. */
   readonly restored: boolean;
-  /** True if keys are signed integers; false: unsigned. */
+  /** True if integer keys are signed; false: unsigned. */
   readonly hasSignedKeys: boolean;
+  /** Type of the keys; undefined: they are integers. */
+  readonly keyType?: KeyType | undefined;
   /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
   /** Every window that ends at or before this time has fired; -Infinity before the first. */
@@ -51,9 +54,9 @@ export interface EngineQueries {
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
   windows(query: WindowQuery): Promise<WindowPage>;
-  /** Windows of the account that `windows` does not return yet and that end after `after`,
+  /** Windows of the key that `windows` does not return yet and that end after `after`,
    *  ascending by end. `isCut`: there are more than were returned. */
-  openWindows(accountId: bigint, after: number): Promise<OpenWindows>;
+  openWindows(key: bigint | Uint8Array, after: number): Promise<OpenWindows>;
 }
 
 const respond = (
@@ -68,12 +71,20 @@ const respond = (
 
 const quoted = (text: string): string => JSON.stringify(text.slice(0, 40));
 
-/** Reads a key as the engine shows it; returns its 64 bits. */
-function readAccount(text: string, isSigned: boolean): bigint {
+/** Key of a query: the 64 bits of an integer, or canonical bytes. */
+type AskedKey = Pick<WindowQuery, 'accountId' | 'key'>;
+
+/** Reads a key as the engine shows it. */
+function readKey(text: string, { hasSignedKeys: isSigned, keyType }: EngineQueries): AskedKey {
+  if (keyType !== undefined) {
+    const key = keyOfText(keyType, text);
+    if (key !== undefined) return { accountId: 0n, key };
+    throw engineError('bad_account', `the key is not of the type ${typeText(keyType)}: ${quoted(text)}`);
+  }
   if (/^-?\d{1,20}$/.test(text)) {
     const id = BigInt(text);
     const bits = BigInt.asUintN(64, id);
-    if (id === (isSigned ? BigInt.asIntN(64, id) : bits)) return bits;
+    if (id === (isSigned ? BigInt.asIntN(64, id) : bits)) return { accountId: bits };
   }
   const kind = isSigned ? 'a signed' : 'an unsigned';
   throw engineError('bad_account', `account_id is not ${kind} 64-bit number: ${quoted(text)}`);
@@ -120,8 +131,8 @@ function readCursor(text: string | null): WindowBounds | undefined {
   });
 }
 
-const toJson = (result: WindowResult, isSigned: boolean) => ({
-  account_id: String(isSigned ? BigInt.asIntN(64, result.accountId) : result.accountId),
+const toJson = (result: WindowResult, engine: EngineQueries, asked: AskedKey) => ({
+  ...keyJson(result, engine, asked),
   window_start: String(result.windowStart),
   window_end: String(result.windowEnd),
   count: String(result.count),
@@ -132,50 +143,63 @@ const toJson = (result: WindowResult, isSigned: boolean) => ({
   overflow: result.overflow,
 });
 
+/** A key of one part is its text, a key of several parts an object of their texts. */
+function keyJson({ accountId }: WindowResult, { hasSignedKeys, keyType }: EngineQueries, { key }: AskedKey) {
+  if (keyType === undefined || key === undefined)
+    return { account_id: String(hasSignedKeys ? BigInt.asIntN(64, accountId) : accountId) };
+  const texts = keyValues(keyType, key).map(valueText);
+  if (texts.length === 1) return { key: texts[0] };
+  return { key: Object.fromEntries(partNames(keyType).map((name, at) => [name, texts[at]])) };
+}
+
 /** Fired windows, then open windows; every open window ends after every fired window. */
 async function withOpen(engine: EngineQueries, query: WindowQuery) {
   const { from, to, limit, after } = query;
   // Open windows are read first: a window that is stored between the two reads is then found as
   // fired, and a window that has fired but is not stored yet is found as open.
   const { firedTo } = engine;
-  const open = await engine.openWindows(query.accountId, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
+  const open = await engine.openWindows(
+    query.key ?? query.accountId,
+    after?.windowEnd ?? Number.NEGATIVE_INFINITY,
+  );
   const page = await engine.windows(query);
   // Rows that end later were stored by an earlier run that fired open windows at its end; they are
   // open again.
   const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
   const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
   const known = new Set(rows.map(cursorOf));
-  const found = rows.map((row) => ({ ...toJson(row, engine.hasSignedKeys), final: true }));
+  const found = rows.map((row) => ({ ...toJson(row, engine, query), final: true }));
   if (next !== undefined) return { found, next };
   const wanted = open.rows.filter(
     (row) => row.windowStart >= from && row.windowStart < to && !known.has(cursorOf(row)),
   );
   const included = wanted.slice(0, limit - rows.length);
-  found.push(...included.map((row) => ({ ...toJson(row, engine.hasSignedKeys), final: false })));
+  found.push(...included.map((row) => ({ ...toJson(row, engine, query), final: false })));
   if (included.length < wanted.length) return { found, next: included.at(-1) ?? rows.at(-1) };
   return { found, next: open.isCut ? open.rows.at(-1) : undefined };
 }
 
 async function windows(engine: EngineQueries, request: HttpRequest): Promise<HttpResponse> {
   const params = request.query;
-  const accountId = readAccount(request.params['account_id'] ?? '', engine.hasSignedKeys);
+  const text = request.params['key'] ?? '';
+  const asked = readKey(text, engine);
   const from = readTime('from', params.get('from'), START_MIN);
   const to = readTime('to', params.get('to'), EVENT_TS_LIMIT);
   if (from > to) throw engineError('bad_range', `from ${from} lies after to ${to}`);
   const limit = readLimit(params.get('limit'));
   const after = readCursor(params.get('cursor'));
   const isOpen = readFlag('open', params.get('open'));
-  const query = { accountId, from, to, limit, ...(after === undefined ? {} : { after }) };
+  const query = { ...asked, from, to, limit, ...(after === undefined ? {} : { after }) };
   const page = isOpen ? await withOpen(engine, query) : await firedOnly(engine, query);
   if (page.next === undefined) return respond(200, page.found);
   const next = new URLSearchParams(params);
   next.set('cursor', cursorOf(page.next));
-  return respond(200, page.found, { link: `</windows/${request.params['account_id']}?${next}>; rel="next"` });
+  return respond(200, page.found, { link: `</windows/${encodeURIComponent(text)}?${next}>; rel="next"` });
 }
 
 async function firedOnly(engine: EngineQueries, query: WindowQuery) {
   const { rows, next } = await engine.windows(query);
-  return { found: rows.map((row) => toJson(row, engine.hasSignedKeys)), next };
+  return { found: rows.map((row) => toJson(row, engine, query)), next };
 }
 
 function watermark(engine: EngineQueries, request: HttpRequest): HttpResponse {
@@ -252,7 +276,7 @@ export function engineRoutes(
   const description = respond(200, engineDescription(version));
   const access = gate === openGate ? {} : { admit: admission(gate) };
   return [
-    { method: 'GET', path: '/windows/{account_id}', ...access, handler: guarded(windows) },
+    { method: 'GET', path: '/windows/{key}', ...access, handler: guarded(windows) },
     { method: 'GET', path: '/watermark', ...access, handler: guarded(watermark) },
     { method: 'GET', path: '/openapi.json', handler: () => description },
   ];

@@ -8,6 +8,7 @@
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Checkpointer } from '../durability/checkpoint/checkpointer.ts';
+import type { KeyDictionary } from '../keys/dictionary.ts';
 import type { Stages } from '../stages.ts';
 import type { StateFiring } from '../state/port.ts';
 import type { WindowSink } from './sink/port.ts';
@@ -22,6 +23,8 @@ export interface OutletParts {
   /** See SinkWriterParts. */
   readonly onWritten: (rows: number, seconds: number) => void;
   readonly stages: Stages;
+  /** See SinkWriterParts. */
+  readonly keys?: (() => Pick<KeyDictionary, 'column'> | undefined) | undefined;
 }
 
 /** Number of unclosed firings at which closed ones are removed from the list; the next limit is

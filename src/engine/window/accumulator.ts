@@ -6,8 +6,10 @@ export const ROW_BYTES = ACCUMULATOR.BYTES;
 
 /** Result of one window: absolute values, so that writing them twice changes nothing. */
 export interface WindowResult {
-  /** Unsigned. */
+  /** Unsigned; the id of the key, if the keys are no integers. */
   readonly accountId: bigint;
+  /** Canonical bytes of a key that is no integer; absent: `accountId` is the key. */
+  readonly key?: Uint8Array;
   readonly windowStart: number;
   readonly windowEnd: number;
   readonly count: bigint;

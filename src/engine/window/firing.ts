@@ -4,6 +4,7 @@
  *  Firings leave in the order of their ends. Rows of a firing ascend by (window_end, unsigned
  *  account_id), and no key (account_id, window_start, window_end) occurs twice. */
 
+import type { KeyColumn } from '../keys/column.ts';
 import type { ReachedTimes } from '../state/reached.ts';
 
 /** Location of the bounds of a row: one window for all rows, or sessions, whose start is in the
@@ -19,6 +20,8 @@ export interface FiredPage {
   /** Starts at a multiple of 8; at least `rowCount` rows. */
   readonly rows: Uint8Array;
   readonly rowCount: number;
+  /** Keys of the rows that are no integers; absent: the account_id of a row is its key. */
+  readonly keys?: KeyColumn | undefined;
 }
 
 /** One window, or the sessions that ended up to a watermark. */

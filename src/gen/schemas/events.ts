@@ -27,3 +27,10 @@ message Event {
   string pad = 5;
 }
 `;
+
+/** The schemas with a text as account_id. */
+export const TEXT_EVENT_AVRO = EVENT_AVRO.replace(
+  '"name": "account_id", "type": "long"',
+  '"name": "account_id", "type": "string"',
+);
+export const TEXT_EVENT_PROTO = EVENT_PROTO.replace('uint64 account_id', 'string account_id');

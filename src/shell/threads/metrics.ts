@@ -3,7 +3,8 @@
  *  Each thread counts in its own Metrics and sends snapshots. Counters and histograms of the
  *  process grow by what each thread's grew since its previous snapshot. Gauges are combined over
  *  the latest snapshots of the threads, as each gauge's `combine` says, before each exposition.
- *  Invariant: a snapshot that is applied twice adds nothing. */
+ *  Invariants: (1) a snapshot that is applied twice adds nothing; (2) the process serves each
+ *  metric of its threads, also a metric without a sample. */
 import type { Gauge, GaugeCombination, MetricSnapshot, Metrics } from '../../core/metrics.ts';
 
 type Sample = MetricSnapshot['samples'][number];
@@ -54,19 +55,19 @@ export class ThreadMetrics {
       for (const byThread of byLabels.values()) byThread.delete(thread);
   }
 
-  private addCounter(thread: number, { name, help, samples }: MetricSnapshot): void {
+  private addCounter(thread: number, { name, help, labelNames, samples }: MetricSnapshot): void {
+    const counter = this.metrics.counter(name, help, labelNames);
     for (const sample of samples) {
       const labels = valuesOf(sample);
-      const counter = this.metrics.counter(name, help, Object.keys(sample.labels));
       const [grown = 0] = this.grownBy(`${thread} ${name} ${keyOf(labels)}`, [sample.value ?? 0]);
       if (grown > 0) counter.add(grown, counter.series(...labels));
     }
   }
 
-  private addHistogram(thread: number, { name, help, bounds, samples }: MetricSnapshot): void {
+  private addHistogram(thread: number, { name, help, labelNames, bounds, samples }: MetricSnapshot): void {
+    const histogram = this.metrics.histogram(name, help, labelNames, bounds);
     for (const sample of samples) {
       const labels = valuesOf(sample);
-      const histogram = this.metrics.histogram(name, help, Object.keys(sample.labels), bounds);
       const cumulative = sample.buckets ?? [];
       const counts = cumulative.map((count, index) => count - (cumulative[index - 1] ?? 0));
       const grown = this.grownBy(`${thread} ${name} ${keyOf(labels)}`, [...counts, sample.sum ?? 0]);
@@ -82,12 +83,13 @@ export class ThreadMetrics {
     return before === undefined ? now : now.map((value, index) => value - (before[index] as number));
   }
 
-  private keepGauge(thread: number, { name, help, samples, combine = 'max' }: MetricSnapshot): void {
+  private keepGauge(thread: number, snapshot: MetricSnapshot): void {
+    const { name, help, labelNames, samples, combine = 'max' } = snapshot;
     const known = this.gauges.get(name);
     for (const byThread of known?.byLabels.values() ?? []) byThread.delete(thread);
-    if (combine === 'own' || samples.length === 0) return;
+    if (combine === 'own') return;
     const made: GaugeOfThreads = known ?? {
-      gauge: this.metrics.gauge(name, help, Object.keys((samples[0] as Sample).labels), combine),
+      gauge: this.metrics.gauge(name, help, labelNames, combine),
       combine,
       byLabels: new Map(),
       labelsOf: new Map(),

@@ -123,7 +123,11 @@ export async function runThread<Settings extends { readonly 'log-level': string 
       drain: drain.signal,
       registry: registry === undefined ? undefined : new ThreadRequests(registry),
       onClose: (close) => void closers.push(close),
-      setReady: () => send({ kind: 'ready' }),
+      setReady: () => {
+        // The page of a ready process has every metric of its threads.
+        report();
+        send({ kind: 'ready' });
+      },
       onReport: (of) => {
         state = of;
       },

@@ -83,7 +83,7 @@ async function finishedEngine(events: readonly TestEvent[]): Promise<Engine> {
 async function get(engine: EngineQueries | undefined, path: string) {
   const url = new URL(path, 'http://x');
   const isWindows = url.pathname.startsWith('/windows/');
-  const wanted = isWindows ? '/windows/{account_id}' : url.pathname;
+  const wanted = isWindows ? '/windows/{key}' : url.pathname;
   const route = engineRoutes(() => engine, '1.2.3').find((one) => one.path === wanted);
   const params: Record<string, string> = isWindows
     ? { account_id: url.pathname.slice('/windows/'.length) }

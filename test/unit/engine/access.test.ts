@@ -39,12 +39,12 @@ const engine = {
   },
 } as unknown as EngineQueries;
 
-const PATHS = ['/windows/{account_id}', '/watermark'];
+const PATHS = ['/windows/{key}', '/watermark'];
 
 async function ask(gate: Gate | undefined, path: string, parts: RequestParts = {}): Promise<HttpResponse> {
   const options = gate === undefined ? {} : { gate };
   const route = engineRoutes(() => engine, '1.2.3', options).find((one) => one.path === path);
-  const request = { ...requestOf({ path, ...parts }), params: { account_id: '7' } };
+  const request = { ...requestOf({ path, ...parts }), params: { key: '7' } };
   return ((await route?.admit?.(request)) ?? (await route?.handler(request))) as HttpResponse;
 }
 

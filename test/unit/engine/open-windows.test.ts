@@ -41,8 +41,8 @@ interface Page {
 }
 
 async function pageOf(engine: Engine, query: string): Promise<Page> {
-  const route = engineRoutes(() => engine, '1.2.3').find(({ path }) => path === '/windows/{account_id}');
-  const request = { params: { account_id: '1' }, query: new URLSearchParams(query) };
+  const route = engineRoutes(() => engine, '1.2.3').find(({ path }) => path === '/windows/{key}');
+  const request = { params: { key: '1' }, query: new URLSearchParams(query) };
   const answer = await route?.handler(request as unknown as HttpRequest);
   const rows = JSON.parse(String(answer?.body)) as { window_start: string; count: string; final?: boolean }[];
   return {

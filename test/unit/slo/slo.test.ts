@@ -207,6 +207,25 @@ describe('verdict', () => {
     const ended: Scraped = { ...gauge(5, 5), target: 'b' };
     expect(one(rule, gauge(0, 0, 0, 0, 0, 0), ended)).toMatchObject({ verdict: 'met', value: 0 });
   });
+
+  it('a spread compares the last values of processes in series of the same labels', () => {
+    const rule = { measure: 'spread', of: [{ metric: 'version', where: {} }] } as const;
+    const reader = (target: string, ...lines: readonly string[]): Scraped =>
+      pages(target, 'version 9', lines.join('\n'));
+    const old = reader('a', 'version{s="x"} 1', 'version{s="y"} 5');
+    const next = reader('b', 'version{s="x"} 3', 'version{s="y"} 5');
+    expect(one(rule, old, next)).toMatchObject({ verdict: 'missed', value: 2, note: '1 at a, 3 at b' });
+    expect(one(rule, old, { ...old, target: 'c' })).toMatchObject({ verdict: 'met', value: 0 });
+    // Other subjects may have other versions.
+    expect(one({ ...rule, of: [{ metric: 'version', where: { s: ['y'] } }] }, old, next)).toMatchObject({
+      verdict: 'met',
+      note: '5 everywhere',
+    });
+    expect(one(rule, pages('a', '# TYPE version gauge'))).toMatchObject({
+      verdict: 'no_data',
+      note: 'no process has a value',
+    });
+  });
 });
 
 const histogram = (...counts: readonly number[]): string => {
@@ -309,9 +328,13 @@ describe('recorded pages', () => {
     ['lookup_once', 'met', 1, undefined],
     ['serde_overhead_median', 'met', 5e-6, 2.5e-6],
     ['serde_overhead_p99', 'met', 3e-5, 1.5e-5],
+    ['serde_decode_median', 'met', 5e-6, 2.5e-6],
     ['produce_throughput', 'missed', 12_800 / 5, undefined],
     ['registry_requests_bounded', 'met', 1, undefined],
+    // No page of a registry was recorded.
+    ['registry_request_rate', 'no_data', undefined, undefined],
     ['broken_consumers', 'met', 0, undefined],
+    ['reader_version', 'met', 0, undefined],
     ['consumer_lag', 'met', 200, undefined],
     ['replay_decodes', 'met', 1, undefined],
     ['cache_hit_ratio', 'met', 1, undefined],
@@ -321,7 +344,7 @@ describe('recorded pages', () => {
   });
 
   it('the recorded pages cover every registry rule', () => {
-    expect(judge(readRules('registry').rules, scraped)).toHaveLength(11);
+    expect(judge(readRules('registry').rules, scraped)).toHaveLength(14);
   });
 });
 
@@ -340,9 +363,12 @@ describe('rules', () => {
       ['lookup_once', 'atMost', 1],
       ['serde_overhead_median', 'below', 8e-6],
       ['serde_overhead_p99', 'below', 3e-5],
+      ['serde_decode_median', 'below', 8e-6],
       ['produce_throughput', 'atLeast', 200_000],
       ['registry_requests_bounded', 'atMost', 1],
+      ['registry_request_rate', 'atMost', 0.0001],
       ['broken_consumers', 'atMost', 0],
+      ['reader_version', 'atMost', 0],
       ['consumer_lag', 'atMost', 20_000],
       ['replay_decodes', 'atLeast', 1],
       ['cache_hit_ratio', 'above', 0.9999],
@@ -351,7 +377,7 @@ describe('rules', () => {
 
   it('each quantile limit of the registry is a bucket bound of its histogram', () => {
     const quantiles = readRules('registry').rules.filter(({ measure }) => measure === 'quantile');
-    expect(quantiles).toHaveLength(4);
+    expect(quantiles).toHaveLength(5);
     for (const { limit } of quantiles) expect(LATENCY_BUCKETS_S).toContain(limit);
   });
 

@@ -16,6 +16,7 @@
  *  LATE_BATCH  as BATCH, with copies of the refused rows (late/rows.ts) before the deltas
  *  LATE_SENT   the late topic has acknowledged the copies in all records up to the number
  *      0 form u32 | 4 zero u32 | 8 number f64
+ *  KEYS    ids of variable-length keys (keys/journal.ts), before the first row that uses them
  *  FIRED   every window that ends at or before the frontier is durable in the sink
  *      0 form u32 | 4 zero u32 | 8 frontier f64
  *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
@@ -30,6 +31,7 @@
  *        the rows u32 | zero u32 */
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import { decodeKeys, type KeyEntries } from '../../keys/journal.ts';
 import { decodeLate } from '../../output/late/rows.ts';
 import type { SweepEntry } from '../checkpoint/ledger.ts';
 import type { PieceEntry } from '../spill/pieces.ts';
@@ -45,6 +47,7 @@ export const RECORD = {
   SWEPT: 7,
   LATE_BATCH: 8,
   LATE_SENT: 9,
+  KEYS: 10,
 } as const;
 
 const FORM = 1;
@@ -85,7 +88,8 @@ export type ChangelogRecord =
   | { readonly kind: 'detached'; readonly id: number; readonly part: number }
   | { readonly kind: 'spilled'; readonly piece: PieceEntry }
   | ({ readonly kind: 'swept' } & SweepEntry)
-  | { readonly kind: 'late_sent'; readonly seq: number };
+  | { readonly kind: 'late_sent'; readonly seq: number }
+  | { readonly kind: 'keys'; readonly entries: KeyEntries };
 
 /** Encodes the body of BATCH, IDLE and ADDED up to the deltas, which follow it. */
 export function encodeMove(
@@ -197,6 +201,7 @@ const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.SWEPT, 'swept'],
   [RECORD.LATE_BATCH, 'batch'],
   [RECORD.LATE_SENT, 'late_sent'],
+  [RECORD.KEYS, 'keys'],
 ]);
 
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
@@ -230,6 +235,10 @@ function decodeKind(
       return decodeSwept(view);
     case 'late_sent':
       return decodeLateSent(view);
+    case 'keys': {
+      const entries = decodeKeys(body);
+      return 'fault' in entries ? entries : { record: { kind, entries } };
+    }
     default:
       return decodeMove(kind, body, view, kindNumber === RECORD.LATE_BATCH);
   }

@@ -22,6 +22,7 @@ import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../../core/layout/layouts.g
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import type { Job } from '../../job.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
 import type { LateRows } from '../../output/late/rows.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, haveSameCells, widened } from '../changelog/cells.ts';
@@ -85,6 +86,8 @@ export interface CheckpointerParts {
   readonly state: LiveState;
   /** Store of a state on disk. */
   readonly pieces?: PieceStore;
+  /** Ids of keys that are no integers. */
+  readonly keys?: Pick<KeyDictionary, 'takeUnlogged' | 'flush' | 'expire'> | undefined;
   readonly sizes?: Partial<CheckpointSizes>;
   /** Called at each step; it may end the process. */
   readonly onStep?: StepHook;
@@ -228,6 +231,8 @@ export class Checkpointer implements SpillLog {
     const listed = this.changedPartitions(progress);
     const isFurther = (clock[WINDOW_CLOCK.FRONTIER / 8] as number) > this.frontier;
     if (listed.length === 0 && admitted === 0 && !isFurther) return this.changelog.lastSeq;
+    // A restart needs the keys of the ids in the deltas.
+    for (const keys of this.parts.keys?.takeUnlogged() ?? []) this.appendRecord(RECORD.KEYS, [keys]);
     const before = this.appended;
     const deltas = admitted > 0 ? this.deltas() : NO_DELTAS;
     const kind = late === undefined ? RECORD.BATCH : RECORD.LATE_BATCH;
@@ -443,7 +448,7 @@ export class Checkpointer implements SpillLog {
   }
 
   private async makeCheckpoint(): Promise<CheckpointReport> {
-    const { disk, clock, clusterId, topicId, shards } = this.parts;
+    const { disk, clock, clusterId, topicId, shards, keys } = this.parts;
     const { job } = this;
     const startedMs = clock.monotonicMs();
     const isNewBase = this.adoptBase();
@@ -473,6 +478,8 @@ export class Checkpointer implements SpillLog {
       fired: this.firedTo,
       progress: this.saved.slice(),
     };
+    // The records of assigned keys may be removed once the store has the keys.
+    await keys?.flush();
     await this.durable();
     const file = await WholeFile.create(disk, 'manifest', stateManifestName(manifest.id), this.hook);
     await file.write(encodeStateManifest(manifest));
@@ -480,6 +487,7 @@ export class Checkpointer implements SpillLog {
     const seconds = (clock.monotonicMs() - startedMs) / 1000;
     this.kept = checkpointsToKeep([...this.kept, manifest]);
     await prune(disk, this.changelog, this.kept, (name) => this.current?.base.owns(name) === true, this.hook);
+    await keys?.expire(Math.min(...this.kept.map(({ fired }) => fired)));
     const named = this.pieceIds();
     const isNeeded = (id: number): boolean => named.has(id) || ledger?.has(id) === true;
     // The changelog must be durable first: otherwise a restart would look for a removed piece.

@@ -4,6 +4,7 @@ import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { engineError } from '../../errors.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
 import type { LateRows } from '../../output/late/rows.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, widened } from '../changelog/cells.ts';
@@ -44,12 +45,21 @@ export class Replayer {
   /** Rows of the detached table of the ledger, as far as they were replayed. */
   private detachedTable: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
+  private readonly keys: Pick<KeyDictionary, 'replay'> | undefined;
 
   /** @param covered last record in the loaded rows, by range
    *  @param isOnDisk true if the resumed run has a store of pieces
+   *  @param keys dictionary of a job whose keys are no integers
    */
-  constructor(state: LiveState, manifest: StateManifest, covered: Float64Array, isOnDisk: boolean) {
+  constructor(
+    state: LiveState,
+    manifest: StateManifest,
+    covered: Float64Array,
+    isOnDisk: boolean,
+    keys?: Pick<KeyDictionary, 'replay'>,
+  ) {
     this.state = state;
+    this.keys = keys;
     this.covered = covered;
     this.progress = manifest.progress.slice();
     this.frontier = manifest.frontier;
@@ -87,6 +97,10 @@ export class Replayer {
       case 'swept':
         if (this.ledger === undefined) throw diskStateError(frame.seq);
         this.ledger.swept(record);
+        return;
+      case 'keys':
+        if (this.keys !== undefined) return this.keys.replay(record.entries);
+        this.fault = `record ${frame.seq} of the changelog has keys, but the job's keys are integers`;
         return;
       case 'late_sent':
         this.late = this.late.filter(({ seq }) => seq > record.seq);

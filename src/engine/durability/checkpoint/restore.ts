@@ -13,6 +13,9 @@ import type { Logger } from '../../../core/log.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import { engineError } from '../../errors.ts';
 import type { Job } from '../../job.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
+import { BINARY256 } from '../../source/input/binary256.ts';
+import { keyTypeOf } from '../../source/input/definition.ts';
 import { segmentSeq } from '../changelog/log.ts';
 import { Replay, type ReplayEnd, truncateTornTail } from '../changelog/replay.ts';
 import type { PieceStore } from '../spill/pieces.ts';
@@ -32,6 +35,8 @@ export interface RestoreParts {
   readonly open: (manifest: StateManifest) => LiveState;
   /** Present for a state on disk. */
   readonly pieces?: PieceStore;
+  /** Opened and used if the keys of the job are no integers. */
+  readonly keys?: Pick<KeyDictionary, 'open' | 'replay'> | undefined;
 }
 
 export interface Restored extends RecoveryPoint {
@@ -140,7 +145,9 @@ async function tryRestore(
     const covered = new Float64Array(COVER_RANGES);
     const baseFault = await loadBase(disk, manifest, state, covered);
     if (baseFault !== undefined) return { fault: baseFault };
-    const replayer = new Replayer(state, manifest, covered, pieces !== undefined);
+    const keys = keyTypeOf(manifest.job.input ?? BINARY256) === undefined ? undefined : parts.keys;
+    await keys?.open(true);
+    const replayer = new Replayer(state, manifest, covered, pieces !== undefined, keys);
     const end = await new Replay(disk, manifest.replayFrom, durable).run((frame) => replayer.apply(frame));
     const fault = end.damage ?? replayer.fault;
     if (fault !== undefined) return { fault };

@@ -29,8 +29,10 @@ export interface SpillerParts {
   readonly state: Spillable;
   readonly log: SpillLog;
   readonly pieces: PieceStore;
-  /** Memory for tables and runs, in bytes. */
+  /** Memory for tables, runs and the dictionary of keys, in bytes. */
   readonly bytesMax: number;
+  /** Returns the bytes that the dictionary uses. */
+  readonly keyBytes?: () => number;
   readonly hook: StepHook;
   readonly sleep: (ms: number) => Promise<void>;
   readonly stages: Pick<Stages, 'during'>;
@@ -123,14 +125,21 @@ export class Spiller {
     return false;
   }
 
+  /** Memory for tables and runs. */
+  private get bytesMax(): number {
+    return this.parts.bytesMax - (this.parts.keyBytes?.() ?? 0);
+  }
+
   private isShort(): boolean {
-    const { state, bytesMax } = this.parts;
+    const { state } = this.parts;
+    const { bytesMax } = this;
     const { tables, runs } = state.memory();
     return tables > TABLES_SHARE * bytesMax || tables + runs > SPILL_SHARE * bytesMax;
   }
 
   private isFull(): boolean {
-    const { state, bytesMax } = this.parts;
+    const { state } = this.parts;
+    const { bytesMax } = this;
     const { tables, runs } = state.memory();
     return runs + (1 + GROWTH) * tables > bytesMax;
   }

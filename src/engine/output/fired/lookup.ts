@@ -3,10 +3,13 @@
  *  Aligned windows have computable keys, which are looked up together. Sessions are read as one
  *  short key range for each bucket. A page does a bounded amount of work: if it ends before it is
  *  full, `next` continues. */
+
+import type { Keys } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
-import type { KvStore } from '../../../io/rocksdb/port.ts';
+import type { KvRange, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
+import { keyedPage, keyedResults, keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
 import {
   putWindowKey,
   resultAt,
@@ -25,6 +28,8 @@ export interface WindowBounds {
 
 export interface WindowQuery {
   readonly accountId: bigint;
+  /** Canonical bytes of a key that is no integer; absent: `accountId` is the key. */
+  readonly key?: Uint8Array;
   /** Bounds of window_start: [from, to). */
   readonly from: number;
   readonly to: number;
@@ -79,13 +84,14 @@ export async function findWindows(
   for (let probes = 0; start <= last && probes < PROBES_MAX; ) {
     const left = Math.floor((last - start) / slideMs) + 1;
     const count = Math.min(left, PROBES_PER_CALL, Math.max(limit - rows.length, SCAN_ROWS));
-    const bytes = new Uint8Array(count * WINDOW_KEY_BYTES);
-    const keys = new DataView(bytes.buffer);
-    for (let i = 0; i < count; i++) {
-      const at = start + i * slideMs;
-      putWindowKey(keys, i * WINDOW_KEY_BYTES, at, at + sizeMs, accountId);
-    }
-    const found = await store.get('windows', { count, bytes, keyBytes: WINDOW_KEY_BYTES });
+    const first = start;
+    const startOf = (i: number): number => first + i * slideMs;
+    const found = await store.get(
+      'windows',
+      query.key === undefined
+        ? windowKeys(count, sizeMs, startOf, accountId)
+        : keyedWindowKeys(count, sizeMs, startOf, query.key),
+    );
     const values = new DataView(found.bytes.buffer, found.bytes.byteOffset, found.bytes.byteLength);
     for (let i = 0; i < count; i++) {
       const length = found.length[i] as number;
@@ -93,7 +99,8 @@ export async function findWindows(
       const windowStart = start + i * slideMs;
       const windowEnd = windowStart + sizeMs;
       if (length !== VALUE_BYTES) throw corrupt(`a window's row of ${length} bytes`);
-      rows.push(resultAt(values, found.start[i] as number, windowStart, windowEnd));
+      const row = resultAt(values, found.start[i] as number, windowStart, windowEnd);
+      rows.push(query.key === undefined ? row : { ...row, key: query.key });
       if (rows.length === limit) return { rows, next: { windowStart, windowEnd } };
     }
     start += count * slideMs;
@@ -101,6 +108,24 @@ export async function findWindows(
   }
   const done = start - slideMs;
   return { rows, next: start <= last ? { windowStart: done, windowEnd: done + sizeMs } : undefined };
+}
+
+function windowKeys(count: number, sizeMs: number, startOf: (i: number) => number, accountId: bigint): Keys {
+  const bytes = new Uint8Array(count * WINDOW_KEY_BYTES);
+  const keys = new DataView(bytes.buffer);
+  for (let i = 0; i < count; i++)
+    putWindowKey(keys, i * WINDOW_KEY_BYTES, startOf(i), startOf(i) + sizeMs, accountId);
+  return { count, bytes, keyBytes: WINDOW_KEY_BYTES };
+}
+
+function keyedWindowKeys(
+  count: number,
+  sizeMs: number,
+  startOf: (i: number) => number,
+  key: Uint8Array,
+): Keys {
+  const keys = Array.from({ length: count }, (_, i) => keyedWindowKey(startOf(i), startOf(i) + sizeMs, key));
+  return { count, bytes: new Uint8Array(Buffer.concat(keys)), keyBytes: keys[0]?.length ?? 0 };
 }
 
 /** @param held range of the buckets in the store. Sessions that end at or before `expiredTo` are
@@ -112,7 +137,9 @@ export async function findSessions(
   expiredTo: number,
   query: WindowQuery,
 ): Promise<WindowPage> {
-  const { accountId, from, to, limit, after } = query;
+  const { accountId, key, from, to, limit, after } = query;
+  const sessionAt = (bucket: number, start: number, end?: number): Uint8Array =>
+    key === undefined ? sessionKey(bucket, accountId, start, end) : keyedSessionKey(bucket, key, start, end);
   // A session ends after its start, so `from` also bounds its end.
   const least = Math.max(from, held.oldest, expiredTo, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const rows: WindowResult[] = [];
@@ -128,9 +155,10 @@ export async function findSessions(
       const isResumed = after !== undefined && start === floorTo(after.windowEnd, bucketMs);
       if (isResumed && after.windowStart >= to) return [];
       const first = isResumed
-        ? keyAfter(sessionKey(start, accountId, after.windowStart, after.windowEnd))
-        : sessionKey(start, accountId, from);
-      return readBucket(store, first, sessionKey(start, accountId, to), limit - rows.length, accept);
+        ? keyAfter(sessionAt(start, after.windowStart, after.windowEnd))
+        : sessionAt(start, from);
+      const range = { from: first, to: sessionAt(start, to) };
+      return readBucket(store, range, key !== undefined, limit - rows.length, accept);
     });
     for (const found of await Promise.all(reads)) {
       for (const row of found) {
@@ -153,24 +181,33 @@ function keyAfter(key: Uint8Array): Uint8Array {
   return next;
 }
 
-/** Returns the first accepted rows from key `from` to key `to`; at most one scan page more than
- *  `rowsMax`. */
+/** Returns the first accepted rows of a range; at most one scan page more than `rowsMax`. */
 async function readBucket(
   store: KvStore,
-  from: Uint8Array,
-  to: Uint8Array,
+  range: KvRange,
+  isKeyed: boolean,
   rowsMax: number,
   accept: (row: WindowResult) => boolean,
 ): Promise<readonly WindowResult[]> {
-  const shape = { shape: 'fixed', keyBytes: SESSION_KEY_BYTES, valueBytes: VALUE_BYTES } as const;
-  const scan = await store.scan('sessions', { from, to }, shape, { keepBlocks: true });
+  const fixed = { shape: 'fixed', keyBytes: SESSION_KEY_BYTES, valueBytes: VALUE_BYTES } as const;
+  const scan = await store.scan('sessions', range, isKeyed ? { shape: 'spans' } : fixed, {
+    keepBlocks: true,
+  });
   try {
     const rows: WindowResult[] = [];
-    const page = { bytes: new Uint8Array(SCAN_ROWS * (SESSION_KEY_BYTES + VALUE_BYTES)) };
+    const page = isKeyed
+      ? keyedPage(SCAN_ROWS)
+      : {
+          bytes: new Uint8Array(SCAN_ROWS * (SESSION_KEY_BYTES + VALUE_BYTES)),
+          ends: new Uint32Array(0),
+        };
     while (rows.length < rowsMax) {
       const count = await scan.next(page);
       if (count === 0) break;
-      rows.push(...resultsOf(page.bytes, count, SESSION_KEY_BYTES).filter(accept));
+      const read = isKeyed
+        ? keyedResults(page, count, 'sessions')
+        : resultsOf(page.bytes, count, SESSION_KEY_BYTES);
+      rows.push(...read.filter(accept));
     }
     return rows;
   } finally {

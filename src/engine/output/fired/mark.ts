@@ -3,6 +3,7 @@
 import { DURATION_MS_MAX } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
+import { isKeyType, type KeyType } from '../../keys/type.ts';
 
 /** The properties of a job's windows on which their keys depend. */
 export type FiredShape =
@@ -16,9 +17,13 @@ export interface Mark {
   readonly role: 'sink' | 'beside';
   /** Rows have expired. */
   readonly trimmed: boolean;
+  /** Type of keys that are no integers. */
+  readonly key?: KeyType | undefined;
 }
 
 const FORM = 1;
+/** Form of a store whose keys are no integers. */
+const KEYED_FORM = 2;
 const KEY = new TextEncoder().encode('fired');
 
 export function shapeText(shape: FiredShape): string {
@@ -30,7 +35,9 @@ export function shapeText(shape: FiredShape): string {
 }
 
 export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
-  const value = new TextEncoder().encode(JSON.stringify({ form: FORM, ...mark }));
+  const value = new TextEncoder().encode(
+    JSON.stringify({ form: mark.key === undefined ? FORM : KEYED_FORM, ...mark }),
+  );
   const bytes = new Uint8Array(KEY.length + value.length);
   bytes.set(KEY);
   bytes.set(value, KEY.length);
@@ -64,12 +71,13 @@ function parsed(text: string): Mark | undefined {
     return undefined;
   }
   const mark = value as Partial<Mark> & { readonly form?: unknown };
-  const { shape, bucketMs, role, trimmed } = mark ?? {};
-  if (mark?.form !== FORM || !isMs(bucketMs) || typeof trimmed !== 'boolean') return undefined;
+  const { shape, bucketMs, role, trimmed, key } = mark ?? {};
+  const isKnown = mark?.form === FORM ? key === undefined : mark?.form === KEYED_FORM && isKeyType(key);
+  if (!isKnown || !isMs(bucketMs) || typeof trimmed !== 'boolean') return undefined;
   if (role !== 'sink' && role !== 'beside') return undefined;
   const whole =
     shape?.kind === 'sessions'
       ? isMs(shape.gapMs)
       : shape?.kind === 'windows' && isMs(shape.sizeMs) && isMs(shape.slideMs);
-  return whole && shape !== undefined ? { shape, bucketMs, role, trimmed } : undefined;
+  return whole && shape !== undefined ? { shape, bucketMs, role, trimmed, key } : undefined;
 }

@@ -5,13 +5,17 @@
  *  time before the newest end expire; without it none do; (3) a store that expired rows as a
  *  secondary store never becomes a sink, and a store that has been a sink expires nothing as a
  *  secondary store. */
+
+import type { Rows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
+import { isSameType, type KeyType, typeText } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import type { WindowSink } from '../sink/port.ts';
 import { ResultRows } from '../sink/rows.ts';
+import { keyedRows, scanKeyed } from './keyed-rows.ts';
 import {
   keyedSessions,
   keyedWindows,
@@ -110,18 +114,44 @@ export class FiredStore implements WindowSink {
     return new FiredStore(store, retentionMs, mark, await findTimeRange(store, mark.shape.kind));
   }
 
+  /** Type of the keys; undefined: they are integers. */
+  get keyType(): KeyType | undefined {
+    return this.mark.key;
+  }
+
+  /** An empty store adopts the type. @throws job_changed if it has results by other keys */
+  async bind(type: KeyType | undefined): Promise<void> {
+    const { key } = this.mark;
+    if (type === undefined ? key === undefined : key !== undefined && isSameType(type, key)) return;
+    if (this.held.oldest <= this.held.newest) {
+      const text = (one: KeyType | undefined): string => (one === undefined ? 'integers' : typeText(one));
+      throw engineError(
+        'job_changed',
+        `${this.store.folder} holds results by other keys: they were ${text(key)}, are ${text(type)}`,
+        { next: 'give the -key of these results again, or another folder or -state-dir' },
+      );
+    }
+    this.mark = { ...this.mark, key: type };
+    await writeMark(this.store, this.mark);
+  }
+
   async migrate(): Promise<void> {}
   async check(): Promise<void> {}
 
   async write(pages: readonly FiredPage[]): Promise<void> {
     const windows: FiredPage[] = [];
     const sessions: FiredPage[] = [];
+    const isKeyed = this.mark.key !== undefined;
     for (const page of pages) {
-      if (page.rowCount >= RUN_ROWS_MIN) await this.writeRun(page);
+      // The rows of a page ascend by id, so those by other keys are no sorted run.
+      if (page.rowCount >= RUN_ROWS_MIN && !isKeyed) await this.writeRun(page);
       else (page.bounds.kind === 'window' ? windows : sessions).push(...partsOf(page));
     }
-    await this.put('windows', windows, keyedWindows);
-    await this.put('sessions', sessions, (batch) => keyedSessions(batch, this.mark.bucketMs));
+    const { bucketMs } = this.mark;
+    await this.put('windows', windows, isKeyed ? keyedRows : keyedWindows);
+    await this.put('sessions', sessions, (batch) =>
+      isKeyed ? keyedRows(batch, bucketMs) : keyedSessions(batch, bucketMs),
+    );
     for (const page of pages) this.extendRange(page);
     await this.expire();
   }
@@ -171,7 +201,7 @@ export class FiredStore implements WindowSink {
   private async put(
     family: string,
     pages: readonly FiredPage[],
-    keyed: (pages: readonly FiredPage[]) => ReturnType<typeof keyedWindows>,
+    keyed: (pages: readonly FiredPage[]) => Rows,
   ): Promise<void> {
     let batch: FiredPage[] = [];
     let rows = 0;
@@ -222,16 +252,25 @@ function partsOf(page: FiredPage): readonly FiredPage[] {
   const parts: FiredPage[] = [];
   for (let from = 0; from < page.rowCount; from += PUT_ROWS_MAX) {
     const rowCount = Math.min(PUT_ROWS_MAX, page.rowCount - from);
-    parts.push({ bounds: page.bounds, rowCount, rows: page.rows.subarray(from * VALUE_BYTES) });
+    const keys = page.keys?.from(from);
+    parts.push({ bounds: page.bounds, rowCount, rows: page.rows.subarray(from * VALUE_BYTES), keys });
   }
   return parts;
 }
+
+/** Type of the keys of a store of fired windows; undefined: they are integers. */
+export const firedKeyType = async (store: KvStore): Promise<KeyType | undefined> =>
+  (await readMark(store))?.key;
 
 /** Reads every row of a store of fired windows, whatever its windows are.
  *  @example
  *  for await (const rows of readFired(store)) console.log(rows.length);
  */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
+  if ((await firedKeyType(store)) !== undefined) {
+    for (const family of ['windows', 'sessions'] as const) yield* scanKeyed(store, family);
+    return;
+  }
   for (const [family, keyBytes] of [
     ['windows', WINDOW_KEY_BYTES],
     ['sessions', SESSION_KEY_BYTES],

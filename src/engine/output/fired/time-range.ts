@@ -2,7 +2,8 @@
  *  the rows must be kept durable. */
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
-import { SESSION_KEY_BYTES, timeKey, timeOf, VALUE_BYTES } from './keys.ts';
+import { KEYED_ROW_BYTES_MAX } from './keyed-rows.ts';
+import { timeKey, timeOf } from './keys.ts';
 
 /** Upper bound of every window start and every bucket. */
 const TIME_MAX = EVENT_TS_LIMIT + DURATION_MS_MAX;
@@ -23,7 +24,7 @@ export function union({ oldest, newest }: TimeRange, other: TimeRange): TimeRang
 async function firstTimeFrom(store: KvStore, family: string, time: number): Promise<number | undefined> {
   const scan = await store.scan(family, { from: timeKey(time), to: null }, { shape: 'spans' });
   try {
-    const bytes = new Uint8Array(SESSION_KEY_BYTES + VALUE_BYTES);
+    const bytes = new Uint8Array(KEYED_ROW_BYTES_MAX);
     const found = await scan.next({ bytes, ends: new Uint32Array(2) });
     return found === 0 ? undefined : timeOf(bytes);
   } finally {

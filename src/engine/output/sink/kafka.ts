@@ -3,7 +3,10 @@
  *  Numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end i64. Value,
  *  42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max i64,
  *  last_update_ts i64. The partitioner is that of the Java client. Writing a result again appends
- *  an equal record, which compaction removes. */
+ *  an equal record, which compaction removes.
+ *
+ *  A key that is no integer: number of parts u8, kind of each part u8 (its place in KEY_KINDS),
+ *  canonical bytes (keys/type.ts), window_start i64, window_end i64. The form of its value is 2. */
 
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
@@ -21,6 +24,7 @@ import {
 } from '../../../io/kafka/port.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
+import { isKeyType, isSameType, KEY_BYTES_MAX, KEY_KINDS, type KeyType, keyValues } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import type { WindowSink } from './port.ts';
@@ -28,11 +32,17 @@ import { ResultRows } from './rows.ts';
 
 export const SINK_TOPIC_NAME = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/;
 const FORM = 1;
+/** Form of a value whose key is no integer. */
+const KEYED_FORM = 2;
 const OVERFLOW = 1;
 const KEY_BYTES = 24;
 const VALUE_BYTES = 42;
 const RECORD_BYTES = KEY_BYTES + VALUE_BYTES;
 const WRITE_ROWS_MAX = 65_536;
+const BOUNDS_BYTES = 16;
+/** Rows of a batch whose keys are no integers. */
+const KEYED_WRITE_ROWS = 8_192;
+const SCAN_ROWS = 4_096;
 /** Delivery timeout: a row without acknowledgement after this time counts as not written. */
 const DELIVERY_MS = 15_000;
 const OFFSETS_MS = 10_000;
@@ -76,13 +86,16 @@ export class KafkaSink implements WindowSink {
   readonly name = 'kafka';
   readonly writeRowsMax = WRITE_ROWS_MAX;
   private readonly parts: KafkaSinkParts;
-  private readonly batch = RecordBatch.create(WRITE_ROWS_MAX, WRITE_ROWS_MAX * RECORD_BYTES);
+  private batch = RecordBatch.create(WRITE_ROWS_MAX, WRITE_ROWS_MAX * RECORD_BYTES);
+  private writeRows = WRITE_ROWS_MAX;
+  /** Type of keys that are no integers. */
+  private type: KeyType | undefined;
   private producer: BatchProducer | undefined;
 
   constructor(parts: KafkaSinkParts) {
     this.parts = parts;
     const { columns } = this.batch;
-    // Fields that are the same in every record.
+    // Fields that are the same in every record of an integer key.
     columns.partition.fill(-1);
     columns.keyLength.fill(KEY_BYTES);
     columns.valueLength.fill(VALUE_BYTES);
@@ -91,6 +104,18 @@ export class KafkaSink implements WindowSink {
       columns.valueStart[row] = row * RECORD_BYTES + KEY_BYTES;
       columns.headersStart[row] = (row + 1) * RECORD_BYTES;
     }
+  }
+
+  get keyType(): KeyType | undefined {
+    return this.type;
+  }
+
+  async bind(type: KeyType | undefined): Promise<void> {
+    if (type === undefined) return;
+    this.type = type;
+    const longest = type.length + 1 + KEY_BYTES_MAX + BOUNDS_BYTES + VALUE_BYTES;
+    this.writeRows = KEYED_WRITE_ROWS;
+    this.batch = RecordBatch.create(KEYED_WRITE_ROWS, KEYED_WRITE_ROWS * longest);
   }
 
   async migrate(): Promise<void> {
@@ -123,10 +148,11 @@ export class KafkaSink implements WindowSink {
     for (const page of pages) {
       const rows = new ResultRows(page);
       for (let from = 0; from < rows.rowCount; ) {
-        const count = Math.min(rows.rowCount - from, WRITE_ROWS_MAX - this.batch.rowCount);
-        this.append(rows, from, from + count);
+        const count = Math.min(rows.rowCount - from, this.writeRows - this.batch.rowCount);
+        if (this.type === undefined) this.append(rows, from, from + count);
+        else this.appendKeyed(rows, from, from + count, this.type);
         from += count;
-        if (this.batch.rowCount === WRITE_ROWS_MAX) await this.send();
+        if (this.batch.rowCount === this.writeRows) await this.send();
       }
     }
     await this.send();
@@ -139,7 +165,7 @@ export class KafkaSink implements WindowSink {
     const { store, done } = await this.parts.scratch();
     try {
       await this.readNewest(store);
-      yield* scanInOrder(store);
+      yield* this.type === undefined ? scanInOrder(store) : scanKeyed(store, this.type);
     } finally {
       await done();
     }
@@ -158,18 +184,25 @@ export class KafkaSink implements WindowSink {
     for (let i = from; i < to; i++, row++) {
       const at = row * RECORD_BYTES;
       view.setBigUint64(at, rows.accountId(i));
-      view.setBigInt64(at + 8, BigInt(rows.windowStart(i)));
-      view.setBigInt64(at + 16, BigInt(rows.windowEnd(i)));
-      view.setUint8(at + 24, FORM);
-      view.setUint8(at + 25, rows.overflow(i) ? OVERFLOW : 0);
-      view.setBigUint64(at + 26, rows.count(i));
-      view.setBigInt64(at + 34, rows.sum(i));
-      view.setBigInt64(at + 42, rows.min(i));
-      view.setBigInt64(at + 50, rows.max(i));
-      view.setBigInt64(at + 58, rows.lastUpdateTs(i));
+      putBounds(view, at + 8, rows, i);
+      putValue(view, at + KEY_BYTES, FORM, rows, i);
     }
     this.batch.rowCount = row;
     this.batch.arenaUsed = row * RECORD_BYTES;
+  }
+
+  private appendKeyed(rows: ResultRows, from: number, to: number, type: KeyType): void {
+    for (let i = from; i < to; i++) {
+      const key = rows.key(i);
+      const head = [type.length, ...type.map(({ kind }) => KEY_KINDS.indexOf(kind))];
+      const bytes = new Uint8Array(head.length + key.length + BOUNDS_BYTES);
+      bytes.set(head);
+      bytes.set(key, head.length);
+      putBounds(new DataView(bytes.buffer), head.length + key.length, rows, i);
+      const value = new Uint8Array(VALUE_BYTES);
+      putValue(new DataView(value.buffer), 0, KEYED_FORM, rows, i);
+      this.batch.append({ partition: -1, key: bytes, value });
+    }
   }
 
   /** @throws sink_missing, sink_failed, and errors of the client */
@@ -271,6 +304,7 @@ export class KafkaSink implements WindowSink {
 
   /** Stores the records of a batch; a null value deletes its key. */
   private async store(batch: RecordBatch, into: KvStore): Promise<void> {
+    if (this.isKeyed(batch)) return this.storeKeyed(batch, into);
     const bytes = new Uint8Array(batch.rowCount * RECORD_BYTES);
     let count = 0;
     const put = async (): Promise<void> => {
@@ -301,6 +335,50 @@ export class KafkaSink implements WindowSink {
     await put();
   }
 
+  /** True if the first value of the topic has a key that is no integer. */
+  private isKeyed(batch: RecordBatch): boolean {
+    for (let row = 0; row < batch.rowCount && this.type === undefined; row++) {
+      if (batch.value(row)?.[0] !== KEYED_FORM) continue;
+      this.type = typeOf(batch.key(row));
+      if (this.type === undefined) throw this.foreignRecord(batch, row);
+    }
+    return this.type !== undefined;
+  }
+
+  private async storeKeyed(batch: RecordBatch, into: KvStore): Promise<void> {
+    const type = this.type as KeyType;
+    let parts: Uint8Array[] = [];
+    let ends: number[] = [];
+    let end = 0;
+    const put = async (): Promise<void> => {
+      const bytes = new Uint8Array(Buffer.concat(parts));
+      const rows = { shape: 'spans', count: ends.length / 2, bytes, ends: Uint32Array.from(ends) } as const;
+      if (rows.count > 0) await into.put('newest', rows, 'off');
+      [parts, ends, end] = [[], [], 0];
+    };
+    for (let row = 0; row < batch.rowCount; row++) {
+      const key = batch.key(row)?.slice();
+      const value = batch.value(row);
+      const whole = value === null || (value.length === VALUE_BYTES && value[0] === KEYED_FORM);
+      const own = typeOf(key);
+      if (key === undefined || own === undefined || !isSameType(own, type) || !whole)
+        throw this.foreignRecord(batch, row);
+      // Signed numbers sort like their bytes once the sign bit is flipped.
+      for (const cell of [key.length - 16, key.length - 8]) key[cell] = (key[cell] as number) ^ 0x80;
+      if (value === null) {
+        await put();
+        const to = new Uint8Array(key.length + 1);
+        to.set(key);
+        await into.deleteRange('newest', { from: key, to }, 'off');
+        continue;
+      }
+      parts.push(key, value);
+      ends.push(end + key.length, end + key.length + VALUE_BYTES);
+      end += key.length + VALUE_BYTES;
+    }
+    await put();
+  }
+
   private foreignRecord(batch: RecordBatch, row: number): Error {
     const { partition, offset } = batch.columns;
     const { topic } = this.parts;
@@ -325,14 +403,72 @@ async function* scanInOrder(store: KvStore): AsyncIterable<readonly WindowResult
   }
 }
 
+/** Yields results by key and window. */
+async function* scanKeyed(store: KvStore, type: KeyType): AsyncIterable<readonly WindowResult[]> {
+  const scan = await store.scan('newest', { from: null, to: null }, { shape: 'spans' });
+  try {
+    const page = { bytes: new Uint8Array(1024 * 1024), ends: new Uint32Array(2 * SCAN_ROWS) };
+    const view = new DataView(page.bytes.buffer);
+    for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
+      let from = 0;
+      yield Array.from({ length: count }, (_, row) => {
+        const keyEnd = page.ends[row * 2] as number;
+        const key = page.bytes.slice(from + 1 + type.length, keyEnd - BOUNDS_BYTES);
+        from = page.ends[row * 2 + 1] as number;
+        return { ...resultBehind(view, keyEnd), accountId: 0n, key };
+      });
+    }
+  } finally {
+    scan.close();
+  }
+}
+
+/** Type that a record's key states, without the names of the parts. */
+function typeOf(key: Uint8Array | null | undefined): KeyType | undefined {
+  const count = key?.[0] ?? 0;
+  if (key === null || key === undefined || count < 1 || key.length < 1 + count + BOUNDS_BYTES)
+    return undefined;
+  const type = Array.from({ length: count }, (_, at) => ({
+    name: count === 1 ? 'key' : `key_${at + 1}`,
+    kind: KEY_KINDS[key[at + 1] as number],
+  }));
+  try {
+    if (!isKeyType(type)) return undefined;
+    keyValues(type, key.subarray(1 + count, key.length - BOUNDS_BYTES));
+    return type;
+  } catch {
+    return undefined;
+  }
+}
+
+function putBounds(view: DataView, at: number, rows: ResultRows, row: number): void {
+  view.setBigInt64(at, BigInt(rows.windowStart(row)));
+  view.setBigInt64(at + 8, BigInt(rows.windowEnd(row)));
+}
+
+function putValue(view: DataView, at: number, form: number, rows: ResultRows, row: number): void {
+  view.setUint8(at, form);
+  view.setUint8(at + 1, rows.overflow(row) ? OVERFLOW : 0);
+  view.setBigUint64(at + 2, rows.count(row));
+  view.setBigInt64(at + 10, rows.sum(row));
+  view.setBigInt64(at + 18, rows.min(row));
+  view.setBigInt64(at + 26, rows.max(row));
+  view.setBigInt64(at + 34, rows.lastUpdateTs(row));
+}
+
 const resultAt = (view: DataView, at: number): WindowResult => ({
   accountId: view.getBigUint64(at),
-  windowStart: getOrdered(view, at + 8),
-  windowEnd: getOrdered(view, at + 16),
-  overflow: (view.getUint8(at + 25) & OVERFLOW) !== 0,
-  count: view.getBigUint64(at + 26),
-  sum: view.getBigInt64(at + 34),
-  min: view.getBigInt64(at + 42),
-  max: view.getBigInt64(at + 50),
-  lastUpdateTs: view.getBigInt64(at + 58),
+  ...resultBehind(view, at + KEY_BYTES),
+});
+
+/** Result whose bounds end, and whose value begins, at `at`. */
+const resultBehind = (view: DataView, at: number): Omit<WindowResult, 'accountId'> => ({
+  windowStart: getOrdered(view, at - 16),
+  windowEnd: getOrdered(view, at - 8),
+  overflow: (view.getUint8(at + 1) & OVERFLOW) !== 0,
+  count: view.getBigUint64(at + 2),
+  sum: view.getBigInt64(at + 10),
+  min: view.getBigInt64(at + 18),
+  max: view.getBigInt64(at + 26),
+  lastUpdateTs: view.getBigInt64(at + 34),
 });

@@ -2,6 +2,7 @@
  *  the row. Built once per page; allocates an object per row only for `result`. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../../core/time.ts';
+import type { KeyColumn } from '../../keys/column.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 
@@ -20,6 +21,7 @@ export class ResultRows {
   /** The rows as 32-bit words, 16 words per row. */
   readonly words: Int32Array;
   private readonly bounds: FiredBounds;
+  private readonly keys: KeyColumn | undefined;
   private readonly signed: BigInt64Array;
   private readonly unsigned: BigUint64Array;
 
@@ -27,6 +29,7 @@ export class ResultRows {
     const { buffer, byteOffset } = page.rows;
     this.rowCount = page.rowCount;
     this.bounds = page.bounds;
+    this.keys = page.keys;
     this.words = new Int32Array(buffer, byteOffset, page.rowCount * CELLS * 2);
     this.signed = new BigInt64Array(buffer, byteOffset, page.rowCount * CELLS);
     this.unsigned = new BigUint64Array(buffer, byteOffset, page.rowCount * CELLS);
@@ -34,6 +37,10 @@ export class ResultRows {
 
   accountId(row: number): bigint {
     return this.unsigned[row * CELLS + KEY] as bigint;
+  }
+  /** Borrows the canonical bytes of a key that is no integer. REQUIRES: the page has keys */
+  key(row: number): Uint8Array {
+    return (this.keys as KeyColumn).key(row);
   }
   /** The 64 bits of the key as a signed number, as PostgreSQL's int8 stores them. */
   accountIdBits(row: number): bigint {
@@ -74,6 +81,7 @@ export class ResultRows {
 
   result(row: number): WindowResult {
     return {
+      ...(this.keys === undefined ? {} : { key: this.key(row).slice() }),
       accountId: this.accountId(row),
       windowStart: this.windowStart(row),
       windowEnd: this.windowEnd(row),

@@ -12,6 +12,7 @@ import { findMillraceError } from '../../../core/errors.ts';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import type { Logger } from '../../../core/log.ts';
 import { engineError } from '../../errors.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
 import type { Stages } from '../../stages.ts';
 import type { FiredPage, Firing } from '../../window/firing.ts';
 import type { WindowSink } from './port.ts';
@@ -56,6 +57,8 @@ export interface SinkWriterParts {
   /** Called after each write for each group of rows that became due together: the number of rows,
    *  and the seconds since the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
+  /** Returns the dictionary of the keys if they are no integers; absent: they are integers. */
+  readonly keys?: (() => Pick<KeyDictionary, 'column'> | undefined) | undefined;
   /** Receives the times in which the writer works; absent: not timed. */
   readonly stages?: Pick<Stages, 'during'>;
 }
@@ -220,8 +223,7 @@ export class SinkWriter {
         ended = rows === 0;
       }
       const rows = (used - from) / ROW_BYTES;
-      const page =
-        rows > 0 ? { bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows } : undefined;
+      const page = rows > 0 ? await this.page(firing, copy.subarray(from, used), rows) : undefined;
       if (page !== undefined) pages.push(page);
       parts.push({ pending, rows, page, ended });
       if (!ended) break;
@@ -229,6 +231,15 @@ export class SinkWriter {
     }
     this.unread.splice(0, read);
     return { pages, parts };
+  }
+
+  private async page(
+    { bounds }: Pick<Firing, 'bounds'>,
+    rows: Uint8Array,
+    rowCount: number,
+  ): Promise<FiredPage> {
+    const keys = await this.parts.keys?.()?.column(rows, rowCount);
+    return { bounds, rows, rowCount, keys };
   }
 
   /** Returns a buffer for the pending rows, up to the size of one write; never the buffer that was

@@ -12,6 +12,7 @@ import {
   avroTypeName,
 } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../../formats/schema.ts';
+import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
   type ColumnReader,
   fieldGet,
@@ -25,7 +26,8 @@ import {
   timeReader,
   timestampUnit,
 } from './columns.ts';
-import type { InputFields, Sign, TimeSpec, TimeUnit } from './definition.ts';
+import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definition.ts';
+import { keyGet, keyReader } from './key/columns.ts';
 import { missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
@@ -83,7 +85,7 @@ function pathsOf({
 }: InputFields): ReadonlyArray<readonly ['key' | 'time' | 'value', Path]> {
   return [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
-    ...(key.from === 'field' ? [['key', key.path] as const] : []),
+    ...(key.from === 'fields' ? key.fields.map(({ path }) => ['key', path] as const) : []),
     ...(value === undefined ? [] : [['value', value] as const]),
   ];
 }
@@ -115,13 +117,28 @@ export function avroPlan(
     if (place === undefined) throw unsupported(flag, path, 'inside a union of several types');
     return place;
   };
-  const keySign = fields.key.from === 'field' ? (fields.key.sign ?? 'i64') : 'i64';
   return new WriterPlan(decoder, (views) => {
     const integer = (flag: 'key' | 'value', path: Path, sign: Sign): readonly ColumnReader[] => {
       const place = at(flag, path);
       const node = fieldIn(schema.tree, path) as AvroNode;
       if (signOf(place.column) === undefined) throw unsupported(flag, path, typeText(node));
       return withNulls(views, place, integerReader(views, place, sign, flag));
+    };
+    const keys = (parts: readonly KeyField[]): readonly ColumnReader[] => {
+      const type = parts.map(({ path, kind = 'i64' }) => ({ path, kind }));
+      const [only] = type;
+      if (!isVariable(type) && only !== undefined) return integer('key', only.path, only.kind as Sign);
+      const gets = type.map(({ path, kind }) => {
+        const get = keyGet(views, at('key', path), kind, type.length === 1);
+        if (get !== undefined) return get;
+        throw unsupported(
+          'key',
+          path,
+          `${typeText(fieldIn(schema.tree, path) as AvroNode)} instead of ${kind}`,
+        );
+      });
+      const nulls = type.flatMap(({ path }) => nullReader(views, at('key', path)) ?? []);
+      return [...nulls, keyReader(gets)];
     };
     const { key, time, value, where } = fields;
     return {
@@ -131,7 +148,7 @@ export function avroPlan(
         gets: filterPaths.map((path) => filterGet(views, schema.tree, path, at)),
       },
       fields: [
-        ...(key.from === 'record' ? [] : integer('key', key.path, keySign)),
+        ...(key.from === 'record' ? [] : keys(key.fields)),
         ...(value === undefined ? [] : integer('value', value, 'i64')),
       ],
     } satisfies PlanReaders;
@@ -185,6 +202,18 @@ function unitOf({ column }: Place, path: Path, given: TimeUnit | undefined, node
   return unit;
 }
 
+/** Kind of the key at a path, in the first schema that has it; undefined: no field, an integer, or
+ *  a type that is no key. */
+export function avroKind(trees: readonly AvroNode[], path: Path): KeyKind | undefined {
+  const node = trees.map((tree) => fieldIn(tree, path)).find((one) => one !== undefined);
+  const logical = node?.logical?.logicalType;
+  if (node?.kind === 'fixed')
+    return logical === 'uuid' ? 'uuid' : logical === undefined ? 'bytes' : undefined;
+  if (node?.kind !== 'primitive') return undefined;
+  if (node.type === 'string') return logical === 'uuid' ? 'uuid' : 'string';
+  return node.type === 'bytes' && logical === undefined ? 'bytes' : undefined;
+}
+
 /** Fields that a search visits: types may combine without a bound. */
 const SEARCHED_FIELDS_MAX = 10_000;
 
@@ -193,8 +222,10 @@ export const avroTimestamps = (tree: AvroNode): readonly Path[] =>
   pathsWhere(tree, ({ logical }) => logical?.logicalType.startsWith('timestamp-') === true);
 
 /** Names of the fields that may be a key. */
-export const avroIntegers = (tree: AvroNode): readonly string[] =>
-  pathsWhere(tree, (node) => node.type === 'long' || node.type === 'int').map((path) => path.join('.'));
+export const avroKeys = (tree: AvroNode): readonly string[] =>
+  pathsWhere(tree, ({ type }) => ['long', 'int', 'string', 'bytes'].includes(type)).map((path) =>
+    path.join('.'),
+  );
 
 function pathsWhere(tree: AvroNode, matches: (node: AvroPrimitiveNode) => boolean): readonly Path[] {
   const found: Path[] = [];

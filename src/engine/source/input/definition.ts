@@ -1,10 +1,11 @@
 /** Definition of the input: which fields of a record are the key, the time and the value of an
  *  event. It is a part of the job, so a checkpoint saves it.
  *
- *  The texts are those of the flags: `-key=customer.id`, `-key=@key:long`, `-time=created_at:us`,
- *  `-time=@timestamp`, `-value=amount`. */
+ *  The texts are those of the flags: `-key=customer.id`, `-key=country:string,user_id`,
+ *  `-key=@key:long`, `-time=created_at:us`, `-time=@timestamp`, `-value=amount`. */
 import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
 import { engineError } from '../../errors.ts';
+import { isVariable, KEY_KINDS, KEY_PARTS_MAX, type KeyKind, type KeyType } from '../../keys/type.ts';
 
 export const INPUT_FORMATS = ['avro', 'protobuf', 'json', 'binary256'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
@@ -24,17 +25,24 @@ export interface InputDefinition {
   readonly inferred?: readonly Name[];
 }
 
-/** Forms of a record's key: a big-endian integer of 8 or 4 bytes, or decimal digits. */
-export const RECORD_KEY_FORMS = ['long', 'int', 'text'] as const;
+/** Forms of a record's key: a big-endian integer of 8 or 4 bytes, decimal digits, or a key that is
+ *  no integer. */
+export const RECORD_KEY_FORMS = ['long', 'int', 'text', 'string', 'bytes', 'uuid'] as const;
 export type RecordKeyForm = (typeof RECORD_KEY_FORMS)[number];
 
-/** Range of keys: the same 64 bits are shown with or without a sign. */
-const SIGNS = ['i64', 'u64'] as const;
-export type Sign = (typeof SIGNS)[number];
+/** Range of integer keys: the same 64 bits are shown with or without a sign. */
+export type Sign = Extract<KeyKind, 'i64' | 'u64'>;
+
+/** Field that is a part of the key. */
+export interface KeyField {
+  readonly path: readonly string[];
+  /** Undefined: not decided yet, or i64 once the definition is decided. */
+  readonly kind: KeyKind | undefined;
+}
 
 export type KeySpec =
   | { readonly from: 'record'; readonly form: RecordKeyForm | undefined }
-  | { readonly from: 'field'; readonly path: readonly string[]; readonly sign: Sign | undefined };
+  | { readonly from: 'fields'; readonly fields: readonly KeyField[] };
 
 const UNITS = ['s', 'ms', 'us', 'ns'] as const;
 export type TimeUnit = (typeof UNITS)[number];
@@ -93,21 +101,22 @@ export function keySpec(text: string): KeySpec {
       'is not a key',
       `give a field, or ${RECORD_KEY_FORMS.map((f) => `@key:${f}`).join(', ')}`,
     );
-  const { base, suffix } = suffixed(text, SIGNS);
-  if (base.includes(','))
-    throw wrong(
-      'key',
-      text,
-      'names several fields',
-      'give one field: keys of several fields are not supported yet',
-    );
-  return { from: 'field', path: pathOf('key', text, base), sign: suffix };
+  const texts = text.split(',');
+  const fields = texts.map((one): KeyField => {
+    const { base, suffix } = suffixed(one, KEY_KINDS);
+    return { path: pathOf('key', text, base), kind: suffix };
+  });
+  if (fields.length > KEY_PARTS_MAX)
+    throw wrong('key', text, `names ${fields.length} fields`, `give at most ${KEY_PARTS_MAX} fields`);
+  if (new Set(fields.map(({ path }) => path.join('.'))).size < fields.length)
+    throw wrong('key', text, 'names a field twice', 'name each field once');
+  return { from: 'fields', fields };
 }
 
-export function keyText(spec: KeySpec): string {
-  if (spec.from === 'record') return spec.form === undefined ? '@key' : `@key:${spec.form}`;
-  return spec.sign === undefined ? spec.path.join('.') : `${spec.path.join('.')}:${spec.sign}`;
-}
+export const keyText = (spec: KeySpec): string =>
+  spec.from === 'record'
+    ? `@key${spec.form === undefined ? '' : `:${spec.form}`}`
+    : spec.fields.map(({ path, kind }) => path.join('.') + (kind === undefined ? '' : `:${kind}`)).join();
 
 /** @throws bad_setting */
 export function timeSpec(text: string): TimeSpec {
@@ -155,11 +164,38 @@ export function fieldsOf({ key, time, value, where }: InputDefinition): InputFie
   };
 }
 
-/** True if keys have a sign: the 64 bits of a key are those of a signed integer. */
+/** True if integer keys have a sign: the 64 bits of a key are those of a signed integer. */
 export function hasSignedKeys({ format, key }: InputDefinition): boolean {
   if (format === 'binary256' || format === 'undecided') return false;
   const spec = keySpec(key ?? '@key');
-  return spec.from === 'record' || spec.sign !== 'u64';
+  return spec.from === 'record' || spec.fields[0]?.kind !== 'u64';
+}
+
+/** Type of the keys of a decided definition; undefined: they are integers of 64 bits. */
+export function keyTypeOf({ format, key }: InputDefinition): KeyType | undefined {
+  if (format === 'binary256' || format === 'undecided') return undefined;
+  return variableType(keySpec(key ?? '@key'));
+}
+
+/** Type of the keys as far as the flags alone decide it; undefined: the first records decide. */
+export function givenKeyType({
+  format,
+  key,
+}: InputDefinition): { readonly type: KeyType | undefined } | undefined {
+  if (format === 'binary256') return { type: undefined };
+  const spec = keySpec(key ?? '@key');
+  const isGiven =
+    spec.from === 'record' ? spec.form !== undefined : spec.fields.every(({ kind }) => kind !== undefined);
+  return isGiven ? { type: variableType(spec) } : undefined;
+}
+
+function variableType(spec: KeySpec): KeyType | undefined {
+  if (spec.from === 'record') {
+    const kind = KEY_KINDS.find((one) => one === spec.form);
+    return kind === undefined ? undefined : [{ name: 'key', kind }];
+  }
+  const type = spec.fields.map(({ path, kind = 'i64' }) => ({ name: path.join('.'), kind }));
+  return isVariable(type) ? type : undefined;
 }
 
 export interface InputChange {
@@ -174,7 +210,14 @@ function isSame(name: Name, given: string, saved: string): boolean {
   if (name !== 'key') return false;
   const [is, was] = [keySpec(given), keySpec(saved)];
   if (is.from === 'record') return is.form === undefined && was.from === 'record';
-  return is.sign === undefined && was.from === 'field' && was.path.join('.') === is.path.join('.');
+  return (
+    was.from === 'fields' &&
+    is.fields.length === was.fields.length &&
+    is.fields.every(({ path, kind }, at) => {
+      const { path: before, kind: decided = 'i64' } = was.fields[at] as KeyField;
+      return path.join('.') === before.join('.') && (kind ?? decided) === decided;
+    })
+  );
 }
 
 /** Settings in which a run differs from the definition of a checkpoint. A setting that was inferred

@@ -6,11 +6,14 @@ import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
+import { isVariable } from '../../keys/type.ts';
 import type { InputFields, Sign } from './definition.ts';
 import { Int64, msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
+import { JsonKey } from './key/json.ts';
+import { readRecordKeys } from './key/records.ts';
 import type { EventDecoder } from './port.ts';
-import { readRecordKeys, readRecordTimes } from './record-fields.ts';
+import { readRecordTimes } from './record-fields.ts';
 import { EventWords } from './words.ts';
 
 const { MISSING, NULL, NUMBER, INTEGER, STRING, ESCAPED } = JSON_VALUE;
@@ -22,7 +25,11 @@ export class JsonDecoder implements EventDecoder {
   private readonly finder: JsonFinder;
   private readonly found: FoundFields;
   /** Indexes of the fields in the finder; -1: not a field of the value. */
-  private readonly keyAt: number;
+  private readonly keyAt: readonly number[];
+  /** Reader of keys that are no integers. */
+  private readonly variable: JsonKey | undefined;
+  /** Range of an integer key. */
+  private readonly sign: Sign;
   private readonly timeAt: number;
   private readonly valueAt: number;
   private readonly whereAt: readonly number[];
@@ -43,12 +50,16 @@ export class JsonDecoder implements EventDecoder {
       return known >= 0 ? known : paths.push(path) - 1;
     };
     const { key, time, value, where } = fields;
-    this.keyAt = add(key.from === 'field' ? key.path : undefined);
+    const parts = key.from === 'fields' ? key.fields : [];
+    this.sign = parts[0]?.kind === 'u64' ? 'u64' : 'i64';
+    this.keyAt = parts.map(({ path }) => add(path));
     this.timeAt = add(time.from === 'field' ? time.path : undefined);
     this.valueAt = add(value);
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
     this.finder = kernels.openFinder(paths);
     this.found = new FoundFields(paths.length, FOUND_ROWS);
+    const kinds = parts.map(({ kind = 'i64' }) => ({ kind }));
+    this.variable = isVariable(kinds) ? new JsonKey(this.found, this.keyAt, kinds) : undefined;
   }
 
   decode(records: RecordBatch, into: EventBatch): void {
@@ -118,9 +129,10 @@ export class JsonDecoder implements EventDecoder {
     this.finder.find(span, 0, 1, this.found);
     if (this.found.isDocument[0] === 0) return 'the value is not JSON';
     const { key, time, value: valuePath } = this.fields;
+    const keyFields = key.from === 'fields' ? key.fields : [];
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
-      { flag: 'key', at: this.keyAt, path: key.from === 'field' ? key.path : [] },
+      ...this.keyAt.map((at, i) => ({ flag: 'key', at, path: keyFields[i]?.path ?? [] })),
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
@@ -151,9 +163,11 @@ export class JsonDecoder implements EventDecoder {
       if (fault !== EVENT_STATUS.OK) return fault;
     }
     if (where !== undefined && !where.matches(this.fieldOf)) return EVENT_STATUS.FILTERED;
-    if (this.keyAt >= 0) {
-      const sign: Sign = (key.from === 'field' ? key.sign : undefined) ?? 'i64';
-      const fault = this.integer(this.keyAt, sign, words.key, row, EVENT_STATUS.BAD_KEY);
+    if (key.from === 'fields') {
+      const fault =
+        this.variable === undefined
+          ? this.integer(this.keyAt[0] as number, this.sign, words.key, row, EVENT_STATUS.BAD_KEY)
+          : this.variable.read(this.bytes, this.cell, row, words.keys);
       if (fault !== EVENT_STATUS.OK) return fault;
     }
     if (this.valueAt < 0) return EVENT_STATUS.OK;

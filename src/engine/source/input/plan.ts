@@ -63,7 +63,7 @@ export function unsupported(
 }
 
 const SUPPORTED = {
-  key: 'give a field that is an int or a long (Avro), an integer (Protobuf, JSON), or @key; texts, bytes, decimals and several fields are not supported yet',
+  key: 'give one or several fields that are integers, strings, bytes or uuids (FIELD,FIELD), or @key; enums, decimals, floats and booleans are not supported yet',
   value:
     'give a field that is an int or a long (Avro) or an integer (Protobuf, JSON), or leave -value out to count; floats, doubles, decimals, enums and booleans are not supported yet',
   time: 'give a timestamp type in UTC, an integer with its unit, such as -time=FIELD:ms, a text in ISO 8601, or @timestamp',

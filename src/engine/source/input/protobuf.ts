@@ -8,6 +8,7 @@ import type { BatchViews } from '../../../core/columns/views.ts';
 import { protoColumnDecoder } from '../../../formats/protobuf/columns/decoder.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { ProtoSchema } from '../../../formats/schema.ts';
+import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
   type ColumnReader,
   type FieldGet,
@@ -21,7 +22,8 @@ import {
   signOf,
   timeReader,
 } from './columns.ts';
-import type { InputFields, Sign, TimeSpec } from './definition.ts';
+import type { InputFields, KeyField, Sign, TimeSpec } from './definition.ts';
+import { keyGet, keyReader } from './key/columns.ts';
 import { missingField, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
@@ -136,7 +138,7 @@ export function protobufPlan(
   const { key, time, value, where } = fields;
   const needed: ReadonlyArray<readonly [Flag, Path]> = [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
-    ...(key.from === 'field' ? [['key', key.path] as const] : []),
+    ...(key.from === 'fields' ? key.fields.map(({ path }) => ['key', path] as const) : []),
     ...(value === undefined ? [] : [['value', value] as const]),
   ];
   const message = messageWith(needed, reader, writer);
@@ -151,8 +153,6 @@ export function protobufPlan(
     ...filtered.filter((one) => one !== undefined),
   ];
   for (const one of all) demandReadable(one);
-  const keyField = key.from === 'field' ? found('key', key.path) : undefined;
-  const keySign = key.from === 'field' ? (key.sign ?? 'i64') : 'i64';
   const decoder = protoColumnDecoder(kernels, message, [
     ...new Set(all.flatMap(({ requested }) => requested)),
   ]);
@@ -164,11 +164,25 @@ export function protobufPlan(
     };
     const integer = (one: Found, target: 'key' | 'value', sign: Sign): readonly ColumnReader[] =>
       withNulls(views, at(one), integerReader(views, at(one), sign, target));
+    const keys = (parts: readonly KeyField[]): readonly ColumnReader[] => {
+      const type = parts.map(({ path, kind = 'i64' }) => ({ one: found('key', path), kind }));
+      const [only] = type;
+      if (!isVariable(type) && only !== undefined) {
+        if (!INTEGER.test(only.one.last.type)) throw only.one.unsupported();
+        return integer(only.one, 'key', only.kind as Sign);
+      }
+      const gets = type.map(({ one, kind }) => {
+        const get = keyGet(views, at(one), kind, type.length === 1);
+        if (get === undefined) throw one.unsupported(` instead of ${kind}`);
+        return get;
+      });
+      return [...type.flatMap(({ one }) => nullReader(views, at(one)) ?? []), keyReader(gets)];
+    };
     return {
       time: time.from === 'record' ? [] : timeReaders(views, found('time', time.path), time, at),
       where: where && { filter: where, gets: filtered.map((one) => one && filterGet(views, one, at)) },
       fields: [
-        ...(keyField === undefined ? [] : integer(keyField, 'key', keySign)),
+        ...(key.from === 'record' ? [] : keys(key.fields)),
         ...(value === undefined ? [] : integer(found('value', value), 'value', 'i64')),
       ],
     };
@@ -177,14 +191,18 @@ export function protobufPlan(
 
 const INTEGER = /^(u?int|sint|s?fixed)(32|64)$/;
 
+const kindOfType = (type: string): KeyKind | undefined =>
+  type === 'string' || type === 'bytes' ? type : undefined;
+
 const signOfType = (type: string): Sign => (/^(uint|fixed)/.test(type) ? 'u64' : 'i64');
 
-/** Range of the integers at a path, in the first message that has it; signed if none has. */
-export function protobufSign({ tree }: ProtoSchema, path: Path): Sign {
-  const found = tree.messages
+/** Kind of the key at a path, in the first message that has it; i64 if none has. */
+export function protobufKind({ tree }: ProtoSchema, path: Path): KeyKind {
+  const last = tree.messages
     .map((message) => fieldsAt(message, path))
-    .find((fields) => fields !== undefined);
-  return signOfType(found?.at(-1)?.type ?? '');
+    .find((fields) => fields !== undefined)
+    ?.at(-1);
+  return kindOfType(last?.type ?? '') ?? signOfType(last?.type ?? '');
 }
 
 /** @throws unsupported_field */
@@ -197,7 +215,7 @@ function demandReadable(one: Found): void {
       ? one.isTimestamp || isInteger || (isScalar && last.type === 'string')
       : flag === 'where'
         ? last.message === undefined && last.type !== 'bytes'
-        : isInteger;
+        : isInteger || (flag === 'key' && isScalar && kindOfType(last.type) !== undefined);
   if (!isReadable) throw one.unsupported();
 }
 

@@ -13,10 +13,11 @@ import type { Schema } from '../../../formats/schema.ts';
 import { messagePath } from '../../../serde/frame.ts';
 import { avroPlan } from './avro.ts';
 import type { InputFields } from './definition.ts';
+import { readRecordKeys } from './key/records.ts';
 import { SchemaFault, type WriterPlan } from './plan.ts';
 import type { EventDecoder } from './port.ts';
 import { protobufPlan } from './protobuf.ts';
-import { readRecordKeys, readRecordTimes } from './record-fields.ts';
+import { readRecordTimes } from './record-fields.ts';
 import { EventWords } from './words.ts';
 
 /** Writers whose plans are kept from batch to batch. If there are more, all are made again: the

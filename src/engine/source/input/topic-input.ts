@@ -13,10 +13,12 @@ import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
-import type { ProtoSchema, Schema } from '../../../formats/schema.ts';
+import type { Schema } from '../../../formats/schema.ts';
 import { isRegistryAway, type RegistryClient } from '../../../serde/client.ts';
 import { engineError } from '../../errors.ts';
-import { avroIntegers, avroTimestamps } from './avro.ts';
+import type { KeyDictionary } from '../../keys/dictionary.ts';
+import type { KeyKind } from '../../keys/type.ts';
+import { avroKeys, avroKind, avroTimestamps } from './avro.ts';
 import { binary256Decoder } from './binary256.ts';
 import {
   checkDefinition,
@@ -26,13 +28,15 @@ import {
   type InputFormat,
   keySpec,
   keyText,
+  keyTypeOf,
 } from './definition.ts';
 import { JsonDecoder } from './json.ts';
 import { isFrame, JUDGED_RECORDS, judgedForm } from './judge.ts';
+import { judgedKinds } from './key/json.ts';
+import { keyFormOf } from './key/records.ts';
 import type { WriterPlan } from './plan.ts';
 import type { EventDecoder, EventInput } from './port.ts';
-import { protobufSign, protobufTimestamps } from './protobuf.ts';
-import { keyFormOf } from './record-fields.ts';
+import { protobufKind, protobufTimestamps } from './protobuf.ts';
 import { RegisteredDecoder } from './registered.ts';
 import { EventWords } from './words.ts';
 
@@ -49,6 +53,8 @@ export interface TopicInputParts {
   readonly client: Pick<RegistryClient, 'schemasById' | 'countHits'> | undefined;
   /** Latest schema of the topic's subject; undefined: there is none. */
   readonly reader: Schema | undefined;
+  /** Interns keys that are no integers; absent: their ids stay 0. */
+  readonly keys?: Pick<KeyDictionary, 'open' | 'intern'>;
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
   /** Aborted when the run is to end. */
@@ -63,6 +69,8 @@ export class TopicInput implements EventInput {
   isReady = true;
   private readonly parts: TopicInputParts;
   private decoder: EventDecoder | undefined;
+  /** Set if the keys are no integers. */
+  private keys: TopicInputParts['keys'];
   /** True until the first plan of a new job is made: a field type that cannot be read is then a
    *  mistake in the flags. */
   private isNew = true;
@@ -75,8 +83,9 @@ export class TopicInput implements EventInput {
     this.parts = parts;
     const { asked, client } = parts;
     checkDefinition(asked);
-    this.definition = asked;
     const { format } = asked;
+    // Only the first records complete a definition, so a checkpoint before them decides nothing.
+    this.definition = format === 'binary256' ? asked : { ...asked, format: 'undecided' };
     if ((format === 'avro' || format === 'protobuf') && client === undefined) throw noRegistry(format);
     if (format === 'binary256') this.decoder = binary256Decoder(parts.kernels);
   }
@@ -88,8 +97,12 @@ export class TopicInput implements EventInput {
   }
 
   decode(records: RecordBatch, into: EventBatch): void | Promise<void> {
-    if (this.decoder !== undefined) return this.decoder.decode(records, into);
-    return this.decide(records, into);
+    if (this.decoder === undefined) return this.decide(records, into);
+    const { keys } = this;
+    const loading = this.decoder.decode(records, into);
+    if (keys === undefined) return loading;
+    const intern = (): void | Promise<void> => keys.intern(into, EventWords.of(into).keys);
+    return loading === undefined ? intern() : loading.then(intern);
   }
 
   describe(records: RecordBatch, row: number): string | undefined {
@@ -105,6 +118,7 @@ export class TopicInput implements EventInput {
   private adopt(definition: InputDefinition): void {
     const { format } = definition;
     this.definition = definition;
+    this.keys = keyTypeOf(definition) === undefined ? undefined : this.parts.keys;
     if (format === 'binary256') this.decoder = binary256Decoder(this.parts.kernels);
     else if (format === 'json') this.decoder = new JsonDecoder(this.parts.json, fieldsOf(definition));
     else if (format !== 'undecided') this.decoder = this.registered(format, definition);
@@ -181,7 +195,7 @@ export class TopicInput implements EventInput {
       }
       case 'json':
         this.finish(this.completed(asked, 'json', records));
-        return this.decode(records, into);
+        return this.first(records, into);
       default:
         return this.decideRegistered(records, into, form);
     }
@@ -210,12 +224,20 @@ export class TopicInput implements EventInput {
       return;
     }
     const format = schema.format.toLowerCase() as InputFormat;
-    const signed = format === 'protobuf' ? withSign(asked, schema as ProtoSchema) : asked;
+    const known = withKinds(asked, schema, this.parts.reader);
     const time = asked.time ?? (format === 'json' ? undefined : inferredTime(schema));
     this.finish(
-      this.completed({ ...signed, ...(time === undefined ? {} : { time }) }, format, records, schema),
+      this.completed({ ...known, ...(time === undefined ? {} : { time }) }, format, records, schema),
     );
-    await this.decode(records, into);
+    await this.first(records, into);
+  }
+
+  /** Decodes the records that decided the definition. */
+  private first(records: RecordBatch, into: EventBatch): void | Promise<void> {
+    const { keys } = this;
+    return keys === undefined
+      ? this.decode(records, into)
+      : keys.open().then(() => this.decode(records, into));
   }
 
   /** Completes a definition with the key and the time of the record. @throws bad_setting */
@@ -227,9 +249,14 @@ export class TopicInput implements EventInput {
   ): InputDefinition {
     const { time = '@timestamp' } = known;
     const spec = keySpec(known.key ?? '@key');
-    if (spec.from === 'field' || spec.form !== undefined)
-      return { ...known, format, key: keyText(spec), time };
-    const form = keyFormOf(records, Math.min(records.rowCount, JUDGED_RECORDS));
+    const rows = Math.min(records.rowCount, JUDGED_RECORDS);
+    if (spec.from === 'fields') {
+      const fields =
+        format === 'json' ? judgedKinds(this.parts.json, records, rows, spec.fields) : spec.fields;
+      return { ...known, format, key: keyText({ from: 'fields', fields }), time };
+    }
+    if (spec.form !== undefined) return { ...known, format, key: keyText(spec), time };
+    const form = keyFormOf(records, rows);
     if (form === undefined) throw unreadableKeys(schema);
     return { ...known, format, key: keyText({ from: 'record', form }), time };
   }
@@ -276,11 +303,18 @@ function refuseAll(records: RecordBatch, into: EventBatch): void {
   }
 }
 
-/** The range of a Protobuf key is that of its type, unless the flag states it. */
-function withSign(asked: InputDefinition, schema: ProtoSchema): InputDefinition {
+/** The kinds of the key's fields are those of their types, unless the flag states them.
+ *  @param reader schema of the subject: it may have fields that the first writer's schema lacks */
+function withKinds(asked: InputDefinition, schema: Schema, reader: Schema | undefined): InputDefinition {
   const spec = keySpec(asked.key ?? '@key');
-  if (spec.from === 'record' || spec.sign !== undefined) return asked;
-  return { ...asked, key: keyText({ ...spec, sign: protobufSign(schema, spec.path) }) };
+  if (spec.from === 'record') return asked;
+  const kindOf = (path: readonly string[]): KeyKind | undefined => {
+    if (schema.format === 'PROTOBUF') return protobufKind(schema, path);
+    if (schema.format !== 'AVRO') return undefined;
+    return avroKind(reader?.format === 'AVRO' ? [schema.tree, reader.tree] : [schema.tree], path);
+  };
+  const fields = spec.fields.map(({ path, kind }) => ({ path, kind: kind ?? kindOf(path) }));
+  return { ...asked, key: keyText({ from: 'fields', fields }) };
 }
 
 /** The only timestamp field of a schema; undefined if it has none or several. */
@@ -300,13 +334,13 @@ const noRegistry = (form: string): MillraceError =>
   });
 
 function unreadableKeys(schema: Schema | undefined): MillraceError {
-  const fields = schema?.format === 'AVRO' ? avroIntegers(schema.tree) : [];
+  const fields = schema?.format === 'AVRO' ? avroKeys(schema.tree) : [];
   const hint = fields.length === 0 ? 'such as -key=account_id' : `one of ${fields.join(', ')}`;
   return engineError(
     'bad_setting',
-    'the keys of the first records are no integers, so the key of the events must be named',
+    'the keys of the first records are neither integers nor texts, so the key of the events must be named',
     {
-      next: `give -key=FIELD, ${hint}, or -key=@key:long, @key:int or @key:text`,
+      next: `give -key=FIELD, ${hint}, or -key=@key:bytes`,
     },
   );
 }

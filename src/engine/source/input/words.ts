@@ -2,6 +2,7 @@
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
 import { EVENT_TS_LIMIT, isEventTs } from '../../../core/time.ts';
+import { KeySpans } from '../../keys/spans.ts';
 
 const TWO_32 = 2 ** 32;
 
@@ -11,6 +12,7 @@ export class EventWords {
   readonly key: Int32Array;
   readonly value: Int32Array;
   private readonly time: Int32Array;
+  private spans: KeySpans | undefined;
 
   private constructor(batch: EventBatch) {
     const { accountId, value, eventTs, status } = batch.columns;
@@ -31,9 +33,19 @@ export class EventWords {
     return made;
   }
 
+  /** Keys of variable length of the rows with status OK. */
+  get keys(): KeySpans {
+    if (this.spans === undefined) {
+      this.spans = new KeySpans();
+      this.spans.reset(this.batch.rowCapacity);
+    }
+    return this.spans;
+  }
+
   /** Sets every row to status OK with zeros. */
   reset(rows: number): void {
     const { batch } = this;
+    this.spans?.reset(batch.rowCapacity);
     batch.columns.seq.fill(0n, 0, rows);
     for (const column of [this.key, this.value, this.time]) column.fill(0, 0, rows * 2);
     this.status.fill(EVENT_STATUS.OK, 0, rows);

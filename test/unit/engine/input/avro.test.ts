@@ -210,7 +210,9 @@ describe.each(SIDES)('Avro input with %s kernels', (side) => {
 
 describe('types that the Avro input refuses', () => {
   it.each([
-    ['a text as key', { key: 'f' }, 'string', /-key=f is the type string.*texts, bytes, decimals/],
+    ['a text as an integer key', { key: 'f:i64' }, 'string', /-key=f is the type string.*integers, strings/],
+    ['an integer as a uuid', { key: 'f:uuid' }, 'long', /the type long instead of uuid/],
+    ['a double in a tuple', { key: 'id,f' }, 'double', /the type double instead of i64/],
     ['a double as value', { value: 'f' }, 'double', /-value=f is the type double.*floats, doubles, decimals/],
     [
       'a decimal as value',

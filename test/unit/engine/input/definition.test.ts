@@ -22,6 +22,10 @@ describe('texts of the input', () => {
       '@key:long',
       '@key:int',
       '@key:text',
+      '@key:string',
+      'country:string,user.id',
+      'id:uuid',
+      'a:bytes,b:u64,c:i64',
     ];
     expect(texts.map((text) => keyText(keySpec(text)))).toEqual(texts);
     expect(timeSpec('a.b:us')).toEqual({ from: 'field', path: ['a', 'b'], unit: 'us' });
@@ -32,10 +36,13 @@ describe('texts of the input', () => {
     [{ key: '' }, /-key= is not the path of a field/],
     [{ key: 'a..b' }, /not the path/],
     [{ key: 'a[0]' }, /elements of lists cannot be named/],
-    [{ key: 'a,b' }, /names several fields.*not supported yet/],
+    [{ key: 'a,,b' }, /not the path/],
+    [{ key: 'a,@key' }, /not the path/],
+    [{ key: 'a,b,a:string' }, /names a field twice/],
+    [{ key: Array.from({ length: 17 }, (_, i) => `f${i}`).join() }, /names 17 fields.*at most 16/],
     [{ key: '@offset' }, /-key=@offset is not a key/],
     [{ key: '@key:u64' }, /is not a key/],
-    [{ key: 'id:uuid' }, /not the path/],
+    [{ key: 'id:guid' }, /not the path/],
     [{ time: '@offset' }, /is not a time/],
     [{ time: 'at:min' }, /not the path/],
     [{ value: '@key' }, /-value=@key is not the path/],
@@ -75,6 +82,15 @@ describe('a definition of a checkpoint', () => {
     ...{ format: 'avro', key: '@key:long', time: 'at', inferred: ['format', 'key', 'time'] },
   };
   const given: InputDefinition = { format: 'json', key: 'id:i64', time: 'at:ms', value: 'v', where: 'a = 1' };
+
+  it('kinds of key fields may be left out or given, in their order', () => {
+    const tuple: InputDefinition = { format: 'json', key: 'country:string,id', time: '@timestamp' };
+    expect(changed(tuple, { format: 'json', key: 'country,id', time: '@timestamp' })).toEqual([]);
+    expect(changed(tuple, { format: 'json', key: 'country,id:i64', time: '@timestamp' })).toEqual([]);
+    expect(changed(tuple, { format: 'json', key: 'country:bytes,id', time: '@timestamp' })).toEqual(['key']);
+    expect(changed(tuple, { format: 'json', key: 'id,country', time: '@timestamp' })).toEqual(['key']);
+    expect(changed(tuple, { format: 'json', key: 'country', time: '@timestamp' })).toEqual(['key']);
+  });
 
   it('inferred settings may be left out or given, and given ones must be given again', () => {
     expect(changed(inferred, {})).toEqual([]);

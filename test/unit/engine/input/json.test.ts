@@ -214,12 +214,12 @@ describe('an input without settings', () => {
 
   it.each([
     [
-      'keys that are no integers',
+      'keys that are neither integers nor texts',
       {},
-      [{ key: Buffer.from('user-1'), value: json('{}') }],
-      /are no integers.*-key=FIELD/,
+      [{ key: Buffer.of(1, 2, 3), value: json('{}') }],
+      /neither integers nor texts.*-key=FIELD.*@key:bytes/,
     ],
-    ['no keys', {}, [json('{}')], /are no integers/],
+    ['no keys', {}, [json('{}')], /neither integers nor texts/],
     ['frames without a registry', {}, [Buffer.from([0, 0, 0, 0, 1, 2])], /need the registry.*-registry=/],
     ['fields for the fixed layout', { key: 'id' }, [Buffer.alloc(256)], /-key has no meaning/],
   ] as const)('records with %s end the run with advice', async (_what, asked, records, message) => {

@@ -136,7 +136,9 @@ describe.each(SIDES)('Protobuf input with %s kernels', (side) => {
 
 describe('types that the Protobuf input refuses', () => {
   it.each([
-    ['a text as key', { key: 'f' }, 'string f = 1;', /the type string/],
+    ['a text as an integer key', { key: 'f:i64' }, 'string f = 1;', /the type string/],
+    ['a boolean in a tuple', { key: 'id,f' }, 'bool f = 1;', /the type bool/],
+    ['bytes as a string', { key: 'f:string' }, 'bytes f = 1;', /the type bytes instead of string/],
     ['a double as value', { value: 'f' }, 'double f = 1;', /the type double/],
     ['an enum as key', { key: 'f' }, 'E f = 1;', /the enum E/],
     ['a boolean as value', { value: 'f' }, 'bool f = 1;', /the type bool/],

@@ -17,11 +17,19 @@ describe('counters and gauges', () => {
     expect(labelled.series('x', 'late')).toBe(x);
     expect([plain.value(), labelled.value(x), labelled.value(y)]).toEqual([5, 2, 3]);
     expect(metrics.snapshot()).toEqual([
-      { name: 'a_total', help: 'A.', kind: 'counter', bounds: [], samples: [{ labels: {}, value: 5 }] },
+      {
+        name: 'a_total',
+        help: 'A.',
+        kind: 'counter',
+        labelNames: [],
+        bounds: [],
+        samples: [{ labels: {}, value: 5 }],
+      },
       {
         name: 'b_total',
         help: 'B.',
         kind: 'counter',
+        labelNames: ['topic', 'reason'],
         bounds: [],
         samples: [
           { labels: { topic: 'x', reason: 'late' }, value: 2 },

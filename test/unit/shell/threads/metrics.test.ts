@@ -37,6 +37,17 @@ describe('counters', () => {
     expect(main.snapshot().find(({ name }) => name === 'h_seconds')?.samples[0]).toMatchObject({ count: 1 });
   });
 
+  it('the process has each metric of its threads with its labels, also one without a sample', () => {
+    const main = new Metrics();
+    const merged = new ThreadMetrics(main);
+    const thread = new Metrics();
+    thread.counter('e_total', 'e', ['subject', 'reason']);
+    thread.gauge('lag', 'l', ['topic']);
+    thread.histogram('h_seconds', 'h', ['stage'], [1, 2]);
+    merged.apply(0, thread.snapshot());
+    expect(main.snapshot()).toEqual(thread.snapshot());
+  });
+
   it('a ratio that the process computes from merged counters covers all threads', () => {
     const main = new Metrics();
     const lookups = main.counter('lookups_total', 'l', ['result']);

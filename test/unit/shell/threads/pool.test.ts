@@ -12,7 +12,7 @@ const THREAD = `
   const { parentPort, workerData } = require('node:worker_threads');
   const { job, number } = workerData;
   const send = (message) => parentPort.postMessage(message);
-  const snapshot = (value) => [{ name: 'work_total', help: 'w', kind: 'counter', bounds: [], samples: [{ labels: {}, value }] }];
+  const snapshot = (value) => [{ name: 'work_total', help: 'w', kind: 'counter', labelNames: [], bounds: [], samples: [{ labels: {}, value }] }];
   const report = (value) => send({ kind: 'report', metrics: snapshot(value), state: value });
   const jobs = {
     count: () => { report(job.value); report(job.value * 2); send({ kind: 'done', result: job.value * 2 }); },

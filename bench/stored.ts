@@ -1,0 +1,18 @@
+/** Stores the JSON and the page of a benchmark that has a page of its own. */
+import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { BenchReport } from './harness.ts';
+
+/** Writes NAME.json and NAME.md into a folder. Each replaces the file before by a rename, so that a
+ *  killed run leaves whole files. */
+export function storeReport(folder: string, report: BenchReport, page: string): void {
+  mkdirSync(folder, { recursive: true });
+  for (const [name, text] of [
+    [`${report.bench}.json`, `${JSON.stringify(report, null, 1)}\n`],
+    [`${report.bench}.md`, page],
+  ] as const) {
+    const path = join(folder, name);
+    writeFileSync(`${path}.part`, text);
+    renameSync(`${path}.part`, path);
+  }
+}

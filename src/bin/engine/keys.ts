@@ -1,0 +1,46 @@
+/** Dictionary of keys that are no integers, in the folder keys of -state-dir. */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import type { SettingTable } from '../../core/settings.ts';
+import type { MemoryShares } from '../../engine/durability/spill/budget.ts';
+import type { Job } from '../../engine/job.ts';
+import { KeyDictionary } from '../../engine/keys/dictionary.ts';
+import { KEY_FAMILIES, SECRET_BYTES } from '../../engine/keys/store.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../io/rocksdb/port.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { kvDriver } from '../../shell/drivers.ts';
+
+const MIB = 1024 * 1024;
+/** Cache of keys. */
+const CACHE_BYTES_MAX = 256 * MIB;
+/** Share of the state's memory for the cache. */
+const CACHE_SHARE = 1 / 4;
+/** Cache of keys without a memory budget. */
+const CACHE_BYTES_UNBOUNDED = 128 * MIB;
+/** Blocks and memtables of the store. */
+const STORE_BYTES_UNBOUNDED = 32 * MIB;
+
+type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
+  readonly settings: { readonly 'state-dir': string; readonly native: string };
+};
+
+/** Creates the dictionary. It opens its store, and takes memory, only if the job has such keys. */
+export function openKeys(context: Context, job: Job, shares: MemoryShares | undefined): KeyDictionary {
+  const folder = join(context.settings['state-dir'], 'keys');
+  const storeBytes = shares === undefined ? STORE_BYTES_UNBOUNDED : KV_BUDGET_MIN_BYTES;
+  return new KeyDictionary({
+    open: async () => {
+      const driver = await kvDriver(context);
+      const store = await driver.open(folder, { budgetBytes: storeBytes, families: KEY_FAMILIES });
+      context.onClose(() => store.close());
+      return store;
+    },
+    secret: () => new Uint8Array(randomBytes(SECRET_BYTES)),
+    bytesMax:
+      shares === undefined
+        ? CACHE_BYTES_UNBOUNDED
+        : Math.min(CACHE_BYTES_MAX, shares.stateBytes * CACHE_SHARE),
+    storeBytes,
+    spanMs: job.window === 'session' ? job.gapMs : job.sizeMs,
+  });
+}

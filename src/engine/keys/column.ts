@@ -1,0 +1,25 @@
+/** Canonical keys of the rows of a page, one after the other. */
+export class KeyColumn {
+  private readonly bytes: Uint8Array;
+  private readonly ends: Uint32Array;
+  private readonly first: number;
+
+  /** @param ends end of each key in `bytes`
+   *  @param first index of the key of row 0 */
+  constructor(bytes: Uint8Array, ends: Uint32Array, first = 0) {
+    this.bytes = bytes;
+    this.ends = ends;
+    this.first = first;
+  }
+
+  /** Borrows the key of a row. */
+  key(row: number): Uint8Array {
+    const at = this.first + row;
+    return this.bytes.subarray(at === 0 ? 0 : this.ends[at - 1], this.ends[at]);
+  }
+
+  /** The keys of the rows from a row on. */
+  from(row: number): KeyColumn {
+    return new KeyColumn(this.bytes, this.ends, this.first + row);
+  }
+}

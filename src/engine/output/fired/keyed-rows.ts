@@ -1,0 +1,118 @@
+/** Layout of fired rows whose keys are no integers. Values are the 64-byte accumulators, with zeros
+ *  instead of the id; keys sort by bytes.
+ *
+ *      windows   window_start | window_end | bytes of the key
+ *      sessions  bucket | length of the key u16 | bytes of the key | window_start | window_end
+ *
+ *  Times are as in keys.ts. The length keeps the sessions of a key adjacent when another key begins
+ *  with the same bytes. */
+import { getOrdered, putOrdered } from '../../../core/ordered.ts';
+import type { SpanRows } from '../../../core/rows.ts';
+import { floorTo } from '../../../core/time.ts';
+import type { KvPage, KvStore } from '../../../io/rocksdb/port.ts';
+import { KEY_BYTES_MAX } from '../../keys/type.ts';
+import type { WindowResult } from '../../window/accumulator.ts';
+import type { FiredPage } from '../../window/firing.ts';
+import { ResultRows } from '../sink/rows.ts';
+import { resultAt, VALUE_BYTES } from './keys.ts';
+
+const BOUNDS_BYTES = 16;
+const LENGTH_BYTES = 2;
+const BUCKET_BYTES = 8;
+const SESSION_BYTES = BUCKET_BYTES + LENGTH_BYTES + BOUNDS_BYTES;
+/** Bytes of the longest row. */
+export const KEYED_ROW_BYTES_MAX = SESSION_BYTES + KEY_BYTES_MAX + VALUE_BYTES;
+const ID_BYTES = 8;
+
+/** Key of a window. */
+export function keyedWindowKey(start: number, end: number, key: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(BOUNDS_BYTES + key.length);
+  const view = new DataView(bytes.buffer);
+  putOrdered(view, 0, start);
+  putOrdered(view, 8, end);
+  bytes.set(key, BOUNDS_BYTES);
+  return bytes;
+}
+
+/** Lower bound of the sessions of a key in a bucket that start at `start` or later. */
+export function keyedSessionKey(bucket: number, key: Uint8Array, start: number, end?: number): Uint8Array {
+  const bytes = new Uint8Array(SESSION_BYTES + key.length - (end === undefined ? 8 : 0));
+  const view = new DataView(bytes.buffer);
+  putOrdered(view, 0, bucket);
+  view.setUint16(BUCKET_BYTES, key.length);
+  bytes.set(key, BUCKET_BYTES + LENGTH_BYTES);
+  const at = BUCKET_BYTES + LENGTH_BYTES + key.length;
+  putOrdered(view, at, start);
+  if (end !== undefined) putOrdered(view, at + 8, end);
+  return bytes;
+}
+
+/** Encodes rows in page order. @param bucketMs length of a bucket of sessions; absent: windows */
+export function keyedRows(pages: readonly FiredPage[], bucketMs?: number): SpanRows {
+  const parts: Uint8Array[] = [];
+  const ends: number[] = [];
+  let end = 0;
+  for (const page of pages) {
+    const rows = new ResultRows(page);
+    for (let row = 0; row < rows.rowCount; row++) {
+      const [from, to] = [rows.windowStart(row), rows.windowEnd(row)];
+      const key =
+        bucketMs === undefined
+          ? keyedWindowKey(from, to, rows.key(row))
+          : keyedSessionKey(floorTo(to, bucketMs), rows.key(row), from, to);
+      const value = page.rows.slice(row * VALUE_BYTES, (row + 1) * VALUE_BYTES);
+      // The id of a key is a matter of the state alone.
+      value.fill(0, 0, ID_BYTES);
+      parts.push(key, value);
+      ends.push(end + key.length, end + key.length + VALUE_BYTES);
+      end += key.length + VALUE_BYTES;
+    }
+  }
+  return {
+    shape: 'spans',
+    count: ends.length / 2,
+    bytes: new Uint8Array(Buffer.concat(parts)),
+    ends: Uint32Array.from(ends),
+  };
+}
+
+/** Page for scans of keyed rows. */
+export const keyedPage = (rows: number): Required<KvPage> => ({
+  bytes: new Uint8Array(Math.max(KEYED_ROW_BYTES_MAX, rows * 256)),
+  ends: new Uint32Array(2 * rows),
+});
+
+/** Decodes the rows of a scan page of a family. */
+export function keyedResults(
+  { bytes, ends }: Required<KvPage>,
+  count: number,
+  family: 'windows' | 'sessions',
+): WindowResult[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const isWindow = family === 'windows';
+  return Array.from({ length: count }, (_, row) => {
+    const from = row === 0 ? 0 : (ends[row * 2 - 1] as number);
+    const keyEnd = ends[row * 2] as number;
+    const boundsAt = isWindow ? from : keyEnd - BOUNDS_BYTES;
+    const key = isWindow
+      ? bytes.slice(from + BOUNDS_BYTES, keyEnd)
+      : bytes.slice(from + BUCKET_BYTES + LENGTH_BYTES, keyEnd - BOUNDS_BYTES);
+    const [start, end] = [getOrdered(view, boundsAt), getOrdered(view, boundsAt + 8)];
+    return { ...resultAt(view, keyEnd, start, end), key };
+  });
+}
+
+/** Reads all rows of a family. */
+export async function* scanKeyed(
+  store: KvStore,
+  family: 'windows' | 'sessions',
+): AsyncIterable<readonly WindowResult[]> {
+  const scan = await store.scan(family, { from: null, to: null }, { shape: 'spans' });
+  try {
+    const page = keyedPage(4096);
+    for (let count = await scan.next(page); count > 0; count = await scan.next(page))
+      yield keyedResults(page, count, family);
+  } finally {
+    scan.close();
+  }
+}
