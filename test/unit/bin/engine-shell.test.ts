@@ -85,9 +85,7 @@ async function get(engine: EngineQueries | undefined, path: string) {
   const isWindows = url.pathname.startsWith('/windows/');
   const wanted = isWindows ? '/windows/{key}' : url.pathname;
   const route = engineRoutes(() => engine, '1.2.3').find((one) => one.path === wanted);
-  const params: Record<string, string> = isWindows
-    ? { account_id: url.pathname.slice('/windows/'.length) }
-    : {};
+  const params: Record<string, string> = isWindows ? { key: url.pathname.slice('/windows/'.length) } : {};
   const answer = await route?.handler({ params, query: url.searchParams } as unknown as HttpRequest);
   return {
     status: answer?.status,
