@@ -325,7 +325,7 @@ describe('up', () => {
 /** Runs that connect to the broker, by command. */
 const RUNS: Readonly<Record<string, (flags: readonly string[], topic: string) => Promise<Outcome>>> = {
   topic: (flags, topic) => own.run(['topic', 'create', ...flags, `-topic=${topic}`]),
-  consumer: (flags, topic) => own.run(['consumer', ...flags, `-topic=${topic}`, '-exit-at-end']),
+  consumer: (flags, topic) => runConsumer(own, [...flags, `-topic=${topic}`, '-exit-at-end']),
   gen: (flags, topic) => own.run(['gen', '-kind=events', '-count=10', ...flags, `-out=kafka:${topic}`]),
   engine: (flags, topic) =>
     runEngine(own, [...flags, `-topic=${topic}`, '-size=1s', `-state-dir=${join(own.dir, randomUUID())}`]),
