@@ -124,7 +124,7 @@ export const bench: Bench = {
   name: 'contracts',
   takesBrokerProperties: true,
   summary:
-    'The required load of contracts: 24 producers and 48 consumers on a real broker, the highest flat rate, and a live rollout.',
+    'The required load: 24 producers and 48 consumers on a real broker, the highest flat rate, and a live rollout.',
   async run(context) {
     const formats = selectParts(context.only ?? ['avro'], FORMATS) as ReadonlyArray<(typeof FORMATS)[number]>;
     for (const format of formats) checkDisk(context, planOf(context, format));

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../../src/core/errors.ts';
 import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.ts';
+import type { WindowResult } from '../../src/engine/window/accumulator.ts';
 import { kvDriver } from '../../src/shell/drivers.ts';
 import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
@@ -91,6 +92,10 @@ function peakBytesOf(pid: number): number {
   return Number(kilobytes ?? Number.NaN) * 1024;
 }
 
+/** Account of a result; a key that is a text has its hexadecimal digits. */
+const accountOf = ({ accountId, key }: WindowResult): bigint =>
+  key === undefined ? accountId : BigInt(`0x${Buffer.from(key).toString('latin1')}`);
+
 async function digestIn(context: BenchContext, folder: string): Promise<ResultsDigest> {
   const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
   const store = await (await kvDriver(context)).open(folder, options);
@@ -101,7 +106,7 @@ async function digestIn(context: BenchContext, folder: string): Promise<ResultsD
     for await (const page of readFired(store)) {
       for (const row of page) {
         count += row.count;
-        sum = BigInt.asUintN(64, sum + row.sum * (row.accountId + BigInt(row.windowStart)));
+        sum = BigInt.asUintN(64, sum + row.sum * (accountOf(row) + BigInt(row.windowStart)));
       }
       rows += page.length;
     }

@@ -19,7 +19,7 @@ import { sliceContext } from '../fixtures/demo.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { createTopic, deleteTopic } from '../fixtures/topic.ts';
-import { itFull } from '../tier.ts';
+import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 
 const own = launcher();
@@ -201,7 +201,7 @@ describe('contracts slice', () => {
     expect(await failedClaims()).toEqual([]);
   });
 
-  describe('live upgrades', () => {
+  describeFull('live upgrades', () => {
     itFull.each<[string, Partial<FleetRun>]>([
       ['ended with success', { code: 0 }],
       ['did not return', { verdict: 'errors' }],
@@ -249,7 +249,7 @@ describe('contracts slice', () => {
     });
   });
 
-  describe('redrives', () => {
+  describeFull('redrives', () => {
     /** A copy of a record that a redrive wrote, to be appended again. */
     async function redriven(topic: string): Promise<RecordInput> {
       let copy: RecordInput | undefined;

@@ -10,6 +10,7 @@ import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { batchOf } from '../contract/broker-world.ts';
 import { consumedAt, runEngine, startEngine } from '../fixtures/engine.ts';
 import { generateEvents } from '../fixtures/gen.ts';
+import { metric } from '../fixtures/metrics.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -84,25 +85,28 @@ describe('texts of Avro events as keys', () => {
   it.each([
     ['a field', ['-key=account_id'], 'account_id', ['-state=disk', '-mem-budget=128MiB']],
     ['the record key, without a setting', [], 'key', ['-state=mem', '-shards=3']],
-  ] as const)('%s gives the rows of the oracle through a SIGKILL', async (_what, key, head, more) => {
-    const state = folderOf(`avro-${head}`);
-    const flags = [...key, '-value=value', `-registry=${registry}`, state, ...more];
-    const killed = await runEngine(
-      own,
-      args(
-        topicOf('avro'),
-        ...flags,
-        '-chaos=kill-after=9000',
-        '-batch-rows=500',
-        '-checkpoint-interval=20ms',
-      ),
-    );
-    expect(killed.signal).toBe('SIGKILL');
-    const resumed = await runEngine(own, args(topicOf('avro'), ...flags, '-bounded', '-json'));
-    expect(resumed).toMatchObject({ code: 0 });
-    expect(JSON.parse(resumed.stdout)).toMatchObject({ consumed: EVENTS, invalid: 0 });
-    expect((await exported(head, state)).sort()).toEqual(expected);
-  });
+  ] as const)(
+    'a topic keyed by %s gives the rows of the oracle through a SIGKILL',
+    async (_what, key, head, more) => {
+      const state = folderOf(`avro-${head}`);
+      const flags = [...key, '-value=value', `-registry=${registry}`, state, ...more];
+      const killed = await runEngine(
+        own,
+        args(
+          topicOf('avro'),
+          ...flags,
+          '-chaos=kill-after=9000',
+          '-batch-rows=500',
+          '-checkpoint-interval=20ms',
+        ),
+      );
+      expect(killed.signal).toBe('SIGKILL');
+      const resumed = await runEngine(own, args(topicOf('avro'), ...flags, '-bounded', '-json'));
+      expect(resumed).toMatchObject({ code: 0 });
+      expect(JSON.parse(resumed.stdout)).toMatchObject({ consumed: EVENTS, invalid: 0 });
+      expect((await exported(head, state)).sort()).toEqual(expected);
+    },
+  );
 });
 
 describe('keys of several fields', () => {
@@ -219,6 +223,7 @@ describe('keys of several fields', () => {
       }
       expect((await find(address, 'nowhere', '?open=true')).rows).toEqual([]);
       expect((await fetch(`http://${address}/windows/DE`)).status).toBe(400);
+      expect(await metric(address, 'engine_key_bytes')).toBeGreaterThan(0);
     };
     await check(await engine.address());
     await engine.die();

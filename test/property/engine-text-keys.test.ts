@@ -1,5 +1,6 @@
 /** The engine with texts as keys and crashes compared with the oracle, which has one number for
- *  each text: any windows, stream, batch sizes, shards, moment of the crash and bits of the hash. */
+ *  each text: any windows, stream, batch sizes, shards, moment of the crash and bits of the
+ *  hash. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';

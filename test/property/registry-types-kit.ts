@@ -124,6 +124,8 @@ function replaced(value: unknown, path: Path, part: unknown): unknown {
 
 /** Bytes of no fixed type of the generators. */
 export const MUTANT_BYTES = Buffer.alloc(25, 1);
+/** The same as an array that is no Buffer. */
+export const MUTANT_ARRAY = new Uint8Array(2);
 
 /** Parts of other types. 77 and the text belong to no enum, and 77 fits every number type. */
 const PARTS: readonly unknown[] = [
@@ -134,7 +136,7 @@ const PARTS: readonly unknown[] = [
   77n,
   'none of the names',
   MUTANT_BYTES,
-  new Uint8Array(2),
+  MUTANT_ARRAY,
   [],
 ];
 

@@ -89,16 +89,6 @@ export class JsonScanner {
     return this.at === to && (this.bits < 0x80 || isUtf8(bytes.subarray(from, to)));
   }
 
-  /** Text of a string field. REQUIRES: its kind is STRING or ESCAPED */
-  text(field: number): string {
-    const [start, end] = [this.start[field] as number, this.end[field] as number];
-    const { buffer, byteOffset } = this.bytes;
-    const inner = Buffer.from(buffer, byteOffset + start, end - start);
-    return this.kind[field] === JSON_VALUE.ESCAPED
-      ? (JSON.parse(inner.toString('utf8')) as string)
-      : inner.toString('utf8', 1, inner.length - 1);
-  }
-
   private space(): void {
     const { bytes, to } = this;
     let { at } = this;

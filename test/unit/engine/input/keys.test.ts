@@ -192,7 +192,7 @@ describe('keys of records', () => {
     ['digits', texts('1', '-22'), '@key:text'],
     ['integers of 8 bytes', keyed(Buffer.of(0, 0, 0, 0, 0, 0, 1, 0)), '@key:long'],
     ['integers of 4 bytes', keyed(Buffer.of(0, 0, 0x41, 0x42)), '@key:int'],
-  ] as const)('%s are judged by the first records', async (_what, records, key) => {
+  ] as const)('record keys that are %s are judged by the first records', async (_what, records, key) => {
     const { input } = openedInput({});
     await input.decode(records, EventBatch.create(records.rowCapacity));
     expect(input.definition.key).toBe(key);

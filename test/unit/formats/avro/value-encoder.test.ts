@@ -53,14 +53,17 @@ it.each<readonly [string, unknown, unknown]>([
   ['bytes', 'bytes', '040700'],
   ['a fixed', { type: 'fixed', name: 'F', size: 2 }, '0700'],
   ['a branch of a union', ['null', 'bytes'], '02040700'],
-])('%s accepts any Uint8Array, and the reference codec writes the same', (_what, schema, written) => {
-  const value = new Uint8Array([9, 7, 0]).subarray(1);
-  const bytes = { v: value };
-  const whole = record({ name: 'v', type: schema });
-  expect(hex(whole, bytes)).toBe(written);
-  const reference = avroReferenceWriter(parseSchema('AVRO', JSON.stringify(whole)) as AvroSchema);
-  expect(encodedBy(reference, bytes).toString('hex')).toBe(written);
-});
+])(
+  'the type %s accepts any Uint8Array, and the reference codec writes the same',
+  (_what, schema, written) => {
+    const value = new Uint8Array([9, 7, 0]).subarray(1);
+    const bytes = { v: value };
+    const whole = record({ name: 'v', type: schema });
+    expect(hex(whole, bytes)).toBe(written);
+    const reference = avroReferenceWriter(parseSchema('AVRO', JSON.stringify(whole)) as AvroSchema);
+    expect(encodedBy(reference, bytes).toString('hex')).toBe(written);
+  },
+);
 
 it.each<readonly [string, unknown, unknown, RegExp]>([
   [

@@ -54,7 +54,7 @@ describe('options of a serializer', () => {
     ['a format without values', { ...written, format: 'JSON', schema: '{}' }],
     ['an unknown framing', { ...written, header: 'header' }],
     ['an unknown codec', { ...written, codec: 'fast' }],
-  ])('%s is refused before a request', (_what, options) => {
+  ])('the serializer refuses %s before a request', (_what, options) => {
     const { serializer, sent } = setUp();
     expect(() => serializer(options)).toThrow(expect.objectContaining({ code: 'bad_option' }));
     expect(sent).toEqual([]);
@@ -101,7 +101,7 @@ describe('options of a deserializer', () => {
     ['a subject without a version', { readerVersion: { subject: 's' } }],
     ['a bare version', { readerVersion: 3 }],
     ['a second reader schema', { readerSchema: RECORD, readerVersion: 'writer' }],
-  ])('%s is refused', (_what, options) => {
+  ])('the deserializer refuses %s', (_what, options) => {
     const { deserializer } = setUp();
     expect(() => deserializer(options)).toThrow(expect.objectContaining({ code: 'bad_option' }));
   });
@@ -119,7 +119,7 @@ describe('options of a deserializer', () => {
     ['an ArrayBuffer', new ArrayBuffer(9)],
     ['a message of a Kafka client', { value: Buffer.alloc(9) }],
     ['a record whose bytes are a text', { bytes: 'text' }],
-  ])('%s in place of a record is refused, never a tombstone', async (_what, record) => {
+  ])('the deserializer refuses %s in place of a record, and reads no tombstone', async (_what, record) => {
     const deserializer = setUp().deserializer({});
     const refused = expect.objectContaining({ code: 'bad_option' });
     await expect(deserializer.deserialize(record as never)).rejects.toEqual(refused);
