@@ -409,6 +409,12 @@ async function knownKeys(
   return givenKeyType(job.input ?? BINARY256);
 }
 
+/** Opens what is outside of the engine: the sink, and the table of late events beside it. */
+async function openTables(context: Context, keys: Awaited<ReturnType<typeof knownKeys>>) {
+  const sink = await openSink(context, keys);
+  return { sink, lateTable: await openLateTable(context, keys) };
+}
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
@@ -423,8 +429,7 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const sink = await openSink(context, await knownKeys(disk, job));
-  const lateTable = await openLateTable(context);
+  const { sink, lateTable } = await openTables(context, await knownKeys(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys);

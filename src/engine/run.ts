@@ -94,7 +94,7 @@ export interface EngineParts {
   /** Topic for copies of late events; absent: they are only counted. */
   readonly late?: SideTopic<LateCopy>;
   /** Late events that can be queried; absent: none can. */
-  readonly lateEvents?: Pick<KeptLateEvents, 'send' | 'find'>;
+  readonly lateEvents?: Pick<KeptLateEvents, 'send' | 'find'> & Partial<Pick<KeptLateEvents, 'bind'>>;
   /** Quarantine of invalid records; absent: they are only counted. */
   readonly quarantine?: SideTopic<QuarantineCopy>;
   /** Limit on the bytes of unsent copies of each; absent: that of a run without a memory budget. */
@@ -461,7 +461,9 @@ export class Engine implements EngineQueries {
   }
 
   private async bindSinks(): Promise<void> {
-    for (const sink of this.parts.sinks) await sink.bind?.(this.keyType);
+    const { sinks, lateEvents } = this.parts;
+    for (const sink of sinks) await sink.bind?.(this.keyType);
+    await lateEvents?.bind?.(this.keyType);
   }
 
   get keyType(): KeyType | undefined {
@@ -551,10 +553,6 @@ export class Engine implements EngineQueries {
   /** @throws late_not_kept */
   async lateEvents(query: LateQuery): Promise<LatePage> {
     const { lateEvents } = this.parts;
-    if (this.keyType !== undefined)
-      throw engineError('late_not_kept', 'late events are kept for integer keys alone', {
-        next: 'give -late-topic=TOPIC for copies of late events',
-      });
     if (lateEvents === undefined)
       throw engineError('late_not_kept', 'this engine keeps no late events', {
         next: 'start it without -late-keep=0',

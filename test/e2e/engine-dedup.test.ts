@@ -42,8 +42,8 @@ afterAll(async () => {
   await admin?.close();
 });
 
-/** Appends a round of events. Every third repeats the identifier of an earlier event of its key, with
- *  another amount. */
+/** Appends a round of events. Every third repeats the identifier of an earlier event of its key,
+ *  with another amount. */
 async function sendRound(round: number): Promise<void> {
   const rows = Array.from({ length: ROUND }, (_, i) => {
     const n = round * ROUND + i;

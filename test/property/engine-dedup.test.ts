@@ -1,20 +1,21 @@
-/** Duplicates: results, and the number of events that were folded, are those of a brute-force oracle,
- *  through crashes anywhere, with state in memory and on disk. */
+/** Duplicates: results, and the number of events that were folded, are those of a brute-force
+ *  oracle, through crashes anywhere, with state in memory and on disk. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import type { Job } from '../../src/engine/job.ts';
 import type { EventRows } from '../../src/engine/source/events.ts';
+import type { InputDefinition } from '../../src/engine/source/input/definition.ts';
 import { EventIds } from '../../src/engine/source/input/ids.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { dictionaryIn, ShortHash, TEXT_KEYS, TextSink, TextSource, textInput } from './engine-keys-kit.ts';
 import {
   drawFrom,
   engineIn,
   jobs,
   MemorySink,
-  MemorySource,
   onDisk,
   rulesOf,
   SPILL_FOLDER,
@@ -25,7 +26,7 @@ import {
 type IdEvent = TestEvent & { readonly id: string };
 
 /** Adds the identifiers of its events to each batch. */
-class IdSource extends MemorySource {
+class IdSource extends TextSource {
   private readonly idOf: ReadonlyMap<string, string>;
 
   constructor(events: readonly IdEvent[], partitions: number, batchRows: number) {
@@ -126,6 +127,14 @@ const sunk = (sink: MemorySink): ReadonlyMap<string, string> =>
     }),
   );
 
+/** Interns the keys of a source, with so few bits of hash that ids are displaced. */
+function keysOf(kv: SimKv, job: Job, definition: InputDefinition, source: IdSource) {
+  const spanMs = job.window === 'session' ? job.gapMs : job.sizeMs;
+  const keys = dictionaryIn(kv, { hash: () => new ShortHash(2), spanMs });
+  source.keys = keys;
+  return { keys, input: textInput(definition) };
+}
+
 const lives = fc.array(
   fc.record({
     shards: fc.integer({ min: 1, max: 4 }),
@@ -138,24 +147,33 @@ const lives = fc.array(
   { maxLength: 4 },
 );
 
-describe('-dedup', () => {
+describe.each(['integers', 'texts'] as const)('-dedup with keys that are %s', (keyed) => {
   it("results are those of the oracle's first events of each identifier, through crashes anywhere", async () => {
     let duplicates = 0;
     let folds = 0;
     const worlds = fc.tuple(jobs, streams(1), fc.array(fc.nat({ max: 4 }), { minLength: 80, maxLength: 80 }));
     await fc.assert(
       fc.asyncProperty(worlds, lives, async ([base, stream, draws], crashes) => {
-        const job: Job = { ...base, input: { format: 'json', dedup: 'id' } };
+        const isText = keyed === 'texts';
+        const definition: InputDefinition = isText
+          ? { ...TEXT_KEYS, dedup: 'id' }
+          : { format: 'json', dedup: 'id' };
+        const job: Job = { ...base, input: definition };
         const events = stream.map(
           (event, i): IdEvent => ({
             ...{ ...event, accountId: event.accountId % 3n, id: `s${(draws[i] as number) % 3}` },
           }),
         );
-        const [disk, sink, kv] = [new SimDisk(), new MemorySink(), new SimKv()];
+        const [disk, kv] = [new SimDisk(), new SimKv()];
+        const sink = isText ? new TextSink() : new MemorySink();
         const isOnDisk = events.length % 2 === 0;
         const life = async (source: IdSource, shards: number, checkpointIntervalMs: number) => {
           const world = { job, partitions: 1, shards, disk, sink, source, checkpointIntervalMs };
-          const engine = engineIn(world, isOnDisk ? await onDisk(kv, { job, shards }, 0) : {});
+          const where = isOnDisk ? await onDisk(kv, { job, shards }, 0) : {};
+          const engine = engineIn(world, {
+            ...where,
+            ...(isText ? keysOf(kv, job, definition, source) : {}),
+          });
           await engine.restore();
           return engine.run(new AbortController().signal);
         };
@@ -164,11 +182,12 @@ describe('-dedup', () => {
           source.batchesLeft = crash.batches;
           disk.changesLeft = crash.diskChanges;
           await life(source, crash.shards, crash.interval).catch((thrown: unknown) => {
-            if (!/killed|machine is off/.test(String(thrown))) throw thrown;
+            if (!/killed|process is gone|machine is off/.test(String(thrown))) throw thrown;
           });
           sink.crash();
           disk.crash(drawFrom(crash.left));
           kv.crash(SPILL_FOLDER);
+          kv.crash('keys');
         }
         disk.changesLeft = Number.POSITIVE_INFINITY;
         const summary = await life(new IdSource(events, 1, 5), 2, 50);

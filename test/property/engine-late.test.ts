@@ -38,7 +38,7 @@ interface Copied {
   /** REFUSAL.*, or the reason of an invalid record. */
   readonly reason: number | string;
   readonly boundMs?: bigint | undefined;
-  /** Of late events that can be queried. */
+  /** Fields of late events that can be queried. */
   readonly watermarkMs?: number;
   readonly accountId?: bigint;
   readonly value?: unknown;

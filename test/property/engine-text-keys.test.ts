@@ -4,76 +4,69 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
-import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import type { Job } from '../../src/engine/job.ts';
-import type { KeyDictionary } from '../../src/engine/keys/dictionary.ts';
-import { KeySpans } from '../../src/engine/keys/spans.ts';
+import type { LateEvent } from '../../src/engine/output/late/events.ts';
+import type { LatePage } from '../../src/engine/output/late/store.ts';
 import type { EngineParts } from '../../src/engine/run.ts';
-import type { EventRows } from '../../src/engine/source/events.ts';
-import type { InputDefinition } from '../../src/engine/source/input/definition.ts';
-import type { FiredPage } from '../../src/engine/window/firing.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';
-import { dictionaryIn, ShortHash } from './engine-keys-kit.ts';
+import {
+  dictionaryIn,
+  ShortHash,
+  TEXT_KEYS,
+  TextSink,
+  TextSource,
+  textInput,
+  textKey,
+} from './engine-keys-kit.ts';
 import {
   drawFrom,
   engineIn,
-  feedOracle,
   jobs,
-  MemorySink,
-  MemorySource,
   onDisk,
   oracleRows,
   rulesOf,
   SPILL_FOLDER,
   streams,
+  type TestEvent,
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
-const INPUT: InputDefinition = { format: 'json', key: 'k:string', time: 't:ms' };
 
-/** Source whose events have the decimal digits of their account as key, some of them long. */
-class TextSource extends MemorySource {
-  keys: KeyDictionary | undefined;
-  private readonly spans = new KeySpans();
-
-  override async next(): Promise<EventRows | undefined> {
-    const rows = await super.next();
-    if (rows === undefined || this.keys === undefined) return rows;
-    const { accountId, status } = rows.events.columns;
-    this.spans.reset(rows.events.rowCapacity);
-    for (let row = 0; row < rows.events.rowCount; row++) {
-      if (status[row] !== EVENT_STATUS.OK) continue;
-      const id = accountId[row] as bigint;
-      const key = Buffer.from(String(id).padStart(id % 3n === 0n ? 700 : 1, '0'));
-      this.spans.begin();
-      this.spans.put(key, 0, key.length);
-      this.spans.end(row);
+/** Late events that can be queried, by place. */
+class KeptEvents {
+  readonly texts = new Map<string, string>();
+  changed = 0;
+  async send(copies: readonly LateEvent[]): Promise<void> {
+    for (const { partition, offset, reason, accountId, key, value, eventTs } of copies) {
+      const text = `${reason} ${Buffer.from(key ?? [])} ${accountId} ${value} ${eventTs}`;
+      const place = `${partition}@${offset}`;
+      if ((this.texts.get(place) ?? text) !== text) this.changed++;
+      this.texts.set(place, text);
     }
-    await this.keys.open();
-    await this.keys.intern(rows.events, this.spans);
-    return rows;
+  }
+  async find(): Promise<LatePage> {
+    return { rows: [], next: undefined };
   }
 }
 
-/** Sink that writes the number of the text as the account. */
-class TextSink extends MemorySink {
-  readonly ids = new Set<bigint>();
-
-  override async write(pages: readonly FiredPage[]): Promise<void> {
-    const numbered = pages.map((page): FiredPage => {
-      const rows = page.rows.slice(0, page.rowCount * ACCUMULATOR.BYTES);
-      const view = new DataView(rows.buffer);
-      for (let row = 0; row < page.rowCount; row++) {
-        const at = row * ACCUMULATOR.BYTES + ACCUMULATOR.ACCOUNT_ID;
-        this.ids.add(view.getBigUint64(at, true));
-        view.setBigUint64(at, BigInt(Buffer.from(page.keys?.key(row) ?? []).toString()), true);
-      }
-      return { bounds: page.bounds, rows, rowCount: page.rowCount };
-    });
-    await super.write(numbered);
+/** Verdicts of the oracle; returns its late events as KeptEvents has them. */
+function lateTexts(oracle: Oracle, events: readonly TestEvent[]): ReadonlyMap<string, string> {
+  const late = new Map<string, string>();
+  const next = new Array<number>(PARTITIONS).fill(0);
+  for (const { partition, broken, accountId, value, eventTs } of events) {
+    const offset = next[partition] as number;
+    next[partition] = offset + 1;
+    if (broken === true) {
+      oracle.value(partition, new Uint8Array(3));
+      continue;
+    }
+    const verdict = oracle.event(partition, accountId, value, eventTs).replaceAll(' ', '_');
+    if (verdict.startsWith('late'))
+      late.set(`${partition}@${offset}`, `${verdict} ${textKey(accountId)} 0 ${value} ${eventTs}`);
   }
+  return late;
 }
 
 const lives = fc.array(
@@ -90,8 +83,9 @@ const lives = fc.array(
 );
 
 describe.each(['memory', 'disk'] as const)('engine with texts as keys, state in %s', (where) => {
-  it('the results are those of the texts through crashes, whatever bits the hash has', async () => {
+  it('the results and the late events are those of the texts through crashes, whatever bits the hash has', async () => {
     let collisions = 0;
+    let lateCount = 0;
     await fc.assert(
       fc.asyncProperty(
         fc.constantFrom(1, 2, 30),
@@ -99,22 +93,16 @@ describe.each(['memory', 'disk'] as const)('engine with texts as keys, state in 
         streams(PARTITIONS),
         lives,
         async (bits, job, events, crashes) => {
-          const [disk, sink, kv] = [new SimDisk(), new TextSink(), new SimKv()];
-          const textJob: Job = { ...job, input: INPUT };
+          const [disk, sink, kv, kept] = [new SimDisk(), new TextSink(), new SimKv(), new KeptEvents()];
+          const textJob: Job = { ...job, input: TEXT_KEYS };
           const engineOf = async (source: TextSource, shards: number, checkpointIntervalMs: number) => {
             const world = { job: textJob, partitions: PARTITIONS, shards, disk, sink, source };
             const over: Partial<EngineParts> = where === 'disk' ? await onDisk(kv, world, 3000) : {};
             const spanMs = job.window === 'session' ? job.gapMs : job.sizeMs;
             const keys = dictionaryIn(kv, { hash: () => new ShortHash(bits), spanMs });
             source.keys = keys;
-            const input = {
-              definition: INPUT,
-              resume() {},
-              isReady: true,
-              takeWaitedMs: () => 0,
-              describe: () => undefined,
-            };
-            return engineIn({ ...world, checkpointIntervalMs }, { ...over, keys, input });
+            const input = textInput(TEXT_KEYS);
+            return engineIn({ ...world, checkpointIntervalMs }, { ...over, keys, input, lateEvents: kept });
           };
           for (const crash of crashes) {
             const source = new TextSource(events, PARTITIONS, crash.batchRows);
@@ -139,14 +127,17 @@ describe.each(['memory', 'disk'] as const)('engine with texts as keys, state in 
           await engine.restore();
           await engine.run(new AbortController().signal);
           const oracle = new Oracle(rulesOf(job), PARTITIONS);
-          feedOracle(oracle, events);
+          const late = lateTexts(oracle, events);
           expect(sink.sorted()).toEqual(oracleRows(oracle).sort());
-          expect(sink.changed).toBe(0);
+          expect(new Map([...kept.texts].sort())).toEqual(new Map([...late].sort()));
+          expect([sink.changed, kept.changed]).toEqual([0, 0]);
+          lateCount += late.size;
           if (bits < 3 && sink.ids.size > 4) collisions++;
         },
       ),
       { numRuns: runs(100) },
     );
     expect(collisions).toBeGreaterThan(0);
+    expect(lateCount).toBeGreaterThan(200);
   });
 });

@@ -1,5 +1,6 @@
 /** `-late-keep` of `millrace engine`: late events that can be queried beside the results. */
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import type { KeyType } from '../../engine/keys/type.ts';
 import { KeptLateEvents } from '../../engine/output/late/kept.ts';
 import { PostgresLateEvents } from '../../engine/output/late/postgres.ts';
 import { LateEventStore } from '../../engine/output/late/store.ts';
@@ -13,7 +14,7 @@ export const LATE_EVENTS_SETTINGS = {
     default: '10000',
     min: 0,
     max: 10_000_000,
-    help: 'newest late events of each partition that GET /late answers, and that the table …_late of a postgres sink has, if keys are integers; 0: none',
+    help: 'newest late events of each partition that GET /late answers, and that the table …_late of a postgres sink has; 0: none',
   },
 } as const satisfies SettingTable;
 
@@ -22,16 +23,20 @@ type Context = Parameters<typeof openPostgresPool>[0] & {
 };
 
 /** Opens and checks the table of late events beside a postgres sink, and creates it if -migrate is
- *  on. Undefined for other sinks, and if no late events are kept. @throws sink_missing, unreachable
- */
-export async function openLateTable(context: Context): Promise<PostgresLateEvents | undefined> {
+ *  on. Undefined for other sinks, and if no late events are kept.
+ *  @param keys type of the keys; undefined: the first records decide it
+ *  @throws sink_missing, unreachable */
+export async function openLateTable(
+  context: Context,
+  keys: { readonly type: KeyType | undefined } | undefined,
+): Promise<PostgresLateEvents | undefined> {
   const { 'late-keep': keep, migrate } = context.settings;
   const sink = postgresSink(context);
   if (sink === undefined || keep === 0) return undefined;
   const pool = await openPostgresPool(context, sink.url, 1);
-  const table = new PostgresLateEvents({ pool, table: sink.table, keep });
-  if (migrate) await table.migrate();
-  await table.check();
+  const table = new PostgresLateEvents({ pool, table: sink.table, keep, migrates: migrate });
+  if (keys !== undefined) await table.bind(keys.type);
+  else if (!migrate) await table.check();
   return table;
 }
 

@@ -2,7 +2,8 @@
 import { EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { LateEvent } from '../output/late/events.ts';
 import type { LatePage, LatePlace, LateQuery } from '../output/late/store.ts';
-import { badCursor, nextLink, readAccount, readLimit, readTimes } from './parameters.ts';
+import { type KeyForm, keyJson, readKey } from './keys.ts';
+import { badCursor, nextLink, readLimit, readTimes } from './parameters.ts';
 
 /** Late events in one response. */
 export const LATE_LIMIT = 1_000;
@@ -11,9 +12,7 @@ export const LATE_LIMIT_MAX = 10_000;
 /** Greatest offset of a partition. */
 const OFFSET_MAX = 2n ** 63n - 1n;
 
-export interface LateQueries {
-  /** True if keys are signed integers; false: unsigned. */
-  readonly hasSignedKeys: boolean;
+export interface LateQueries extends KeyForm {
   /** @throws late_not_kept */
   lateEvents(query: LateQuery): Promise<LatePage>;
 }
@@ -32,21 +31,21 @@ export async function latePage(
   engine: LateQueries,
   params: URLSearchParams,
 ): Promise<{ readonly rows: readonly object[]; readonly headers: Record<string, string> }> {
-  const account = params.get('account_id');
+  const key = params.get('key');
   const { rows, next } = await engine.lateEvents({
     ...readTimes(params, -EVENT_TS_LIMIT),
-    accountId: account === null ? undefined : readAccount(account, engine.hasSignedKeys),
+    key: key === null ? undefined : readKey(key, engine),
     limit: readLimit(params.get('limit'), LATE_LIMIT, LATE_LIMIT_MAX),
     after: readPlace(params.get('cursor')),
   });
   return {
-    rows: rows.map((event) => toJson(event, engine.hasSignedKeys)),
+    rows: rows.map((event) => toJson(event, engine)),
     headers: next === undefined ? {} : nextLink('/late', params, `${next.partition}_${next.offset}`),
   };
 }
 
-const toJson = (event: LateEvent, isSigned: boolean) => ({
-  account_id: String(isSigned ? BigInt.asIntN(64, event.accountId) : event.accountId),
+const toJson = (event: LateEvent, form: KeyForm) => ({
+  ...keyJson(event, form),
   event_ts: String(event.eventTs),
   value: String(event.value),
   reason: event.reason,

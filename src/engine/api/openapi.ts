@@ -59,17 +59,22 @@ const KEY: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,19})$' };
 const MS: Json = { ...I64, description: 'Milliseconds since the epoch.' };
 const COUNT: Json = { type: 'integer', minimum: 0 };
 
+/** A key is one of two members. */
+const KEY_MEMBERS: Json = {
+  account_id: { ...KEY, description: 'Key of a job with integer keys.' },
+  key: {
+    description:
+      'Key of another job: its text, or an object with the text of each part. Bytes are hexadecimal.',
+    oneOf: [{ type: 'string' }, { type: 'object', additionalProperties: { type: 'string' } }],
+  },
+};
+
 const WINDOW: Json = {
   type: 'object',
   required: ['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'],
   additionalProperties: false,
   properties: {
-    account_id: { ...KEY, description: 'Key of a job with integer keys.' },
-    key: {
-      description:
-        'Key of another job: its text, or an object with the text of each part. Bytes are hexadecimal.',
-      oneOf: [{ type: 'string' }, { type: 'object', additionalProperties: { type: 'string' } }],
-    },
+    ...KEY_MEMBERS,
     window_start: MS,
     window_end: { ...MS, description: 'Milliseconds since the epoch; the window ends before it.' },
     count: U64,
@@ -84,19 +89,10 @@ const WINDOW: Json = {
 
 const LATE_EVENT: Json = {
   type: 'object',
-  required: [
-    'account_id',
-    'event_ts',
-    'value',
-    'reason',
-    'watermark_ms',
-    'partition',
-    'offset',
-    'timestamp_ms',
-  ],
+  required: ['event_ts', 'value', 'reason', 'watermark_ms', 'partition', 'offset', 'timestamp_ms'],
   additionalProperties: false,
   properties: {
-    account_id: KEY,
+    ...KEY_MEMBERS,
     event_ts: MS,
     value: I64,
     reason: {
@@ -203,7 +199,7 @@ const PATHS: Json = {
       summary: 'Late events that the engine keeps, ascending by partition and offset',
       security: SECURITY,
       parameters: [
-        query('account_id', 'Only events of this key.', KEY),
+        query('key', 'Only events of this key, as in the path /windows/{key}.', { type: 'string' }),
         query('from', 'Least event_ts: ms since the epoch, or ISO 8601 with a zone.', TIME),
         query('to', 'Exclusive upper bound of event_ts.', TIME),
         query('limit', 'Most events in one response.', {

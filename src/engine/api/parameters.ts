@@ -5,19 +5,8 @@ import { engineError } from '../errors.ts';
 /** Shows a value of a request in a message. */
 export const quoted = (text: string): string => JSON.stringify(text.slice(0, 40));
 
-/** Reads a key as the engine shows it; returns its 64 bits. @throws bad_account */
-export function readAccount(text: string, isSigned: boolean): bigint {
-  if (/^-?\d{1,20}$/.test(text)) {
-    const id = BigInt(text);
-    const bits = BigInt.asUintN(64, id);
-    if (id === (isSigned ? BigInt.asIntN(64, id) : bits)) return bits;
-  }
-  const kind = isSigned ? 'a signed' : 'an unsigned';
-  throw engineError('bad_account', `account_id is not ${kind} 64-bit number: ${quoted(text)}`);
-}
-
 /** Accepts milliseconds since the epoch, or an ISO 8601 time with a zone. @throws bad_range */
-export function readTime(name: string, text: string | null, absent: number): number {
+function readTime(name: string, text: string | null, absent: number): number {
   if (text === null) return absent;
   const ms = /^-?\d{1,16}$/.test(text)
     ? Number(text)

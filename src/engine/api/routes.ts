@@ -13,13 +13,13 @@ import type {
   HttpRoute,
 } from '../../io/http/port.ts';
 import { engineError } from '../errors.ts';
-import { type KeyType, keyOfText, keyValues, partNames, typeText, valueText } from '../keys/type.ts';
 import type { WindowBounds, WindowPage, WindowQuery } from '../output/fired/lookup.ts';
 import type { PartitionProgress } from '../source/admission.ts';
 import type { WindowResult } from '../window/accumulator.ts';
+import { type AskedKey, keyJson, readKey } from './keys.ts';
 import { type LateQueries, latePage } from './late.ts';
 import { engineDescription, WINDOWS_LIMIT, WINDOWS_LIMIT_MAX } from './openapi.ts';
-import { badCursor, nextLink, quoted, readAccount, readFlag, readLimit, readTimes } from './parameters.ts';
+import { badCursor, nextLink, readFlag, readLimit, readTimes } from './parameters.ts';
 
 /** Lower bound of every window start. */
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
@@ -45,8 +45,6 @@ export interface OpenWindows {
 export interface EngineQueries extends LateQueries {
   /** False while the engine restores an earlier run. */
   readonly restored: boolean;
-  /** Type of the keys; undefined: they are integers. */
-  readonly keyType?: KeyType | undefined;
   /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
   /** Every window that ends at or before this time has fired; -Infinity before the first. */
@@ -69,17 +67,6 @@ const respond = (
   body: JSON.stringify(body),
 });
 
-/** Key of a query: the 64 bits of an integer, or canonical bytes. */
-type AskedKey = Pick<WindowQuery, 'accountId' | 'key'>;
-
-/** Reads a key as the engine shows it. */
-function readKey(text: string, { hasSignedKeys, keyType }: EngineQueries): AskedKey {
-  if (keyType === undefined) return { accountId: readAccount(text, hasSignedKeys) };
-  const key = keyOfText(keyType, text);
-  if (key !== undefined) return { accountId: 0n, key };
-  throw engineError('bad_account', `the key is not of the type ${typeText(keyType)}: ${quoted(text)}`);
-}
-
 const cursorOf = ({ windowStart, windowEnd }: WindowBounds): string => `${windowStart}_${windowEnd}`;
 
 function readCursor(text: string | null): WindowBounds | undefined {
@@ -92,7 +79,7 @@ function readCursor(text: string | null): WindowBounds | undefined {
 }
 
 const toJson = (result: WindowResult, engine: EngineQueries, asked: AskedKey) => ({
-  ...keyJson(result, engine, asked),
+  ...keyJson({ accountId: result.accountId, key: asked.key }, engine),
   window_start: String(result.windowStart),
   window_end: String(result.windowEnd),
   count: String(result.count),
@@ -102,15 +89,6 @@ const toJson = (result: WindowResult, engine: EngineQueries, asked: AskedKey) =>
   last_update_ts: String(result.lastUpdateTs),
   overflow: result.overflow,
 });
-
-/** A key of one part is its text, a key of several parts an object of their texts. */
-function keyJson({ accountId }: WindowResult, { hasSignedKeys, keyType }: EngineQueries, { key }: AskedKey) {
-  if (keyType === undefined || key === undefined)
-    return { account_id: String(hasSignedKeys ? BigInt.asIntN(64, accountId) : accountId) };
-  const texts = keyValues(keyType, key).map(valueText);
-  if (texts.length === 1) return { key: texts[0] };
-  return { key: Object.fromEntries(partNames(keyType).map((name, at) => [name, texts[at]])) };
-}
 
 /** Fired windows, then open windows; every open window ends after every fired window. */
 async function withOpen(engine: EngineQueries, query: WindowQuery) {

@@ -14,7 +14,7 @@ import type { SeenId, SeenIds } from './seen.ts';
 
 const HEAD_BYTES = 24;
 /** Bytes of identifiers that one changelog record of a copy has, approximately. */
-export const COPY_BYTES = 256 * 1024;
+const COPY_BYTES = 256 * 1024;
 
 /** Identifier with the 64 bits of its key. */
 export interface SavedId extends Omit<SeenId, 'key'> {

@@ -1,5 +1,5 @@
-/** Identifiers of open windows: which events are duplicates, what is forgotten when, their records in
- *  the changelog, and the limit of their memory. */
+/** Identifiers of open windows: which events are duplicates, what is forgotten when, their records
+ *  in the changelog, and the limit of their memory. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { AdmittedBatch } from '../../../src/core/layout/admitted-batch.ts';

@@ -5,11 +5,14 @@ import { describe, expect, it } from 'vitest';
 import type { EngineQueries } from '../../../src/engine/api/routes.ts';
 import { engineRoutes } from '../../../src/engine/api/routes.ts';
 import { engineError } from '../../../src/engine/errors.ts';
+import { type KeyKind, type KeyPart, keyOfText } from '../../../src/engine/keys/type.ts';
 import { FIRED_FAMILIES } from '../../../src/engine/output/fired/store.ts';
 import {
   decodeLateEvents,
-  LATE_EVENT_BYTES,
+  isSameKey,
   type LateEvent,
+  type LateKey,
+  lateEventBytes,
   putLateEvent,
 } from '../../../src/engine/output/late/events.ts';
 import { LateEventStore, type LatePlace, type LateQuery } from '../../../src/engine/output/late/store.ts';
@@ -18,22 +21,40 @@ import { KV_BUDGET_MIN_BYTES } from '../../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../../src/sim/kv.ts';
 import { requestOf } from '../access/access-kit.ts';
 
-const events: fc.Arbitrary<LateEvent> = fc.record({
+/** Keys of one job: integers, or bytes. */
+const integers = fc.record({
+  accountId: fc.oneof(fc.bigInt({ min: 0n, max: 2n }), fc.constant(2n ** 64n - 1n)),
+});
+const texts = fc.record({
+  accountId: fc.constant(0n),
+  key: fc.oneof(
+    fc.constantFrom('', 'a', 'ab', 'b').map((text) => new Uint8Array(Buffer.from(text))),
+    fc.constantFrom(1, 8, 1023, 1024).map((length) => new Uint8Array(length).fill(7)),
+  ),
+});
+
+const eventsBy = (keys: fc.Arbitrary<LateKey>): fc.Arbitrary<LateEvent> =>
+  fc.tuple(places, keys).map(([place, key]) => ({ ...place, ...key }));
+
+const places = fc.record({
   partition: fc.nat({ max: 2 }),
   offset: fc.bigInt({ min: 0n, max: 60n }),
   reason: fc.constantFrom('late' as const, 'late_after_idle' as const),
-  accountId: fc.oneof(fc.bigInt({ min: 0n, max: 2n }), fc.constant(2n ** 64n - 1n)),
   eventTs: fc.integer({ min: -20, max: 20 }),
   value: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
   watermarkMs: fc.integer({ min: 21, max: 40 }),
   timestampMs: fc.option(fc.bigInt({ min: 0n, max: 2n ** 52n }), { nil: undefined }),
 });
 
+const events = fc.oneof(eventsBy(integers), eventsBy(texts));
+
 const encoded = (some: readonly LateEvent[]): Uint8Array => {
-  const bytes = new Uint8Array(some.length * LATE_EVENT_BYTES);
-  some.forEach((event, i) => {
-    putLateEvent(new DataView(bytes.buffer), i * LATE_EVENT_BYTES, event);
-  });
+  const bytes = new Uint8Array(some.reduce((sum, event) => sum + lateEventBytes(event), 0));
+  let at = 0;
+  for (const event of some) {
+    putLateEvent(bytes, at, event);
+    at += lateEventBytes(event);
+  }
   return bytes;
 };
 
@@ -56,7 +77,7 @@ describe('encoded late events', () => {
         (some, flips, count, cut) => {
           const whole = encoded(some);
           const bytes = whole.slice(0, whole.length - cut);
-          for (const [at, by] of flips) bytes[at % bytes.length] = by;
+          for (const [at, by] of flips) if (bytes.length > 0) bytes[at % bytes.length] = by;
           const decoded = decodeLateEvents({ count, bytes });
           if ('fault' in decoded) expect(decoded.fault).toMatch(/late event/);
           else expect(decoded.copies.length).toBe(count);
@@ -72,7 +93,7 @@ describe('store of late events', () => {
       await kv.open('fired', { budgetBytes: KV_BUDGET_MIN_BYTES, families: FIRED_FAMILIES }),
       keep,
     );
-  const all: LateQuery = { from: -100, to: 100, accountId: undefined, limit: 10_000, after: undefined };
+  const all: LateQuery = { from: -100, to: 100, key: undefined, limit: 10_000, after: undefined };
   const placeOf = ({ partition, offset }: LatePlace): string => `${partition}@${offset}`;
 
   async function pages(store: LateEventStore, query: LateQuery): Promise<readonly LateEvent[]> {
@@ -88,52 +109,58 @@ describe('store of late events', () => {
     throw new Error('the pages have no end');
   }
 
-  it('the store has the newest events of each partition, found by time and key in pages of any size', async () => {
-    const queries = fc.record({
-      from: fc.integer({ min: -25, max: 25 }),
-      to: fc.integer({ min: -25, max: 25 }),
-      accountId: fc.option(fc.bigInt({ min: 0n, max: 2n }), { nil: undefined }),
-      limit: fc.integer({ min: 1, max: 7 }),
-      after: fc.constant(undefined),
-    });
-    const keeps = fc.integer({ min: 1, max: 20 });
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.array(events, { minLength: 1, maxLength: 30 }), { maxLength: 6 }),
-        keeps,
-        queries,
-        async (sends, keep, query) => {
-          const kv = new SimKv();
-          let store = await opened(kv, keep);
-          const known = new Map<string, LateEvent>();
-          for (const [i, send] of sends.entries()) {
-            // A record has one content, however often it is sent.
-            const some = send.map((event) => known.get(placeOf(event)) ?? event);
-            for (const event of some) if (!known.has(placeOf(event))) known.set(placeOf(event), event);
-            await store.send(some.map((event) => known.get(placeOf(event)) as LateEvent));
-            if (i % 2 === 1) store = new LateEventStore(await reopened(kv, store), keep);
-          }
-          const found = await pages(store, all);
-          for (const partition of [0, 1, 2]) {
-            const own = found.filter((event) => event.partition === partition);
-            const offsets = [...known.values()]
-              .filter((event) => event.partition === partition)
-              .sort((a, b) => Number(b.offset - a.offset));
-            // The newest are there, and at most a quarter more than are kept.
-            expect(own.slice(-keep).reverse()).toEqual(offsets.slice(0, keep));
-            expect(own.length).toBeLessThanOrEqual(keep + Math.max(1, Math.ceil(keep / 4)) - 1);
-          }
-          const wanted = found.filter(
-            ({ eventTs, accountId }) =>
-              eventTs >= query.from &&
-              eventTs < query.to &&
-              (query.accountId === undefined || accountId === query.accountId),
-          );
-          expect(await pages(store, query)).toEqual(wanted);
-        },
-      ),
-    );
-  });
+  it.each([
+    ['integers', integers],
+    ['bytes', texts],
+  ] as const)(
+    'the store has the newest events of each partition by keys that are %s, found by time and key in pages of any size',
+    async (_what, keys: fc.Arbitrary<LateKey>) => {
+      const queries = fc.record({
+        from: fc.integer({ min: -25, max: 25 }),
+        to: fc.integer({ min: -25, max: 25 }),
+        key: fc.option(keys, { nil: undefined }),
+        limit: fc.integer({ min: 1, max: 7 }),
+        after: fc.constant(undefined),
+      });
+      const keeps = fc.integer({ min: 1, max: 20 });
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.array(eventsBy(keys), { minLength: 1, maxLength: 30 }), { maxLength: 6 }),
+          keeps,
+          queries,
+          async (sends, keep, query) => {
+            const kv = new SimKv();
+            let store = await opened(kv, keep);
+            const known = new Map<string, LateEvent>();
+            for (const [i, send] of sends.entries()) {
+              // A record has one content, however often it is sent.
+              const some = send.map((event) => known.get(placeOf(event)) ?? event);
+              for (const event of some) if (!known.has(placeOf(event))) known.set(placeOf(event), event);
+              await store.send(some.map((event) => known.get(placeOf(event)) as LateEvent));
+              if (i % 2 === 1) store = new LateEventStore(await reopened(kv, store), keep);
+            }
+            const found = await pages(store, all);
+            for (const partition of [0, 1, 2]) {
+              const own = found.filter((event) => event.partition === partition);
+              const offsets = [...known.values()]
+                .filter((event) => event.partition === partition)
+                .sort((a, b) => Number(b.offset - a.offset));
+              // The newest are there, and at most a quarter more than are kept.
+              expect(own.slice(-keep).reverse()).toEqual(offsets.slice(0, keep));
+              expect(own.length).toBeLessThanOrEqual(keep + Math.max(1, Math.ceil(keep / 4)) - 1);
+            }
+            const wanted = found.filter(
+              (event) =>
+                event.eventTs >= query.from &&
+                event.eventTs < query.to &&
+                (query.key === undefined || isSameKey(event, query.key)),
+            );
+            expect(await pages(store, query)).toEqual(wanted);
+          },
+        ),
+      );
+    },
+  );
 
   /** Store of the same folder; the simulated store stays open. */
   const reopened = async (_: SimKv, store: LateEventStore) =>
@@ -179,8 +206,8 @@ describe('GET /late', () => {
   const bodyOf = ({ body }: HttpResponse): unknown => JSON.parse(String(body));
 
   it('the page has the events with reason and watermark, and links to the next page', async () => {
-    const first = await ask('account_id=7&from=-10&to=1970-01-01T00:00:01Z&limit=5');
-    expect(asked).toEqual({ from: -10, to: 1000, accountId: 7n, limit: 5, after: undefined });
+    const first = await ask('key=7&from=-10&to=1970-01-01T00:00:01Z&limit=5');
+    expect(asked).toEqual({ from: -10, to: 1000, key: { accountId: 7n }, limit: 5, after: undefined });
     expect([first.status, bodyOf(first)]).toEqual([
       200,
       [
@@ -192,19 +219,52 @@ describe('GET /late', () => {
     ]);
     const link = /^<\/late\?(.*)>; rel="next"$/.exec(first.headers?.['link'] ?? '')?.[1];
     const second = await ask(link ?? '');
-    expect(asked).toMatchObject({ from: -10, accountId: 7n, after: { partition: 2, offset: 7n } });
+    expect(asked).toMatchObject({ from: -10, key: { accountId: 7n }, after: { partition: 2, offset: 7n } });
     expect(second.headers?.['link']).toBeUndefined();
   });
 
   it('a signed key is asked for and shown with its sign', async () => {
-    const answer = await ask('account_id=-5', engineOf({ hasSignedKeys: true }));
-    expect(asked?.accountId).toBe(2n ** 64n - 5n);
+    const answer = await ask('key=-5', engineOf({ hasSignedKeys: true }));
+    expect(asked?.key).toEqual({ accountId: 2n ** 64n - 5n });
     expect(bodyOf(answer)).toMatchObject([{ account_id: '-5' }]);
   });
 
+  const ID = '00112233-4455-6677-8899-aabbccddeeff';
+  const part = (name: string, kind: KeyKind): KeyPart => ({ name, kind });
   it.each([
-    ['account_id=x', 'bad_account'],
-    ['account_id=-1', 'bad_account'],
+    [[part('key', 'string')], 'ä,%2C "x"', 'ä,%2C "x"'],
+    [[part('k', 'bytes')], '00FF', '00ff'],
+    [[part('user.id', 'uuid')], ID.toUpperCase(), ID],
+    [
+      [part('country', 'string'), part('user.id', 'uuid'), part('n', 'i64')],
+      `D%2CE,${ID},-3`,
+      { country: 'D,E', id: ID, n: '-3' },
+    ],
+  ] as const)(
+    'a key of the type %j is asked for and shown as windows show it',
+    async (keyType, text, shown) => {
+      const key = keyOfText(keyType, text) as Uint8Array;
+      const late = { ...event, accountId: 0n, key };
+      const lateEvents = async (query: LateQuery) => {
+        asked = query;
+        return { rows: [late], next: undefined };
+      };
+      const answer = await ask(
+        new URLSearchParams({ key: text }).toString(),
+        engineOf({ keyType, lateEvents }),
+      );
+      expect(asked?.key).toEqual({ accountId: 0n, key });
+      const [row] = bodyOf(answer) as readonly [object];
+      expect(row).toMatchObject({ key: shown, offset: '7' });
+      expect(row).not.toHaveProperty('account_id');
+      const refused = await ask('key=x,y', engineOf({ keyType: [part('k', 'uuid')], lateEvents }));
+      expect([refused.status, bodyOf(refused)]).toMatchObject([400, { code: 'bad_account' }]);
+    },
+  );
+
+  it.each([
+    ['key=x', 'bad_account'],
+    ['key=-1', 'bad_account'],
     ['from=yesterday', 'bad_range'],
     ['from=5&to=4', 'bad_range'],
     ['limit=0', 'bad_range'],

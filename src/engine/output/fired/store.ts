@@ -120,7 +120,7 @@ export class FiredStore implements WindowSink {
     return this.mark.key;
   }
 
-  /** An empty store adopts the type. @throws job_changed if it has results by other keys */
+  /** A store without results adopts the type. @throws job_changed if it has results by other keys */
   async bind(type: KeyType | undefined): Promise<void> {
     const { key } = this.mark;
     if (type === undefined ? key === undefined : key !== undefined && isSameType(type, key)) return;
@@ -132,6 +132,8 @@ export class FiredStore implements WindowSink {
         { next: 'give the -key of these results again, or another folder or -state-dir' },
       );
     }
+    // Late events by keys of another type could not be shown.
+    await this.store.deleteRange('late', { from: null, to: null }, 'on');
     this.mark = { ...this.mark, key: type };
     await writeMark(this.store, this.mark);
   }

@@ -1,19 +1,23 @@
 /** Late events as they are kept for queries: place, key, event time, value, and the watermark that
  *  made them late.
  *
- *  Encoding: partition u32 | reason u32 (REFUSAL.*) | offset i64 | event_ts i64 |
- *  account_id u64 | value i64 | watermark i64 | timestamp of the record i64 (-1: none), all
- *  little-endian. */
+ *  Encoding, each padded to 8: partition u32 | reason u32 (REFUSAL.*) | offset i64 | event_ts i64 |
+ *  account_id u64 | value i64 | watermark i64 | timestamp of the record i64 (-1: none) | bytes of
+ *  the key i32 (-1: account_id is the key) | zero u32 | key, all little-endian. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { RefusedBatch } from '../../../core/layout/refused-batch.ts';
 import { isEventTs } from '../../../core/time.ts';
-import { type SideBytes, viewOf } from '../side/sections.ts';
+import type { KeySpans } from '../../keys/spans.ts';
+import { KEY_BYTES_MAX } from '../../keys/type.ts';
+import { padded, type SideBytes, viewOf } from '../side/sections.ts';
 
-/** Bytes of an encoded late event. */
-export const LATE_EVENT_BYTES = 56;
+const HEAD_BYTES = 64;
+/** Greatest length of an encoded late event, in bytes. */
+export const LATE_EVENT_BYTES_MAX = HEAD_BYTES + KEY_BYTES_MAX;
 const NO_TIMESTAMP = -1n;
+const NO_BYTES = new Uint8Array(0);
 
 export type LateReason = 'late' | 'late_after_idle';
 
@@ -25,11 +29,18 @@ const REASON_OF: Readonly<Record<number, LateReason>> = {
 /** True if a refused row is a late event. */
 export const isLate = (reason: number): boolean => REASON_OF[reason] !== undefined;
 
-export interface LateEvent {
+/** Key of a late event. */
+export interface LateKey {
+  /** 64 bits of an integer key, else 0. */
+  readonly accountId: bigint;
+  /** Canonical bytes of a key that is no integer; absent: `accountId` is the key. */
+  readonly key?: Uint8Array | undefined;
+}
+
+export interface LateEvent extends LateKey {
   readonly partition: number;
   readonly offset: bigint;
   readonly reason: LateReason;
-  readonly accountId: bigint;
   readonly eventTs: number;
   readonly value: bigint;
   /** Watermark that the event was compared with. */
@@ -38,37 +49,57 @@ export interface LateEvent {
   readonly timestampMs: bigint | undefined;
 }
 
+export const isSameKey = (a: LateKey, b: LateKey): boolean =>
+  a.accountId === b.accountId && Buffer.compare(a.key ?? NO_BYTES, b.key ?? NO_BYTES) === 0;
+
+/** Rows of a batch that was decoded last. */
+export interface LateRows {
+  readonly records: RecordBatch;
+  readonly events: EventBatch;
+  readonly refused: RefusedBatch;
+  /** Keys of the rows; undefined: they are integers. Ids of keys never leave the process. */
+  readonly keys: Pick<KeySpans, 'key'> | undefined;
+}
+
 /** @param picked indexes of the refused rows, at least one, all late
  *  @param latenessMs distance from the watermark to the least event_ts that is in time */
 export function encodeLateEvents(
-  records: RecordBatch,
-  events: EventBatch,
-  refused: RefusedBatch,
+  { records, events, refused, keys }: LateRows,
   picked: readonly number[],
   latenessMs: number,
 ): SideBytes {
-  const into = new Uint8Array(picked.length * LATE_EVENT_BYTES);
-  const view = viewOf(into);
   const { partition, offset, timestamp, timestampType } = records.columns;
   const { eventTs, accountId, value } = events.columns;
-  picked.forEach((i, nth) => {
+  const late = picked.map((i): LateEvent => {
     const row = refused.columns.row[i] as number;
-    putLateEvent(view, nth * LATE_EVENT_BYTES, {
+    return {
       partition: partition[row] as number,
       offset: offset[row] as bigint,
       reason: REASON_OF[refused.columns.reason[i] as number] as LateReason,
       eventTs: Number(eventTs[row]),
-      accountId: accountId[row] as bigint,
+      ...(keys === undefined
+        ? { accountId: accountId[row] as bigint }
+        : { accountId: 0n, key: keys.key(row) }),
       value: value[row] as bigint,
       watermarkMs: Number(refused.columns.bound[i]) + latenessMs,
       timestampMs: timestampType[row] === TIMESTAMP_TYPE.NONE ? undefined : timestamp[row],
-    });
+    };
   });
-  return { count: picked.length, bytes: into };
+  const bytes = new Uint8Array(late.reduce((sum, event) => sum + lateEventBytes(event), 0));
+  let at = 0;
+  for (const event of late) {
+    putLateEvent(bytes, at, event);
+    at += lateEventBytes(event);
+  }
+  return { count: late.length, bytes };
 }
 
-/** Writes LATE_EVENT_BYTES. */
-export function putLateEvent(view: DataView, at: number, event: LateEvent): void {
+/** Bytes of the encoded event. */
+export const lateEventBytes = ({ key }: LateKey): number => padded(HEAD_BYTES + (key?.length ?? 0));
+
+/** Writes `lateEventBytes` of the event. REQUIRES: zeros there */
+export function putLateEvent(bytes: Uint8Array, at: number, event: LateEvent): void {
+  const view = viewOf(bytes);
   view.setUint32(at, event.partition, true);
   view.setUint32(at + 4, event.reason === 'late' ? REFUSAL.LATE : REFUSAL.LATE_AFTER_IDLE, true);
   view.setBigInt64(at + 8, event.offset, true);
@@ -77,23 +108,28 @@ export function putLateEvent(view: DataView, at: number, event: LateEvent): void
   view.setBigInt64(at + 32, event.value, true);
   view.setBigInt64(at + 40, BigInt(event.watermarkMs), true);
   view.setBigInt64(at + 48, event.timestampMs ?? NO_TIMESTAMP, true);
+  view.setInt32(at + 56, event.key?.length ?? -1, true);
+  if (event.key !== undefined) bytes.set(event.key, at + HEAD_BYTES);
 }
 
-/** Decodes late events, or says why they are invalid. Never throws. */
+/** Decodes late events, whose keys borrow the bytes, or says why they are invalid. Never throws. */
 export function decodeLateEvents({
   count,
   bytes,
 }: SideBytes): { readonly copies: readonly LateEvent[] } | { readonly fault: string } {
-  if (bytes.length !== count * LATE_EVENT_BYTES)
-    return { fault: `its ${count} late events have ${bytes.length} bytes` };
   const view = viewOf(bytes);
   const copies: LateEvent[] = [];
-  for (let at = 0; at < bytes.length; at += LATE_EVENT_BYTES) {
+  let at = 0;
+  for (let i = 0; i < count; i++) {
+    if (bytes.length - at < HEAD_BYTES) return { fault: `its late event ${i} is cut short` };
     const reason = REASON_OF[view.getUint32(at + 4, true)];
     const offset = view.getBigInt64(at + 8, true);
     const isInRange = isEventTs(view.getInt32(at + 20, true));
-    if (reason === undefined || offset < 0n || !isInRange)
-      return { fault: `late event ${copies.length} is invalid` };
+    const keyLength = view.getInt32(at + 56, true);
+    const keyEnd = at + HEAD_BYTES + Math.max(0, keyLength);
+    const isKey = keyLength >= -1 && keyLength <= KEY_BYTES_MAX && keyEnd <= bytes.length;
+    if (reason === undefined || offset < 0n || !isInRange || !isKey || view.getUint32(at + 60, true) !== 0)
+      return { fault: `late event ${i} is invalid` };
     const timestamp = view.getBigInt64(at + 48, true);
     copies.push({
       partition: view.getUint32(at, true),
@@ -101,10 +137,14 @@ export function decodeLateEvents({
       reason,
       eventTs: Number(view.getBigInt64(at + 16, true)),
       accountId: view.getBigUint64(at + 24, true),
+      ...(keyLength < 0 ? {} : { key: bytes.subarray(at + HEAD_BYTES, keyEnd) }),
       value: view.getBigInt64(at + 32, true),
       watermarkMs: Number(view.getBigInt64(at + 40, true)),
       timestampMs: timestamp === NO_TIMESTAMP ? undefined : timestamp,
     });
+    at += padded(keyEnd - at);
   }
-  return { copies };
+  return at === bytes.length
+    ? { copies }
+    : { fault: `its ${count} late events end at byte ${at}, not ${bytes.length}` };
 }

@@ -1,16 +1,28 @@
 /** The late events that can be queried: in the engine's own store, and beside the results of a
  *  PostgreSQL sink. */
+import type { KeyType } from '../../keys/type.ts';
 import type { SideTopic } from '../side/sender.ts';
 import type { LateEvent } from './events.ts';
 import type { LateEventStore, LatePage, LateQuery } from './store.ts';
 
+/** Place beside the engine's own store. */
+export interface LatePeer extends SideTopic<LateEvent> {
+  /** Receives the type of the keys before the first events; undefined: they are integers. */
+  bind(type: KeyType | undefined): Promise<void>;
+}
+
 export class KeptLateEvents implements SideTopic<LateEvent> {
   private readonly store: Pick<LateEventStore, 'send' | 'find'>;
-  private readonly others: readonly SideTopic<LateEvent>[];
+  private readonly others: readonly LatePeer[];
 
-  constructor(store: Pick<LateEventStore, 'send' | 'find'>, others: readonly SideTopic<LateEvent>[] = []) {
+  constructor(store: Pick<LateEventStore, 'send' | 'find'>, others: readonly LatePeer[] = []) {
     this.store = store;
     this.others = others;
+  }
+
+  /** See LatePeer. @throws sink_missing */
+  async bind(type: KeyType | undefined): Promise<void> {
+    for (const other of this.others) await other.bind(type);
   }
 
   /** Settles when the events are durable everywhere. */

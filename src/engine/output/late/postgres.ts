@@ -1,24 +1,20 @@
 /** Late events in PostgreSQL: the table `…_late` beside that of the results, one row an event.
  *
  *  The primary key is the place of the record, so writing an event again changes nothing. Each
- *  partition keeps its newest events, as in the engine's own store. account_id is stored as the
- *  results store it. */
+ *  partition keeps its newest events, as in the engine's own store. The key has the columns that
+ *  it has in the table of the results. */
 import type { SqlPool, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
-import type { SideTopic } from '../side/sender.ts';
+import type { KeyType } from '../../keys/type.ts';
+import { KeyColumns, otherColumns, quoted } from '../sink/key-columns.ts';
 import type { LateEvent } from './events.ts';
+import type { LatePeer } from './kept.ts';
 import { newestOf, TrimPlan } from './store.ts';
 
-const COLUMNS = [
-  'source_partition',
-  'source_offset',
-  'account_id',
-  'event_ts',
-  'value',
-  'reason',
-  'watermark_ms',
-  'timestamp_ms',
-];
+const PLACE = ['source_partition', 'source_offset'];
+const FIELDS = ['event_ts', 'value', 'reason', 'watermark_ms', 'timestamp_ms'];
+/** Column of an integer key, in the form of KeyColumns. */
+const INTEGER = 'account_id int8';
 
 export interface PostgresLateParts {
   readonly pool: SqlPool;
@@ -26,12 +22,18 @@ export interface PostgresLateParts {
   readonly table: string;
   /** Events of each partition that are kept, at least 1. */
   readonly keep: number;
+  /** True: `bind` creates the table if it is missing. */
+  readonly migrates: boolean;
 }
 
-export class PostgresLateEvents implements SideTopic<LateEvent> {
+export class PostgresLateEvents implements LatePeer {
   private readonly parts: PostgresLateParts;
   private readonly table: string;
   private readonly trims: TrimPlan;
+  /** Columns of a key that is no integer. */
+  private keys: KeyColumns | undefined;
+  /** Text of the key columns that the table was found to have; undefined before `bind`. */
+  private bound: string | undefined;
 
   constructor(parts: PostgresLateParts) {
     this.parts = parts;
@@ -39,45 +41,83 @@ export class PostgresLateEvents implements SideTopic<LateEvent> {
     this.trims = new TrimPlan(parts.keep);
   }
 
-  async migrate(): Promise<void> {
-    await this.parts.pool.transaction(async (session) => {
-      await session.query('SELECT pg_advisory_xact_lock(hashtext($1))', [`millrace:${this.table}`]);
-      await session.query(`CREATE TABLE IF NOT EXISTS ${this.table} (
-        source_partition int4 NOT NULL, source_offset int8 NOT NULL, account_id int8 NOT NULL,
-        event_ts int8 NOT NULL, value int8 NOT NULL, reason text NOT NULL, watermark_ms int8 NOT NULL,
-        timestamp_ms int8, PRIMARY KEY (source_partition, source_offset))`);
-      await session.query(
-        `CREATE INDEX IF NOT EXISTS ${this.table}_key ON ${this.table} (account_id, event_ts)`,
+  /** Creates the table if it may, and checks it. The same type again changes nothing.
+   *  @throws sink_missing */
+  async bind(type: KeyType | undefined): Promise<void> {
+    const keys = type === undefined ? undefined : new KeyColumns(type);
+    const text = keys?.toString() ?? INTEGER;
+    if (text === this.bound) return;
+    this.keys = keys;
+    if (this.parts.migrates) await this.migrate();
+    await this.check();
+    const found = await otherColumns(this.parts.pool, this.table, [...PLACE, ...FIELDS]);
+    if (found !== text)
+      throw this.missing(
+        `the key of table ${this.table}, which is for late events, is not (${text})`,
+        'run the engine with -migrate once, with a -sink-table that does not exist yet, or give -late-keep=0 to keep no late events',
       );
-    });
+    this.bound = text;
   }
 
-  /** @throws sink_missing */
+  /** Checks the table as far as it does not depend on the key. @throws sink_missing */
   async check(): Promise<void> {
     try {
-      await this.parts.pool.query(`SELECT ${COLUMNS.join(', ')} FROM ${this.table} LIMIT 0`);
+      await this.parts.pool.query(`SELECT ${[...PLACE, ...FIELDS].join(', ')} FROM ${this.table} LIMIT 0`);
     } catch (thrown) {
       const sqlstate = (thrown as { details?: { sqlstate?: unknown } }).details?.sqlstate;
       if (sqlstate !== '42P01' && sqlstate !== '42703') throw thrown;
-      throw engineError('sink_missing', `the sink has no table ${this.table} for late events`, {
-        next: 'run the engine with -migrate once, or give -late-keep=0',
-        cause: thrown,
-      });
+      throw this.missing(
+        `the sink has no table ${this.table} for late events; a sink that an earlier version created has none`,
+        'run the engine with -migrate once more, which creates the table, or give -late-keep=0 to keep no late events',
+        thrown,
+      );
     }
+  }
+
+  private missing(what: string, next: string, cause?: unknown): Error {
+    return engineError('sink_missing', what, { next, ...(cause === undefined ? {} : { cause }) });
+  }
+
+  /** Names of the key columns as SQL needs them. */
+  private get keyNames(): readonly string[] {
+    return this.keys?.names.map(quoted) ?? ['account_id'];
+  }
+
+  private async migrate(): Promise<void> {
+    const { table, keys } = this;
+    await this.parts.pool.transaction(async (session) => {
+      await session.query('SELECT pg_advisory_xact_lock(hashtext($1))', [`millrace:${table}`]);
+      await session.query(`CREATE TABLE IF NOT EXISTS ${table} (
+        source_partition int4 NOT NULL, source_offset int8 NOT NULL,
+        ${keys?.definitions ?? 'account_id int8 NOT NULL'},
+        event_ts int8 NOT NULL, value int8 NOT NULL, reason text NOT NULL, watermark_ms int8 NOT NULL,
+        timestamp_ms int8, PRIMARY KEY (${PLACE.join(', ')}))`);
+      const found = await otherColumns(session, table, [...PLACE, ...FIELDS]);
+      // A table by another key is refused by `bind`.
+      if (found === (keys?.toString() ?? INTEGER))
+        await session.query(
+          `CREATE INDEX IF NOT EXISTS ${table}_key ON ${table} (${this.keyNames.join(', ')}, event_ts)`,
+        );
+    });
   }
 
   async send(copies: readonly LateEvent[]): Promise<void> {
     const { pool, keep } = this.parts;
     const newest = newestOf(copies, keep);
     const stage = `${this.table}_stage`;
+    const columns = [...PLACE, ...this.keyNames, ...FIELDS].join(', ');
     await pool.transaction(async (session) => {
       await session.query(
         `CREATE TEMP TABLE IF NOT EXISTS ${stage} (LIKE ${this.table}) ON COMMIT DELETE ROWS`,
       );
-      await session.copyIn(stage, COLUMNS, this.cells([...newest.values()].flat()));
+      await session.copyIn(
+        stage,
+        [...PLACE, ...(this.keys?.names ?? ['account_id']), ...FIELDS],
+        this.cells([...newest.values()].flat()),
+      );
       await session.query(
-        `INSERT INTO ${this.table} (${COLUMNS.join(', ')}) SELECT ${COLUMNS.join(', ')}
-         FROM ${stage} ON CONFLICT (source_partition, source_offset) DO NOTHING`,
+        `INSERT INTO ${this.table} (${columns}) SELECT ${columns}
+         FROM ${stage} ON CONFLICT (${PLACE.join(', ')}) DO NOTHING`,
       );
     });
     for (const [partition, events] of newest)
@@ -98,7 +138,7 @@ export class PostgresLateEvents implements SideTopic<LateEvent> {
       yield [
         event.partition,
         event.offset,
-        BigInt.asIntN(64, event.accountId),
+        ...(this.keys?.values(event.key as Uint8Array) ?? [BigInt.asIntN(64, event.accountId)]),
         event.eventTs,
         event.value,
         event.reason,

@@ -5,19 +5,27 @@
  *
  *      key    partition u32 | offset u64, big-endian
  *      value  as in the changelog (events.ts) */
-import type { FixedRows } from '../../../core/rows.ts';
-import type { KvStore } from '../../../io/rocksdb/port.ts';
+import type { SpanRows } from '../../../core/rows.ts';
+import type { KvPage, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 import type { SideTopic } from '../side/sender.ts';
-import { decodeLateEvents, LATE_EVENT_BYTES, type LateEvent, putLateEvent } from './events.ts';
+import {
+  decodeLateEvents,
+  isSameKey,
+  LATE_EVENT_BYTES_MAX,
+  type LateEvent,
+  type LateKey,
+  lateEventBytes,
+  putLateEvent,
+} from './events.ts';
 
-export const LATE_FAMILY = 'late';
+const LATE_FAMILY = 'late';
 const KEY_BYTES = 12;
-const ROW_BYTES = KEY_BYTES + LATE_EVENT_BYTES;
-/** Rows of one page of a scan. */
+/** Rows and bytes of one page of a scan, at most. */
 const SCAN_ROWS = 1024;
+const SCAN_BYTES = 128 * (KEY_BYTES + LATE_EVENT_BYTES_MAX);
 /** Most rows that one query visits. */
-export const LATE_VISITS_MAX = 20_000;
+const LATE_VISITS_MAX = 20_000;
 /** A partition is trimmed after this fraction of `keep` was added to it. */
 const TRIM_FRACTION = 1 / 4;
 
@@ -31,7 +39,7 @@ export interface LateQuery {
   readonly from: number;
   readonly to: number;
   /** Undefined: any. */
-  readonly accountId: bigint | undefined;
+  readonly key: LateKey | undefined;
   readonly limit: number;
   /** Only events after this one. */
   readonly after: LatePlace | undefined;
@@ -113,7 +121,7 @@ export class LateEventStore implements SideTopic<LateEvent> {
 
   /** Finds late events. A page may have fewer rows than the limit and still continue.
    *  @throws state_corrupt */
-  async find({ from, to, accountId, limit, after }: LateQuery): Promise<LatePage> {
+  async find({ from, to, key, limit, after }: LateQuery): Promise<LatePage> {
     const rows: LateEvent[] = [];
     let place: LatePlace | undefined;
     let visits = 0;
@@ -121,7 +129,7 @@ export class LateEventStore implements SideTopic<LateEvent> {
     for await (const event of this.scan(first, null)) {
       if (rows.length === limit || visits++ >= LATE_VISITS_MAX) return { rows, next: place };
       place = event;
-      const isKey = accountId === undefined || event.accountId === accountId;
+      const isKey = key === undefined || isSameKey(event, key);
       if (isKey && event.eventTs >= from && event.eventTs < to) rows.push(event);
     }
     return { rows, next: undefined };
@@ -140,37 +148,42 @@ export class LateEventStore implements SideTopic<LateEvent> {
   }
 
   private async *scan(from: Uint8Array | null, to: Uint8Array | null): AsyncIterable<LateEvent> {
-    const shape = { shape: 'fixed', keyBytes: KEY_BYTES, valueBytes: LATE_EVENT_BYTES } as const;
-    const scan = await this.store.scan(LATE_FAMILY, { from, to }, shape);
+    const scan = await this.store.scan(LATE_FAMILY, { from, to }, { shape: 'spans' });
     try {
-      const bytes = new Uint8Array(SCAN_ROWS * ROW_BYTES);
-      for (let count = await scan.next({ bytes }); count > 0; count = await scan.next({ bytes })) {
-        const values = new Uint8Array(count * LATE_EVENT_BYTES);
-        for (let row = 0; row < count; row++)
-          values.set(
-            bytes.subarray(row * ROW_BYTES + KEY_BYTES, (row + 1) * ROW_BYTES),
-            row * LATE_EVENT_BYTES,
-          );
-        const decoded = decodeLateEvents({ count, bytes: values });
-        if ('fault' in decoded)
-          throw engineError('state_corrupt', `the store of late events: ${decoded.fault}`, {
-            next: 'move its folder away; a new store fills as events are refused',
-          });
-        yield* decoded.copies;
-      }
+      const page = { bytes: new Uint8Array(SCAN_BYTES), ends: new Uint32Array(2 * SCAN_ROWS) };
+      for (let count = await scan.next(page); count > 0; count = await scan.next(page))
+        yield* eventsOf(page, count);
     } finally {
       scan.close();
     }
   }
 }
 
-function rowsOf(events: readonly LateEvent[]): FixedRows {
-  const bytes = new Uint8Array(events.length * ROW_BYTES);
-  events.forEach((event, i) => {
-    bytes.set(keyOf(event.partition, event.offset), i * ROW_BYTES);
-    putLateEvent(new DataView(bytes.buffer), i * ROW_BYTES + KEY_BYTES, event);
+/** Decodes the rows of a page, which they do not borrow. @throws state_corrupt */
+function eventsOf({ bytes, ends }: Required<KvPage>, count: number): readonly LateEvent[] {
+  return Array.from({ length: count }, (_, row) => {
+    const value = bytes.slice(ends[row * 2], ends[row * 2 + 1]);
+    const decoded = decodeLateEvents({ count: 1, bytes: value });
+    if ('copies' in decoded) return decoded.copies[0] as LateEvent;
+    throw engineError('state_corrupt', `the store of late events: ${decoded.fault}`, {
+      next: 'move its folder away; a new store fills as events are refused',
+    });
   });
-  return {
-    ...{ shape: 'fixed', count: events.length, bytes, keyBytes: KEY_BYTES, valueBytes: LATE_EVENT_BYTES },
-  };
+}
+
+function rowsOf(events: readonly LateEvent[]): SpanRows {
+  const ends = new Uint32Array(2 * events.length);
+  let end = 0;
+  events.forEach((event, i) => {
+    ends[i * 2] = end + KEY_BYTES;
+    end += KEY_BYTES + lateEventBytes(event);
+    ends[i * 2 + 1] = end;
+  });
+  const bytes = new Uint8Array(end);
+  events.forEach((event, i) => {
+    const valueAt = ends[i * 2] as number;
+    bytes.set(keyOf(event.partition, event.offset), valueAt - KEY_BYTES);
+    putLateEvent(bytes, valueAt, event);
+  });
+  return { shape: 'spans', count: events.length, bytes, ends };
 }

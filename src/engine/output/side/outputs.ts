@@ -14,6 +14,7 @@ import type { Checkpointer } from '../../durability/checkpoint/checkpointer.ts';
 import { engineError } from '../../errors.ts';
 import { isFrame } from '../../source/input/judge.ts';
 import type { EventDecoder } from '../../source/input/port.ts';
+import { EventWords } from '../../source/input/words.ts';
 import { faultText } from '../../source/invalid.ts';
 import { decodeLateEvents, encodeLateEvents, isLate, type LateEvent } from '../late/events.ts';
 import { decodeLate, encodeLate, type LateCopy } from '../late/rows.ts';
@@ -50,7 +51,7 @@ export interface SideOutputsParts {
   readonly quarantine?: SideTopic<QuarantineCopy> | undefined;
   /** Distance from the watermark to the least event_ts that is in time. */
   readonly latenessMs: number;
-  /** False: keys are known by private ids, so late events are not kept. Absent: true. */
+  /** False: rows have canonical bytes as keys, and ids that are private. Absent: true. */
   readonly hasIntegerKeys?: (() => boolean) | undefined;
   /** Says why a row is no event. */
   readonly input?: Pick<EventDecoder, 'describe'> | undefined;
@@ -121,14 +122,15 @@ export class SideOutputs {
       if (reason !== REFUSAL.INVALID || !isQuarantined(status)) late.push(i);
       else if (this.outputs.quarantine !== undefined) invalid.push(this.invalidRow(records, row, status));
     }
+    const keys = this.hasIntegerKeys() ? undefined : EventWords.of(batch).keys;
     return {
       ...(late.length === 0 || this.outputs.late === undefined
         ? {}
         : { late: encodeLate(records, refused, late) }),
       ...(invalid.length === 0 ? {} : { quarantine: encodeQuarantine(records, invalid) }),
-      ...(events.length === 0 || this.outputs.events === undefined || !this.hasIntegerKeys()
+      ...(events.length === 0 || this.outputs.events === undefined
         ? {}
-        : { events: encodeLateEvents(records, batch, refused, events, this.latenessMs) }),
+        : { events: encodeLateEvents({ records, events: batch, refused, keys }, events, this.latenessMs) }),
     };
   }
 

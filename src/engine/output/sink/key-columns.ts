@@ -23,13 +23,15 @@ const KIND_OF = new Map(
 ).set('bigint', 'i64');
 const NAME_CHARS_MAX = 50;
 
-/** Columns of a result beside its key. */
+/** Columns of a result, and of a late event, beside the key: a key has the same columns in both
+ *  tables. */
 const TAKEN = new Set([
   ...['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'],
+  ...['source_partition', 'source_offset', 'event_ts', 'value', 'reason', 'watermark_ms', 'timestamp_ms'],
 ]);
 
-/** Names of the columns: the names of the parts in small letters, with `key_` before a name that a
- *  result has, and numbers after equal ones. */
+/** Names of the columns: the names of the parts in small letters, with `key_` before a name that
+ *  another column of a result or of a late event has, and numbers after equal ones. */
 function columnNames(type: KeyType): readonly string[] {
   const used = new Set(TAKEN);
   return partNames(type).map((name) => {
@@ -110,4 +112,26 @@ export async function columnsOf(session: SqlSession, table: string): Promise<Key
     type,
     parts.map(({ name }) => name),
   );
+}
+
+/** Text of the columns of a table that cannot be null, without those of the given names, in the
+ *  form of KeyColumns; undefined: there is no such table. */
+export async function otherColumns(
+  session: Pick<SqlSession, 'query'>,
+  table: string,
+  known: readonly string[],
+): Promise<string | undefined> {
+  const { rows } = await session.query<{ readonly name: string; readonly type: string }>(
+    `SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod)::text AS type FROM pg_attribute a
+     WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped ORDER BY a.attnum`,
+    [table],
+  );
+  if (rows.length === 0) return undefined;
+  return rows
+    .filter(({ name }) => !known.includes(name))
+    .map(({ name, type }) => {
+      const kind = KIND_OF.get(type);
+      return `${name} ${kind === undefined ? type : SQL_TYPE[kind]}`;
+    })
+    .join(', ');
 }
