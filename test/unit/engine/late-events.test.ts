@@ -5,8 +5,8 @@ import { describe, expect, it } from 'vitest';
 import type { EngineQueries } from '../../../src/engine/api/routes.ts';
 import { engineRoutes } from '../../../src/engine/api/routes.ts';
 import { engineError } from '../../../src/engine/errors.ts';
-import { type KeyKind, type KeyPart, keyOfText } from '../../../src/engine/keys/type.ts';
-import { FIRED_FAMILIES } from '../../../src/engine/output/fired/store.ts';
+import { type KeyKind, type KeyPart, type KeyType, keyOfText } from '../../../src/engine/keys/type.ts';
+import { FIRED_FAMILIES, FiredStore } from '../../../src/engine/output/fired/store.ts';
 import {
   decodeLateEvents,
   isSameKey,
@@ -165,6 +165,24 @@ describe('store of late events', () => {
   /** Store of the same folder; the simulated store stays open. */
   const reopened = async (_: SimKv, store: LateEventStore) =>
     (store as unknown as { readonly store: ConstructorParameters<typeof LateEventStore>[0] }).store;
+
+  it('a store of windows that adopts keys of another type loses the late events by keys of the old one', async () => {
+    const kv = await new SimKv().open('fired', {
+      ...{ budgetBytes: KV_BUDGET_MIN_BYTES, families: FIRED_FAMILIES },
+    });
+    const shape = { kind: 'windows', sizeMs: 10, slideMs: 10 } as const;
+    const fired = await FiredStore.open(kv, { shape, role: 'beside' });
+    const store = new LateEventStore(kv, 10);
+    const text: KeyType = [{ name: 'k', kind: 'string' }];
+    const base = { partition: 0, offset: 1n, reason: 'late', eventTs: 0, value: 0n, watermarkMs: 9 } as const;
+    const late = { ...base, timestampMs: undefined, accountId: 0n, key: Uint8Array.of(65) };
+    await fired.bind(text);
+    await store.send([late]);
+    await fired.bind(text);
+    expect(await pages(store, all)).toEqual([late]);
+    await fired.bind([{ name: 'k', kind: 'uuid' }]);
+    expect(await pages(store, all)).toEqual([]);
+  });
 
   it('a partition with many late events keeps no more than its bound, and the newest of them', async () => {
     const store = await opened(new SimKv(), 100);
