@@ -284,7 +284,11 @@ it('a sink without the table of late events is refused, unless the engine keeps 
   expect(await runEngine(own, args('binary256', '-migrate', ...flags))).toMatchObject({ code: 0 });
   expect(await runEngine(own, args('binary256', ...flags))).toMatchObject({ code: 0 });
   const engine = startEngine(own, args('binary256', '-late-keep=0', '-sink-table=bare', state), 'none');
-  const answer = await fetch(`http://${await engine.address()}/late`);
+  const address = await engine.address();
+  const answer = await until('the end of the restore', async () => {
+    const found = await fetch(`http://${address}/late`);
+    return found.status === 503 ? undefined : found;
+  });
   expect([answer.status, await answer.json()]).toMatchObject([404, { code: 'late_not_kept' }]);
   await engine.drain();
 });
