@@ -53,7 +53,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  await pool?.query(`DROP TABLE IF EXISTS ${TABLE}, ${TABLE}_kinds`);
+  await pool?.query(`DROP TABLE IF EXISTS ${TABLE}, ${TABLE}_late, ${TABLE}_kinds, ${TABLE}_kinds_late`);
   await pool?.close();
   await producer?.close();
   await admin?.close();
@@ -83,7 +83,7 @@ describe('texts of Avro events as keys', () => {
   });
 
   it.each([
-    ['a field', ['-key=account_id'], 'account_id', ['-state=disk', '-mem-budget=128MiB']],
+    ['a field', ['-key=account_id'], 'account_id', ['-state=disk', '-mem-budget=144MiB']],
     ['the record key, without a setting', [], 'key', ['-state=mem', '-shards=3']],
   ] as const)(
     'a topic keyed by %s gives the rows of the oracle through a SIGKILL',

@@ -86,7 +86,8 @@ function engineArgs(
     'engine',
     `-brokers=${context.stack.brokers}`,
     `-topic=${run.topic}`,
-    ...(plan.input === 'orders' ? orderFields(plan.registry as string) : []),
+    // Other formats need a share of the memory for their quarantine.
+    ...(plan.input === 'orders' ? orderFields(plan.registry as string) : ['-format=binary256']),
     ...windowFlags(plan, 'ms'),
     `-allowed-skew=${SKEW_MS}ms`,
     `-allowed-lateness=${LATENESS_MS}ms`,

@@ -90,7 +90,7 @@ function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number, hasIds:
   const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
   const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
   const sideBytes = sides > 0 ? between(SIDE_BYTES_MIN, share / sides, SIDE_BYTES_MAX) : 0;
-  // The copies of one more batch may exceed the limits; a row has one copy.
+  // The copies of one more batch may exceed the limits; a row has one whole copy.
   const sideMemory = sides > 0 ? sides * (sideBytes + SIDE_SEND_BYTES) + batch.bytes : 0;
   const idBytes = hasIds ? Math.floor(budgetBytes * ID_SHARE) : 0;
   const fixedBytes = firingBytes + batchBytes + LATE_EVENTS_BYTES + idBytes;

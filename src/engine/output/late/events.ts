@@ -58,7 +58,7 @@ export interface LateRows {
   readonly events: EventBatch;
   readonly refused: RefusedBatch;
   /** Keys of the rows; undefined: they are integers. Ids of keys never leave the process. */
-  readonly keys: Pick<KeySpans, 'key'> | undefined;
+  readonly keys: Pick<KeySpans, 'key' | 'length'> | undefined;
 }
 
 /** @param picked indexes of the refused rows, at least one, all late
@@ -70,28 +70,27 @@ export function encodeLateEvents(
 ): SideBytes {
   const { partition, offset, timestamp, timestampType } = records.columns;
   const { eventTs, accountId, value } = events.columns;
-  const late = picked.map((i): LateEvent => {
-    const row = refused.columns.row[i] as number;
-    return {
+  const { row: rows, reason, bound } = refused.columns;
+  const bytesOf = (i: number): number => padded(HEAD_BYTES + (keys?.length[rows[i] as number] ?? 0));
+  const bytes = new Uint8Array(picked.reduce((sum, i) => sum + bytesOf(i), 0));
+  let at = 0;
+  for (const i of picked) {
+    const row = rows[i] as number;
+    const key =
+      keys === undefined ? { accountId: accountId[row] as bigint } : { accountId: 0n, key: keys.key(row) };
+    putLateEvent(bytes, at, {
+      ...key,
       partition: partition[row] as number,
       offset: offset[row] as bigint,
-      reason: REASON_OF[refused.columns.reason[i] as number] as LateReason,
+      reason: REASON_OF[reason[i] as number] as LateReason,
       eventTs: Number(eventTs[row]),
-      ...(keys === undefined
-        ? { accountId: accountId[row] as bigint }
-        : { accountId: 0n, key: keys.key(row) }),
       value: value[row] as bigint,
-      watermarkMs: Number(refused.columns.bound[i]) + latenessMs,
+      watermarkMs: Number(bound[i]) + latenessMs,
       timestampMs: timestampType[row] === TIMESTAMP_TYPE.NONE ? undefined : timestamp[row],
-    };
-  });
-  const bytes = new Uint8Array(late.reduce((sum, event) => sum + lateEventBytes(event), 0));
-  let at = 0;
-  for (const event of late) {
-    putLateEvent(bytes, at, event);
-    at += lateEventBytes(event);
+    });
+    at += bytesOf(i);
   }
-  return { count: late.length, bytes };
+  return { count: picked.length, bytes };
 }
 
 /** Bytes of the encoded event. */
