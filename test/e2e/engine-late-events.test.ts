@@ -280,7 +280,7 @@ it('a sink without the table of late events is refused, unless the engine keeps 
       /the sink has no table bare_late for late events; a sink that an earlier version created has none.*run the engine with -migrate once more, which creates the table, or give -late-keep=0 .*\[sink_missing\]/s,
     ),
   });
-  // What the message advises helps.
+  // The advice of the message helps.
   expect(await runEngine(own, args('binary256', '-migrate', ...flags))).toMatchObject({ code: 0 });
   expect(await runEngine(own, args('binary256', ...flags))).toMatchObject({ code: 0 });
   const engine = startEngine(own, args('binary256', '-late-keep=0', '-sink-table=bare', state), 'none');

@@ -4,7 +4,7 @@ import { type KeyType, keyOfText, keyValues, partNames, typeText, valueText } fr
 import { quoted } from './parameters.ts';
 
 /** Form in which the engine shows its keys. */
-export interface KeyForm {
+export interface ShownKeys {
   /** True if keys are signed integers; false: unsigned. */
   readonly hasSignedKeys: boolean;
   /** Type of the keys; undefined: they are integers. */
@@ -18,7 +18,7 @@ export interface AskedKey {
 }
 
 /** Reads a key as the engine shows it. @throws bad_account */
-export function readKey(text: string, { hasSignedKeys, keyType }: KeyForm): AskedKey {
+export function readKey(text: string, { hasSignedKeys, keyType }: ShownKeys): AskedKey {
   if (keyType === undefined) return { accountId: readInteger(text, hasSignedKeys) };
   const key = keyOfText(keyType, text);
   if (key !== undefined) return { accountId: 0n, key };
@@ -36,11 +36,11 @@ function readInteger(text: string, isSigned: boolean): bigint {
   throw engineError('bad_account', `account_id is not ${kind} 64-bit number: ${quoted(text)}`);
 }
 
-/** Members of an answer that show a key: `account_id` of an integer, else `key`, which is the text of
- *  a key of one part and an object with the texts of several parts. */
+/** Members of an answer that show a key: `account_id` of an integer, else `key`, which is the text
+ *  of a key of one part and an object with the texts of several parts. */
 export function keyJson(
   { accountId, key }: { readonly accountId: bigint; readonly key?: Uint8Array | undefined },
-  { hasSignedKeys, keyType }: KeyForm,
+  { hasSignedKeys, keyType }: ShownKeys,
 ) {
   if (keyType === undefined || key === undefined)
     return { account_id: String(hasSignedKeys ? BigInt.asIntN(64, accountId) : accountId) };

@@ -2,7 +2,7 @@
 import { EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { LateEvent } from '../output/late/events.ts';
 import type { LatePage, LatePlace, LateQuery } from '../output/late/store.ts';
-import { type KeyForm, keyJson, readKey } from './keys.ts';
+import { keyJson, readKey, type ShownKeys } from './keys.ts';
 import { badCursor, nextLink, readLimit, readTimes } from './parameters.ts';
 
 /** Late events in one response. */
@@ -12,7 +12,7 @@ export const LATE_LIMIT_MAX = 10_000;
 /** Greatest offset of a partition. */
 const OFFSET_MAX = 2n ** 63n - 1n;
 
-export interface LateQueries extends KeyForm {
+export interface LateQueries extends ShownKeys {
   /** @throws late_not_kept */
   lateEvents(query: LateQuery): Promise<LatePage>;
 }
@@ -44,7 +44,7 @@ export async function latePage(
   };
 }
 
-const toJson = (event: LateEvent, form: KeyForm) => ({
+const toJson = (event: LateEvent, form: ShownKeys) => ({
   ...keyJson(event, form),
   event_ts: String(event.eventTs),
   value: String(event.value),

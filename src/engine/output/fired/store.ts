@@ -120,7 +120,8 @@ export class FiredStore implements WindowSink {
     return this.mark.key;
   }
 
-  /** A store without results adopts the type. @throws job_changed if it has results by other keys */
+  /** A store without results adopts the type. @throws job_changed if it has results by other keys
+   */
   async bind(type: KeyType | undefined): Promise<void> {
     const { key } = this.mark;
     if (type === undefined ? key === undefined : key !== undefined && isSameType(type, key)) return;
