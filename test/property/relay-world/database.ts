@@ -62,7 +62,8 @@ export interface DatabaseHooks {
   /** True when a statement or its answer is lost now. */
   readonly isLost: () => boolean;
   readonly onMark: (row: OutboxRow) => void;
-  readonly onStatement: () => void;
+  /** Called after each statement, with the process that sent it. */
+  readonly onStatement: (process: SimProcess) => void;
   /** True when ids come from one sequence that a relay may read. */
   readonly hasSequence: boolean;
 }
@@ -152,7 +153,7 @@ export class OutboxDatabase {
     await this.hooks.delay();
     if (this.hooks.isLost()) throw await process.receive(lost());
     const answer = this.answer(text, values);
-    this.hooks.onStatement();
+    this.hooks.onStatement(process);
     await this.hooks.delay();
     if (this.hooks.isLost()) throw await process.receive(lost());
     return process.receive(
