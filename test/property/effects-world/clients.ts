@@ -118,12 +118,15 @@ export class Clients {
         onStep(target.name, `request ${intent.key}`);
         create(orders, intent).then((outcome) => {
           onStep(target.name, `answer ${intent.key} ${outcome !== undefined && 'orderId' in outcome}`);
-          clock.after(random.fraction() * LATENCY_MS, () => resolve(outcome));
+          resolve(outcome);
         });
       });
     });
-    const patience = sleep(clock, PATIENCE_MS).then((): Outcome => undefined);
-    return Promise.race([answer, patience]);
+    let cancel = (): void => {};
+    const patience = new Promise<undefined>((resolve) => {
+      cancel = clock.after(PATIENCE_MS, () => resolve(undefined));
+    });
+    return Promise.race([answer, patience]).finally(() => cancel());
   }
 }
 

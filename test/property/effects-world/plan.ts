@@ -92,4 +92,6 @@ export const goldenPlan = (mode: 'poll' | 'wal'): Plan => ({
   databaseMs: 2,
   brokerMs: 4,
   batchRows: 16,
+  requests: 40,
+  spreadMs: 600,
 });

@@ -7,7 +7,6 @@ import type { ReplicationDriver } from '../../../src/io/postgres/replication/por
 import type { SqlDriver, SqlPool, TextPool } from '../../../src/io/postgres/sql/port.ts';
 import { RELAY_DEFAULTS, WAL_DEFAULTS } from '../../../src/outbox/defaults.ts';
 import { UuidV7 } from '../../../src/outbox/ids.ts';
-import { Inbox } from '../../../src/outbox/inbox/once.ts';
 import type { InboxPort } from '../../../src/outbox/inbox/port.ts';
 import { ordersMetrics } from '../../../src/outbox/orders/metrics.ts';
 import { OrderReads } from '../../../src/outbox/orders/reads.ts';
@@ -150,8 +149,7 @@ export interface PaymentsPorts {
   readonly broker: BrokerDriver;
   /** Wraps the client of the group, so that its steps are seen. */
   readonly watch: (client: BatchConsumer) => BatchConsumer;
-  /** Inbox; a test may give a broken one. */
-  readonly inbox?: Pick<InboxPort, 'claim'>;
+  readonly inbox: Pick<InboxPort, 'claim'>;
 }
 
 /** Starts a member of the payments group. */
@@ -173,7 +171,7 @@ export function startPayments(seat: Seat, ports: PaymentsPorts): Running {
     topic: TOPIC,
     pool: ports.pool,
     ids: new UuidV7(process.clock, random),
-    inbox: ports.inbox ?? new Inbox(),
+    inbox: ports.inbox,
     injector: new DuplicateInjector(1, plan.dupRate),
     metrics: paymentsMetrics(new Metrics()),
     clock: process.clock,

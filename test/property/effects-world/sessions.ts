@@ -32,6 +32,8 @@ export interface SessionHooks {
   /** Called at the server after each step, before the answer leaves. */
   readonly onStep: (process: SimProcess, what: string) => void;
   readonly after: (ms: number, run: () => void) => () => void;
+  /** Called when a COMMIT got no answer. */
+  readonly onUnknownCommit: () => void;
 }
 
 interface Parts {
@@ -117,6 +119,7 @@ class Block {
       );
     } catch (thrown) {
       if ((thrown as { details?: { sent?: unknown } }).details?.sent !== true) throw thrown;
+      parts.hooks.onUnknownCommit();
       throw sqlError('commit_unknown', 'COMMIT got no answer', { cause: thrown });
     } finally {
       // A request that never arrived leaves the session to the server, which ends it.

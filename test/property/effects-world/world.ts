@@ -6,7 +6,7 @@
  *  A run has two phases: safety under faults, then the faults end and the system must complete.
  */
 import type { BatchConsumer, BrokerDriver } from '../../../src/io/kafka/port.ts';
-import type { InboxPort } from '../../../src/outbox/inbox/port.ts';
+import { Inbox } from '../../../src/outbox/inbox/once.ts';
 import { type BrokerFaults, SimCluster } from '../../../src/sim/broker-cluster.ts';
 import { SimLink } from '../../../src/sim/broker-link.ts';
 import type { StoredRecord } from '../../../src/sim/broker-log.ts';
@@ -27,19 +27,12 @@ import { Transactions } from './transactions.ts';
 const PARTITIONS = 3;
 const MINUTE_MS = 60_000;
 const RESTART_MS = 300;
+const EXPIRE_EVERY_MS = 50;
 /** Time within which a mark that the database did not flush may be lost, ms: synchronous_commit is
  *  off for marks. */
 const UNFLUSHED_MS = 200;
 
 type Kind = Running['kind'];
-
-/** Parts that a test replaces to plant a fault in the product. */
-export interface Planted {
-  readonly inbox?: (tables: Tables) => Pick<InboxPort, 'claim'>;
-  readonly client?: (client: BatchConsumer) => BatchConsumer;
-  readonly broker?: (driver: BrokerDriver) => BrokerDriver;
-  readonly tables?: (tables: Tables) => void;
-}
 
 export interface WorldOptions {
   readonly seed: number;
@@ -48,7 +41,10 @@ export interface WorldOptions {
   /** Kills the process that takes this step, right after it; 0 or absent: none. */
   readonly killAtStep?: number;
   readonly keepsSteps?: boolean;
-  readonly planted?: Planted;
+  /** Time after which the inbox forgets an id, ms; absent: it forgets none. */
+  readonly inboxTtlMs?: number;
+  /** `ignored`: an id that the inbox forgot counts as unseen (-unsafe-ttl). */
+  readonly floor?: 'guarded' | 'ignored';
 }
 
 /** Cluster whose log the auditor sees. */
@@ -68,8 +64,9 @@ export class EffectsWorld {
   readonly outbox: OutboxDatabase;
   readonly tables: Tables;
   readonly clients: Clients;
-  /** Faults that took place. */
-  readonly struck = new Map<string, number>();
+  /** Rare events that took place, by name: a search that never meets them proves nothing about them.
+   */
+  readonly met = new Map<string, number>();
   private readonly options: WorldOptions;
   private readonly network: SeededRandom;
   private readonly transactions: Transactions;
@@ -118,7 +115,6 @@ export class EffectsWorld {
       },
       options.hasUniqueOrder ?? false,
     );
-    options.planted?.tables?.(this.tables);
     this.auditor.watch(this.outbox, this.tables);
     this.cluster = new AuditedCluster({ brokers: 'sim', seed, clock, faults: faultsOf(plan) });
     this.cluster.onAppend = (partition, record) => this.auditor.onRecord(partition, record);
@@ -144,6 +140,7 @@ export class EffectsWorld {
       for (let n = 0; n < 2; n++) this.start(kind);
     await clock.until('a process of each kind', () => this.running.length === 6);
     this.clients.start(plan.requests, plan.spreadMs);
+    this.expireInbox();
     const startMs = clock.monotonicMs();
     for (const fault of plan.faults) {
       await clock.advance(Math.max(0, startMs + fault.atMs - clock.monotonicMs()));
@@ -160,10 +157,16 @@ export class EffectsWorld {
     const what = 'a complete system';
     await clock.until(what, () => this.auditor.violations.length > 0 || this.isComplete(), 10 * MINUTE_MS);
     this.isEnding = true;
-    for (const { drain } of this.running) drain.abort();
-    const ended = this.running.map((one) => one.ended.catch(() => {}));
-    await clock.run(Promise.all(ended), 10 * MINUTE_MS);
+    const open = new Set(this.running);
+    for (const one of open) {
+      const ended = (): void => void open.delete(one);
+      one.ended.then(ended, ended);
+      one.drain.abort();
+    }
+    const isOver = (): boolean => [...open].every(({ process }) => process.isDead);
+    await clock.until('the end of each process', isOver, 10 * MINUTE_MS);
     if (this.auditor.violations.length === 0) this.auditor.atEnd(this.clients.answered);
+    this.meetAtEnd();
   }
 
   private isComplete(): boolean {
@@ -235,26 +238,25 @@ export class EffectsWorld {
 
   private async open(kind: Kind, seat: Seat): Promise<Running> {
     const { process } = seat;
-    const { planted, plan } = this.options;
+    const { plan } = this.options;
     const parts = { tables: this.tables, transactions: this.transactions, hooks: this.sessionHooks() };
     if (kind === 'orders') return startOrders(seat, textPoolOf(parts, process), sqlPoolOf(parts, process));
     const broker = this.driverOf(process);
     if (kind === 'payments') {
-      const inbox = planted?.inbox?.(this.tables);
       return startPayments(seat, {
         pool: sqlPoolOf(parts, process),
         broker,
-        watch: (client) => this.watched(process, planted?.client?.(client) ?? client),
-        ...(inbox === undefined ? {} : { inbox }),
+        watch: (client) => this.watched(process, client),
+        inbox: new Inbox('inbox', this.options.floor),
       });
     }
     return startRelay(seat, {
       sql: this.outbox.driver(process),
-      broker: planted?.broker?.(broker) ?? broker,
+      broker,
       replication: replicationOf(this.outbox, process, {
         after: (ms, run) => this.clock.after(ms, run),
         log: this.log,
-        gapMs: () => 1 + this.network.fraction() * 20,
+        gapMs: () => 1 + this.network.fraction() * 40,
         breaks: () => this.occurs(plan.brokenStream),
       }),
     });
@@ -304,7 +306,20 @@ export class EffectsWorld {
       isDown: () => this.isDown(),
       onStep: (process, what) => this.step(process, what.trimStart()),
       after: (ms, run) => this.clock.after(ms, run),
+      onUnknownCommit: () => this.meet('a commit without an answer'),
     };
+  }
+
+  private meet(what: string, count = 1): void {
+    if (count > 0) this.met.set(what, (this.met.get(what) ?? 0) + count);
+  }
+
+  /** Counts what the tables and the log show at the end. */
+  private meetAtEnd(): void {
+    const { suppressed } = this.tables;
+    const seen = suppressed.filter(({ reason }) => reason === 'seen' || reason === 'same_batch');
+    this.meet('an injected duplicate absorbed', seen.filter(({ injected }) => injected === true).length);
+    this.meet('a repeated publication absorbed', seen.filter(({ injected }) => injected !== true).length);
   }
 
   /** SIGKILL, and another process after a while. */
@@ -326,7 +341,7 @@ export class EffectsWorld {
 
   private strike(fault: PlannedFault): void {
     const [verb, noun] = fault.kind.split(' ') as [string, Kind];
-    this.struck.set(fault.kind, (this.struck.get(fault.kind) ?? 0) + 1);
+    this.meet(fault.kind);
     this.trace.step(this.clock.monotonicMs(), 'fault', fault.kind);
     if (fault.kind === 'crash database') this.crashDatabase(fault.forMs);
     else if (fault.kind === 'end sessions') for (const tx of this.transactions.openOnes()) this.transactions.endIdle(tx);
@@ -361,8 +376,23 @@ export class EffectsWorld {
     const firstLost = nowMs - this.network.fraction() * UNFLUSHED_MS;
     for (const { id, atMs } of this.marks) {
       const stored = this.outbox.rows.get(id);
-      if (atMs >= firstLost && stored !== undefined) stored.isMarked = false;
+      if (atMs < firstLost || stored?.isMarked !== true) continue;
+      stored.isMarked = false;
+      this.meet('a mark lost in a crash of the database');
     }
+  }
+
+  /** Forgets inbox rows whose id is older than the TTL, again and again. */
+  private expireInbox(): void {
+    const { inboxTtlMs } = this.options;
+    if (inboxTtlMs === undefined) return;
+    this.clock.after(EXPIRE_EVERY_MS, () => {
+      const hex = Math.max(0, this.clock.wallNowMs() - inboxTtlMs).toString(16).padStart(12, '0');
+      const before = this.tables.inbox.size;
+      this.tables.dropInbox(`${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`);
+      this.auditor.dropped += before - this.tables.inbox.size;
+      if (!this.isEnding) this.expireInbox();
+    });
   }
 
   private heal(): void {
