@@ -73,10 +73,10 @@ export class Auditor {
     for (let offset = from; offset < next; offset++) {
       const record = log[Number(offset)] as StoredRecord;
       if (record.isMark === true || record.transaction?.state === 'aborted') continue;
-      const msgId = messageIdOf(record);
+      const orderId = text.decode(record.key ?? undefined);
       this.check(
-        this.tables?.inbox.has(msgId) === true || this.isParked(partition, offset),
-        `offset ${next} of partition ${partition} was committed before the effect of ${msgId}`,
+        this.tables?.chargesOf.has(orderId) === true || this.isParked(partition, offset),
+        `offset ${next} of partition ${partition} was committed before the charge of ${orderId}`,
       );
     }
     if (next > from) this.committed.set(partition, next);
@@ -113,7 +113,8 @@ export class Auditor {
   atEnd(keys: Iterable<string>): void {
     const { tables, outbox } = this;
     if (tables === undefined || outbox === undefined) return;
-    for (const key of keys) this.check(this.orderOfKey.has(key), `the key ${key} was answered and has no order`);
+    for (const key of keys)
+      this.check(this.orderOfKey.has(key), `the key ${key} was answered and has no order`);
     this.check(outbox.pending().length === 0, 'rows are pending');
     for (const [orderId, { msgId }] of tables.orders) {
       this.check(this.isReadable(msgId), `the order ${orderId} was never published`);
@@ -131,7 +132,9 @@ export class Auditor {
   }
 
   private isParked(partition: number, offset: bigint): boolean {
-    return this.tables?.parked.some((row) => row['partition'] === partition && row['offset'] === offset) === true;
+    return (
+      this.tables?.parked.some((row) => row['partition'] === partition && row['offset'] === offset) === true
+    );
   }
 
   /** True if readers of committed records get the message. */

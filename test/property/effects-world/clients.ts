@@ -55,8 +55,7 @@ export class Clients {
       if (random.fraction() < REPEAT_SHARE)
         for (let left = 1 + Math.floor(random.fraction() * 3); left > 0; left--)
           this.later(random.fraction() * spreadMs, () => this.insist(intent));
-      if (random.fraction() < OTHER_BODY_SHARE)
-        this.later(2 * spreadMs, () => this.contradict(intent));
+      if (random.fraction() < OTHER_BODY_SHARE) this.later(2 * spreadMs, () => this.contradict(intent));
     }
   }
 
@@ -100,7 +99,8 @@ export class Clients {
       const outcome = await this.send({ ...intent, amountCents: intent.amountCents + 1n });
       if (outcome !== undefined && 'orderId' in outcome)
         this.hooks.onViolation(`the key ${intent.key} was accepted with another request`);
-      if (outcome !== undefined && ('orderId' in outcome || outcome.refused === 'idempotency_key_reused')) return;
+      if (outcome !== undefined && ('orderId' in outcome || outcome.refused === 'idempotency_key_reused'))
+        return;
       await sleep(this.hooks.clock, 300);
     }
   }

@@ -7,10 +7,10 @@
  */
 import type { BatchConsumer, BrokerDriver } from '../../../src/io/kafka/port.ts';
 import { Inbox } from '../../../src/outbox/inbox/once.ts';
+import { simDriverOf } from '../../../src/sim/broker.ts';
 import { type BrokerFaults, SimCluster } from '../../../src/sim/broker-cluster.ts';
 import { SimLink } from '../../../src/sim/broker-link.ts';
 import type { StoredRecord } from '../../../src/sim/broker-log.ts';
-import { simDriverOf } from '../../../src/sim/broker.ts';
 import { SeededRandom, VirtualClock } from '../../../src/sim/clock.ts';
 import { OutboxDatabase } from '../relay-world/database.ts';
 import { SimProcess } from '../relay-world/process.ts';
@@ -18,7 +18,15 @@ import { replicationOf, type Transaction } from '../relay-world/stream.ts';
 import { Auditor } from './audit.ts';
 import { Clients } from './clients.ts';
 import type { Plan, PlannedFault } from './plan.ts';
-import { LEASE_MS, type Running, type Seat, startOrders, startPayments, startRelay, TOPIC } from './services.ts';
+import {
+  LEASE_MS,
+  type Running,
+  type Seat,
+  startOrders,
+  startPayments,
+  startRelay,
+  TOPIC,
+} from './services.ts';
 import { type SessionHooks, sqlPoolOf, textPoolOf } from './sessions.ts';
 import { Tables } from './tables.ts';
 import { Trace } from './trace.ts';
@@ -136,8 +144,7 @@ export class EffectsWorld {
     const { clock } = this;
     const { plan } = this.options;
     await this.createTopic();
-    for (const kind of ['orders', 'relay', 'payments'] as const)
-      for (let n = 0; n < 2; n++) this.start(kind);
+    for (const kind of ['orders', 'relay', 'payments'] as const) for (let n = 0; n < 2; n++) this.start(kind);
     await clock.until('a process of each kind', () => this.running.length === 6);
     this.clients.start(plan.requests, plan.spreadMs);
     this.expireInbox();
@@ -172,7 +179,9 @@ export class EffectsWorld {
   private isComplete(): boolean {
     const { tables, outbox, clients } = this;
     return (
-      clients.isDone && outbox.pending().length === 0 && tables.chargesOf.size + tables.parked.length >= tables.orders.size
+      clients.isDone &&
+      outbox.pending().length === 0 &&
+      tables.chargesOf.size + tables.parked.length >= tables.orders.size
     );
   }
 
@@ -292,7 +301,10 @@ export class EffectsWorld {
     };
     client.commit = async (offsets) => {
       for (const { partition, offset } of offsets) this.auditor.onCommit(partition, offset);
-      this.step(process, `commit ${offsets.map(({ partition, offset }) => `${partition}:${offset}`).join(' ')}`);
+      this.step(
+        process,
+        `commit ${offsets.map(({ partition, offset }) => `${partition}:${offset}`).join(' ')}`,
+      );
       const outcome = await commit.call(client, offsets);
       return process.receive(outcome);
     };
@@ -344,7 +356,8 @@ export class EffectsWorld {
     this.meet(fault.kind);
     this.trace.step(this.clock.monotonicMs(), 'fault', fault.kind);
     if (fault.kind === 'crash database') this.crashDatabase(fault.forMs);
-    else if (fault.kind === 'end sessions') for (const tx of this.transactions.openOnes()) this.transactions.endIdle(tx);
+    else if (fault.kind === 'end sessions')
+      for (const tx of this.transactions.openOnes()) this.transactions.endIdle(tx);
     else if (fault.kind === 'add payments') this.start('payments');
     else if (fault.kind === 'jump a clock') this.victimOf(fault)?.process.jump((fault.victim - 0.5) * 1e8);
     else if (verb === 'cut') this.cut(this.victimOf(fault, noun), fault.forMs);
@@ -387,7 +400,9 @@ export class EffectsWorld {
     const { inboxTtlMs } = this.options;
     if (inboxTtlMs === undefined) return;
     this.clock.after(EXPIRE_EVERY_MS, () => {
-      const hex = Math.max(0, this.clock.wallNowMs() - inboxTtlMs).toString(16).padStart(12, '0');
+      const hex = Math.max(0, this.clock.wallNowMs() - inboxTtlMs)
+        .toString(16)
+        .padStart(12, '0');
       const before = this.tables.inbox.size;
       this.tables.dropInbox(`${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`);
       this.auditor.dropped += before - this.tables.inbox.size;
