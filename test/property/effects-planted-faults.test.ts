@@ -17,6 +17,8 @@ interface Fault {
   readonly edits: ReadonlyArray<readonly [from: string, to: string]>;
   /** What the auditor says. */
   readonly seen: RegExp;
+  /** `relay`: relays alone, with several events a key; absent: the whole system. */
+  readonly world?: 'relay';
   /** Fields of the plan in which the fault shows. */
   readonly plan?: Readonly<Record<string, unknown>>;
 }
@@ -149,6 +151,16 @@ const FAULTS: readonly Fault[] = [
     ],
     plan: { lostStatement: 0.05 },
     seen: /names no committed order|got two answers/,
+  },
+  {
+    what: 'a relay sends rows under a lease that expired',
+    module: 'outbox/relay/leases.js',
+    edits: [
+      ['return !this.expired() && this.mine', 'return this.mine'],
+      ['if (this.expired() || this.leaving', 'if (this.leaving'],
+    ],
+    world: 'relay',
+    seen: /has 2 owners|was repeated amid its key/,
   },
 ];
 

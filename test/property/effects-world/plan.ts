@@ -53,7 +53,7 @@ export function planOf(seed: number): Plan {
   const below = (count: number): number => Math.floor(random.fraction() * count);
   /** Zero for half of the seeds, so that each fault is also met without the others. */
   const share = (): number => (random.fraction() < 0.5 ? 0 : random.fraction() ** 2);
-  const spreadMs = 1000 + below(3000);
+  const spreadMs = 500 + below(1500);
   return {
     mode: random.fraction() < 0.5 ? 'poll' : 'wal',
     fence: random.fraction() < 0.7 ? 'mark' : 'broker',
