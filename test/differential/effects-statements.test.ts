@@ -45,7 +45,7 @@ interface Server {
   readonly sql: SqlPool;
   /** Runs a script to its end. */
   run<T>(script: Promise<T>): Promise<T>;
-  /** What the tables hold, in an order that does not depend on time. */
+  /** Returns the rows of all tables, in an order that does not depend on time. */
   content(): Promise<unknown>;
   /** Forgets the inbox rows below an id, as the keeper does. */
   drop(below: string): Promise<void>;

@@ -1,6 +1,6 @@
 /** Tests the test of the whole system: plants each fault into the compiled product, one at a time,
- *  and expects the auditor to see it. Without a fault it must see nothing. docs/explanation/testing.md
- *  lists the faults and the tests that catch the others. */
+ *  and expects the auditor to see it. Without a fault it must see nothing. The table in
+ *  docs/explanation/testing.md names the tests that catch other faults. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -15,7 +15,7 @@ interface Fault {
   readonly what: string;
   readonly module: string;
   readonly edits: ReadonlyArray<readonly [from: string, to: string]>;
-  /** What the auditor says. */
+  /** Pattern of the violation. */
   readonly seen: RegExp;
   /** `relay`: relays alone, with several events a key; absent: the whole system. */
   readonly world?: 'relay';

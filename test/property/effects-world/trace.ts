@@ -6,7 +6,7 @@ export class Trace {
   private readonly hash = createHash('sha256');
   /** Number of steps so far. */
   count = 0;
-  /** Who took each step; only if asked for. */
+  /** Lines of the steps; only if asked for. */
   readonly steps: string[] = [];
   private readonly isKept: boolean;
 

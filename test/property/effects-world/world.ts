@@ -72,8 +72,7 @@ export class EffectsWorld {
   readonly outbox: OutboxDatabase;
   readonly tables: Tables;
   readonly clients: Clients;
-  /** Rare events that took place, by name: a search that never meets them proves nothing about them.
-   */
+  /** Number of rare events by name. A search that never meets one proves nothing about it. */
   readonly met = new Map<string, number>();
   private readonly options: WorldOptions;
   private readonly network: SeededRandom;

@@ -1,7 +1,7 @@
 /** Plants a fault into the compiled product and runs the whole system of orders, relay and payments
- *  from seeds until the auditor sees it; or only relays, for a fault with `world: 'relay'`. Arguments: root of the repository, maximum number of
- *  seeds, the fault as JSON (or null). Prints the seed and what was violated; nothing if no seed
- *  shows the fault. */
+ *  from seeds until the auditor sees it; or only relays, for a fault with `world: 'relay'`.
+ *  Arguments: root of the repository, maximum number of seeds, the fault as JSON (or null). Prints
+ *  the seed and the first violation; nothing if no seed shows the fault. */
 import { register } from 'node:module';
 import { pathToFileURL } from 'node:url';
 

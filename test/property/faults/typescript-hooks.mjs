@@ -1,5 +1,5 @@
-/** Module loader for test modules outside of a test runner: compiles TypeScript of this repository's
- *  tests, takes the product from its build, and plants a fault into one module of the build. */
+/** Module loader for test modules outside of a test runner: compiles the TypeScript of tests, takes
+ *  the product from its build, and plants a fault into one module of the build. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import ts from 'typescript';

@@ -48,7 +48,8 @@ async function strike(world: RelayWorld): Promise<void> {
   else one.process.jump((random.fraction() - 0.5) * 1e8);
 }
 
-/** Runs two relays over one outbox under the faults of a seed. Returns the violated requirements. */
+/** Runs two relays over one outbox under the faults of a seed.
+ *  @returns the violated requirements */
 export async function relayViolations(
   seed: number,
   mode: 'poll' | 'wal',
