@@ -109,6 +109,7 @@ it('each window has the first event of every identifier, after a loop of SIGKILL
   );
   expect(await metric(address, 'engine_duplicate_events_total')).toBeGreaterThan(0);
   expect(await metric(address, 'engine_dedup_ids')).toBeGreaterThan(0);
+  expect(await metric(address, 'engine_dedup_bytes')).toBeGreaterThan(0);
   await engine.drain();
   expect(await runEngine(own, args('-bounded', '-json'))).toMatchObject({ code: 0 });
   const { rows, duplicates } = expected();

@@ -139,6 +139,7 @@ describe('the quarantine of an engine', () => {
       signals.push((await runEngine(own, args(`-chaos=${chaos}`, '-exit-at-end'))).signal);
     }
     expect(signals.filter((signal) => signal === 'SIGKILL').length).toBeGreaterThanOrEqual(5);
+    const before = invalid().length;
     await sendRound();
     const engine = startEngine(own, args('-idle-timeout=0'), 'last');
     const address = await engine.address();
@@ -150,6 +151,10 @@ describe('the quarantine of an engine', () => {
     );
     const nulls = sent.filter(({ value }) => value === null).length;
     expect(await metric(address, 'engine_invalid_events_total')).toBe(invalid().length + nulls);
+    // No process before this one has read the last round.
+    expect(await metric(address, 'engine_quarantined_total')).toBeGreaterThanOrEqual(
+      invalid().length - before,
+    );
     await engine.drain();
 
     // Counted by a plain consumer, not by the processes under test.

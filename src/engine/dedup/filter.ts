@@ -9,7 +9,7 @@ import { formatSize } from '../../core/quantity.ts';
 import { isEventTs } from '../../core/time.ts';
 import { engineError } from '../errors.ts';
 import { padded, type SideBytes, viewOf } from '../output/side/sections.ts';
-import { EventIds, ID_BYTES_MAX } from '../source/input/ids.ts';
+import { EventIds, ID_BYTES_MAX } from './ids.ts';
 import type { SeenId, SeenIds } from './seen.ts';
 
 const HEAD_BYTES = 24;

@@ -5,13 +5,13 @@ import { describe, expect, it } from 'vitest';
 import { AdmittedBatch } from '../../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../../src/core/layout/event-batch.ts';
 import { DuplicateFilter, decodeIds, encodeIds, type SavedId } from '../../../src/engine/dedup/filter.ts';
+import { EventIds } from '../../../src/engine/dedup/ids.ts';
 import { IdLog } from '../../../src/engine/dedup/log.ts';
 import type { SeenIds } from '../../../src/engine/dedup/seen.ts';
 import { SessionIds } from '../../../src/engine/dedup/sessions.ts';
 import { WindowIds } from '../../../src/engine/dedup/windows.ts';
 import { decodeRecord, encodeIdsRecord, RECORD } from '../../../src/engine/durability/changelog/records.ts';
 import type { SideBytes } from '../../../src/engine/output/side/sections.ts';
-import { EventIds } from '../../../src/engine/source/input/ids.ts';
 
 const seenOf = (seen: SeenIds): readonly string[] => {
   const texts: string[] = [];

@@ -187,7 +187,7 @@ describe('side outputs', () => {
     ]);
   });
 
-  it('without a quarantine an invalid record goes nowhere, and without a late topic a late event does', () => {
+  it('an invalid record goes nowhere without a quarantine, and a late event nowhere without a late topic', () => {
     expect(offsets({ late: nothing })).toEqual({ late: [0, 2, 3, 5], quarantine: [] });
     expect(offsets({ quarantine: nothing })).toMatchObject({ late: [], quarantine: [{}, {}] });
     expect(offsets({})).toEqual({ late: [], quarantine: [] });

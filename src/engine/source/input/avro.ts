@@ -12,6 +12,7 @@ import {
   avroTypeName,
 } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../../formats/schema.ts';
+import { idReader, isIdentifier } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
   type ColumnReader,
@@ -27,7 +28,6 @@ import {
   timestampUnit,
 } from './columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definition.ts';
-import { idReader, isIdentifier } from './ids.ts';
 import { keyGet, keyReader } from './key/columns.ts';
 import { missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
 

@@ -8,6 +8,7 @@ import type { BatchViews } from '../../../core/columns/views.ts';
 import { protoColumnDecoder } from '../../../formats/protobuf/columns/decoder.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { ProtoSchema } from '../../../formats/schema.ts';
+import { idReader } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
   type ColumnReader,
@@ -23,7 +24,6 @@ import {
   timeReader,
 } from './columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec } from './definition.ts';
-import { idReader } from './ids.ts';
 import { keyGet, keyReader } from './key/columns.ts';
 import { missingField, unsupported, WriterPlan } from './plan.ts';
 

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../../../src/core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../../../src/core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
-import { EventIds, ID_BYTES_MAX } from '../../../../src/engine/source/input/ids.ts';
+import { EventIds, ID_BYTES_MAX } from '../../../../src/engine/dedup/ids.ts';
 import type { TopicInput } from '../../../../src/engine/source/input/topic-input.ts';
 import { avro, json, MemoryRegistry, openedInput, recordsOf, SIDES } from './input-kit.ts';
 

@@ -3,11 +3,11 @@
  *  An identifier is one letter for its type and then its value: `i` and decimal digits, `s` and the
  *  UTF-8 bytes of a text, `b` and bytes, `u` and the 32 hex digits of a uuid. Bytes are Latin-1
  *  characters, so two identifiers are equal if and only if their bytes are. */
-import type { Column } from '../../../core/columns/column.ts';
-import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
-import type { EventBatch } from '../../../core/layout/event-batch.ts';
-import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
-import { type ColumnReader, type Place, signOf } from './columns.ts';
+import type { Column } from '../../core/columns/column.ts';
+import type { BatchViews, ColumnViews } from '../../core/columns/views.ts';
+import type { EventBatch } from '../../core/layout/event-batch.ts';
+import { EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
+import { type ColumnReader, type Place, signOf } from '../source/input/columns.ts';
 
 /** Greatest length of an identifier, in bytes. */
 export const ID_BYTES_MAX = 1024;
