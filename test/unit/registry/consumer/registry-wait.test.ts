@@ -98,7 +98,9 @@ describe('a reader without a group', () => {
   const away = registryError('registry_unavailable', 'ECONNREFUSED');
 
   it('the wait ends at its limit with the error of the last request', async () => {
-    const refused = registryError('unauthenticated', 'the registry answers 401', { next: 'give credentials' });
+    const refused = registryError('unauthenticated', 'the registry answers 401', {
+      next: 'give credentials',
+    });
     for (const error of [away, refused]) {
       const { clock, read } = waiting(Number.POSITIVE_INFINITY, error, true);
       const thrown = findMillraceError(await clock.run(read.catch((failure: unknown) => failure)));
