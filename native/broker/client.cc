@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "broker/library.h"
 
@@ -32,7 +33,9 @@ void OnError(rd_kafka_t* client, int code, const char* reason, void* opaque) {
 }
 
 void OnLog(const rd_kafka_t* client, int level, const char* facility, const char* line) {
-  if (level <= LOG_WARNING && client != nullptr) JournalOf(client)->NoteLog(facility, line);
+  // librdkafka logs the end of a connection as a failure, however severe.
+  const bool is_reason = level <= LOG_WARNING || std::strcmp(facility, "FAIL") == 0;
+  if (is_reason && client != nullptr) JournalOf(client)->NoteLog(facility, line);
 }
 
 }  // namespace

@@ -51,8 +51,9 @@ class Journal {
   void Note(Event event);
   void NoteLog(const char* facility, const char* line);
   std::vector<Event> Drain();
-  // Last warnings and errors that were logged since a broker answered, the newest at the end: the
-  // reasons why none answers. librdkafka logs the same failure of a broker twice a minute only.
+  // Last warnings, errors and failures of connections that were logged since a broker answered, the
+  // newest at the end: the reasons why none answers. librdkafka logs the same failure of a broker
+  // twice a minute only.
   std::string Logs();
   void ClearLogs();
   bool Fatal(Event* event);

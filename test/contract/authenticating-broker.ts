@@ -29,6 +29,9 @@ export interface AuthenticatingBroker {
   close(): Promise<void>;
 }
 
+/** Largest request of a client that speaks the protocol; a broker ends other connections. */
+const REQUEST_BYTES_MAX = 1 << 20;
+
 /** @param verdict what becomes of the n-th password, from 0: `drop` ends the connection */
 export async function startAuthenticatingBroker(
   verdict: (count: number) => 'accept' | 'refuse' | 'drop',
@@ -66,6 +69,10 @@ export async function startAuthenticatingBroker(
     socket.on('error', () => {});
     socket.on('data', (chunk: Buffer) => {
       received = Buffer.concat([received, chunk]);
+      if (received.length >= 4 && received.readUInt32BE(0) > REQUEST_BYTES_MAX) {
+        socket.destroy();
+        return;
+      }
       while (received.length >= 4 && received.length >= 4 + received.readInt32BE(0)) {
         const request = received.subarray(4, 4 + received.readInt32BE(0));
         received = received.subarray(4 + request.length);

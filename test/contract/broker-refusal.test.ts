@@ -53,6 +53,14 @@ describe.each([librdkafkaDriver, nodeRdkafkaDriver])('$name', (driver) => {
     expect(error?.message).not.toContain(PASSWORD);
   });
 
+  it('the error of a client that speaks TLS to a listener without names the protocol', async () => {
+    broker = await startAuthenticatingBroker(() => 'accept');
+    const properties = { 'security.protocol': 'ssl' };
+    await expect(driver.producer({ ...options(), properties, connectTimeoutMs: 1000 })).rejects.toMatchObject(
+      { code: 'unreachable', next: expect.stringContaining('security.protocol') },
+    );
+  });
+
   it('a broker that breaks off the authentication is asked again until it decides', async () => {
     broker = await startAuthenticatingBroker((count) => (count < 3 ? 'drop' : 'accept'));
     const client = await driver.producer(options());

@@ -212,6 +212,10 @@ const REFUSALS = [
 /** End of a conversation that broke off before the broker had decided. */
 const BROKEN_OFF = /failed: Local: /;
 
+/** Failures of a client that speaks another security protocol than the listener; the last one is a
+ *  TLS alert, read as the size of an answer. */
+const OTHER_PROTOCOL = /security\.protocol|PLAINTEXT broker listener|response size 3525\d{5}\b/;
+
 const refusalIn = (line: string): (typeof REFUSALS)[number] | undefined =>
   BROKEN_OFF.test(line) ? undefined : REFUSALS.find(({ text }) => text.test(line));
 
@@ -242,7 +246,9 @@ export function unreachable(
       details: { brokers },
     });
   return coreError('unreachable', `no broker answers at ${brokers}${cause}`, {
-    next: 'check the address and that the broker runs',
+    next: OTHER_PROTOCOL.test(line)
+      ? 'check security.protocol: the listener may speak TLS or SASL, or neither'
+      : 'check the address and that the broker runs',
     details: { brokers },
   });
 }

@@ -74,10 +74,12 @@ async function connect<C extends KafkaConsumer | Producer>(
   } catch (thrown) {
     throw badProperty(options.properties, thrownEvent(thrown).message);
   }
-  // Only the log has the reason of a refused connection; the error of the call is a later one.
+  // Only the log has the reason of a failed connection; the error of the call is a later one.
   let refusal: string | undefined;
-  const onLog = ({ message = '' }: { readonly message?: string }): void => {
+  let latest: string | undefined;
+  const onLog = ({ fac, message = '' }: { readonly fac?: string; readonly message?: string }): void => {
     if (isRefusal(message)) refusal = message;
+    if (fac === 'FAIL') latest = message;
   };
   const events: Pick<EventEmitter, 'on' | 'removeListener'> = client;
   events.on('event.log', onLog);
@@ -91,7 +93,7 @@ async function connect<C extends KafkaConsumer | Producer>(
       new Promise((resolve) =>
         ask({ allTopics: false, timeout }, (error, found) => {
           metadata = found;
-          resolve(error ? (refusal ?? thrownEvent(error).message) : undefined);
+          resolve(error ? (refusal ?? latest ?? thrownEvent(error).message) : undefined);
         }),
       );
     reachBroker(options, options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS, once).then(

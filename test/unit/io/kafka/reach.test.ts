@@ -56,6 +56,20 @@ it('a certificate of one broker among several does not end the wait, and wrong c
   expect((await reach([UNTRUSTED], { brokers, timeoutMs: 0 })).error?.code).toBe('broker_untrusted');
 });
 
+it.each([
+  `${FAIL}: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol configuration (connecting to a SSL listener?)`,
+  `${FAIL}: Receive failed: Invalid response size 352518912 (0..100000000): increase receive.message.max.bytes`,
+  `${FAIL}: SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener? (after 30ms in state SSL_HANDSHAKE)`,
+])('another security protocol is named as the likely cause of "%s"', async (line) => {
+  const { error } = await reach([line], { timeoutMs: 0 });
+  expect(error).toMatchObject({
+    code: 'unreachable',
+    next: expect.stringContaining('check security.protocol'),
+  });
+  // A broker that restarts breaks connections off, too.
+  expect((await reach([line])).error).toBeUndefined();
+});
+
 it('the newest line of the log is the reason of an unreachable cluster', async () => {
   const { error } = await reach([`${BROKEN_OFF[0]}\n${REFUSED}`], { timeoutMs: 0 });
   expect(error).toMatchObject({ code: 'unreachable', message: `no broker answers at k:9093: ${REFUSED}` });
