@@ -1,14 +1,14 @@
 /** Minimal Kafka client with a single request, Metadata: it identifies the cluster and the live
  *  brokers, and needs no client library.
  *
- *  Body of a Metadata request, version 2, no topics (Source: Kafka protocol guide):
+ *  Metadata request, version 2, no topics (Source: Kafka protocol guide):
+ *    size i32 | key i16 = 3 | version i16 = 2 | correlation i32 | client id: i16 length, bytes |
  *    topics i32 = 0
  *  Response:
- *    brokers i32 x (id i32, host str, port i32, rack nullable str) |
+ *    size i32 | correlation i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) |
  *    cluster id nullable str | controller id i32 | topics i32 */
 import { connect } from 'node:net';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
-import { int32, readResponse, requestFrame } from '../../io/kafka/frame.ts';
 
 export interface BrokerAddress {
   readonly id: number;
@@ -23,27 +23,57 @@ export interface ClusterView {
   readonly brokers: readonly BrokerAddress[];
 }
 
-const METADATA = 3;
+const CORRELATION = 0x6d72;
 const RESPONSE_BYTES_MAX = 65_536;
 const BROKERS_MAX = 1_000;
 
-export const encodeMetadataRequest = (): Buffer =>
-  requestFrame({ key: METADATA, version: 2, clientId: 'millrace-up' }, int32(0));
+export function encodeMetadataRequest(): Buffer {
+  const client = Buffer.from('millrace-up');
+  const body = Buffer.alloc(2 + 2 + 4 + 2 + client.length + 4);
+  body.writeInt16BE(3, 0);
+  body.writeInt16BE(2, 2);
+  body.writeInt32BE(CORRELATION, 4);
+  body.writeInt16BE(client.length, 8);
+  client.copy(body, 10);
+  const size = Buffer.alloc(4);
+  size.writeInt32BE(body.length, 0);
+  return Buffer.concat([size, body]);
+}
 
 /** Decodes the response after its size field; undefined if it is malformed. */
-export const decodeMetadataResponse = (body: Buffer): ClusterView | undefined =>
-  readResponse(body, (fields) => {
+export function decodeMetadataResponse(body: Buffer): ClusterView | undefined {
+  let at = 0;
+  const i32 = () => {
+    at += 4;
+    return body.readInt32BE(at - 4);
+  };
+  const text = () => {
+    const length = body.readInt16BE(at);
+    at += 2;
+    if (length < 0) return undefined;
+    if (at + length > body.length) throw new RangeError('text past the end');
+    at += length;
+    return body.toString('utf8', at - length, at);
+  };
+  try {
+    if (i32() !== CORRELATION) return undefined;
+    const count = i32();
+    if (count < 0 || count > BROKERS_MAX) return undefined;
     const brokers: BrokerAddress[] = [];
-    for (let left = fields.count(BROKERS_MAX); left > 0; left--) {
-      const id = fields.i32();
-      const host = fields.text() ?? '';
-      const port = fields.i32();
-      fields.text();
+    for (let i = 0; i < count; i++) {
+      const id = i32();
+      const host = text() ?? '';
+      const port = i32();
+      text();
       brokers.push({ id, host, port });
     }
-    const clusterId = fields.text();
-    return { brokers, clusterId, controllerId: fields.i32() };
-  });
+    const clusterId = text();
+    return { brokers, clusterId, controllerId: i32() };
+  } catch (thrown) {
+    if (thrown instanceof RangeError) return undefined;
+    throw thrown;
+  }
+}
 
 /** Sends one Metadata request. Undefined if there is no answer in time or the answer is not
  *  Kafka's.

@@ -5,8 +5,8 @@
  *  Body of a Metadata request, version 4 (Source: Kafka protocol guide):
  *    topics i32 x (name str) | allow creation i8 = 0
  *  Response:
- *    throttle i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) | cluster nullable str
- *    | controller i32 | topics i32 x (error i16, ...)
+ *    throttle i32 | brokers i32 x (id i32, host str, port i32, rack nullable str)
+ *    | cluster nullable str | controller i32 | topics i32 x (error i16, ...)
  */
 import type { MillraceError } from '../../core/errors.ts';
 import { askBrokers } from './connection.ts';

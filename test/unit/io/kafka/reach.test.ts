@@ -42,7 +42,7 @@ it.each([
   expect(limits).toHaveLength(2);
 });
 
-it.each([REFUSED, ...BROKEN_OFF, 'Local: Timed out'])('the wait goes on after "%s"', async (line) => {
+it.each([REFUSED, ...BROKEN_OFF, 'Local: Timed out'])('the wait continues after "%s"', async (line) => {
   const { error, limits } = await reach(Array.from({ length: 6 }, () => line));
   expect(error).toBeUndefined();
   expect(limits).toEqual([250, 500, 1000, 2000, 2000, 2000, 2000]);
