@@ -17,7 +17,7 @@ export {
 export { outboxJsonSql, outboxTableSql } from './append/table.ts';
 export { type Migration, migrate } from './database/migrations.ts';
 export type { ServiceParts } from './database/parts.ts';
-export type { OpenTransaction } from './database/transaction.ts';
+export type { OpenTransaction, TransactionValue } from './database/transaction.ts';
 export {
   CONSUMER_DEFAULTS,
   HORIZON_DEFAULTS,
