@@ -13,7 +13,6 @@ import {
   drizzleTransaction,
   knexTransaction,
   kyselyTransaction,
-  type OpenTransaction,
   postgresJsTransaction,
   prismaTransaction,
   sequelizeTransaction,
@@ -203,6 +202,3 @@ export const CLIENTS: ReadonlyArray<{
   { name: 'Prisma', example: 'prisma', connect: ofPrisma },
   { name: 'sequelize', example: 'sequelize', connect: ofSequelize },
 ];
-
-/** Wraps a transaction; a fault of an adapter that the contract must find. */
-export type Fault = (tx: OpenTransaction) => OpenTransaction;

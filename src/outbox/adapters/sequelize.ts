@@ -15,7 +15,10 @@ export interface SequelizeClient {
  *    await append(sequelizeTransaction(sequelize, transaction), 'outbox', [event]);
  *  });
  */
-export function sequelizeTransaction(sequelize: SequelizeClient, transaction: object | null): OpenTransaction {
+export function sequelizeTransaction(
+  sequelize: SequelizeClient,
+  transaction: object | null,
+): OpenTransaction {
   return {
     async query(text, params) {
       const given = numbered(text, params);

@@ -13,13 +13,7 @@
 import { outboxError } from '../errors.ts';
 
 /** Parameter of a statement of the library. Each has a cast in the statement. */
-export type TransactionValue =
-  | string
-  | number
-  | bigint
-  | null
-  | Uint8Array
-  | readonly TransactionValue[];
+export type TransactionValue = string | number | bigint | null | Uint8Array | readonly TransactionValue[];
 
 /** Transaction that a service has open already: a session of our SQL port, a client of the `pg`
  *  package, or an adapter of `millrace/outbox/adapters`.

@@ -57,12 +57,17 @@ async function claimsMany(tables: ContractTables): Promise<void> {
 async function abortsWithEffect(tables: ContractTables): Promise<void> {
   const inbox = new Inbox(tables.inbox);
   const id = systemIds.next();
+  const failure = new Error('no stock');
+  let thrown: unknown;
   await tables.harness
     .transaction(async (tx) => {
-      await rejection(inbox.once(tx, id, () => Promise.reject(new Error('no stock'))));
       // The caller ignores the error and commits.
+      thrown = await rejection(inbox.once(tx, id, () => Promise.reject(failure)));
     })
-    .catch(() => {});
+    .catch(() => {
+      // A client may report that the COMMIT of the aborted transaction rolled back.
+    });
+  equal(thrown, failure, 'once rejects with the error of the effect');
   const again = await tables.harness.transaction((tx) => inbox.once(tx, id, async () => 'value'));
   equal(again.kind, 'done', 'an effect that failed leaves no row in the inbox');
 }
