@@ -18,8 +18,8 @@ export type TransactionValue = string | number | bigint | null | Uint8Array | re
 /** Transaction that a service has open already: a session of our SQL port, a client of the `pg`
  *  package, or an adapter of `millrace/outbox/adapters`.
  *
- *  Every parameter of `query` is a TransactionValue, and statements cast their results to text. So a
- *  client needs no knowledge of our types.
+ *  Every parameter of `query` is a TransactionValue, and statements cast their results to text. So
+ *  a client needs no knowledge of our types.
  */
 export interface OpenTransaction {
   query(
@@ -46,7 +46,7 @@ export const GUARD = `guard AS MATERIALIZED (
 
 /** Statement in two forms with the same parameters. */
 export interface GuardedSql {
-  /** For a transaction that is known to be open. */
+  /** Form for a transaction that is known to be open. */
   readonly plain: string;
   /** Writes only where `guard.open`. Returns at least one row; `open` is its proof as text. */
   readonly guarded: string;

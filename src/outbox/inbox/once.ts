@@ -116,8 +116,8 @@ export class Inbox implements InboxPort {
 }
 
 /** Inserts the missing ids and returns them with the kind of their partition. The guarded form
- *  returns one row without an id when it inserted none. Names of columns have no underscore, so that
- *  clients which convert names to camel case leave them as they are. */
+ *  returns one row without an id when it inserted none. Names of columns have no underscore, so
+ *  that clients which convert names to camel case leave them as they are. */
 function insertSql(names: InboxNames): GuardedSql {
   // Sorted, so that transactions that share ids cannot deadlock.
   const insert = (guard: string): string => `

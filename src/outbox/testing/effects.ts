@@ -1,4 +1,5 @@
-/** Cases about the library through an adapter: outbox rows are exact, and an effect happens once. */
+/** Cases about the library through an adapter: outbox rows are exact, and an effect happens once.
+ */
 import { deepEqual, equal } from 'node:assert/strict';
 import { append } from '../append/events.ts';
 import { Inbox } from '../inbox/once.ts';

@@ -7,8 +7,8 @@ import { systemIds } from '../system.ts';
 
 /** An adapter under test, over a client that is connected to a PostgreSQL server. */
 export interface AdapterHarness {
-  /** Runs `work` in one transaction of the client. Commits after it; rolls back when it rejects, and
-   *  rejects with its error. */
+  /** Runs `work` in one transaction of the client. Commits after it; rolls back when it rejects,
+   *  and rejects with its error. */
   transaction<T>(work: (tx: OpenTransaction) => Promise<T>): Promise<T>;
   /** Runs `work` with the adapter where no transaction is open: over a connection in autocommit
    *  mode, a pool, or both in turn. */
