@@ -29,6 +29,7 @@ export {
 export { OUTBOX_ERRORS } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
 // The inbox: applies each message once.
+export type { TransactionRunner } from './inbox/client-transaction.ts';
 export { InboxConsumer, type InboxConsumerOptions } from './inbox/consumer.ts';
 export { type InboxNames, inboxNames } from './inbox/names.ts';
 export { CLAIM_IDS_MAX, Inbox, once } from './inbox/once.ts';

@@ -11,6 +11,7 @@ export const ENTRY_POINTS = [
   'src/registry/index.ts',
   'src/outbox/index.ts',
   'src/outbox/adapters/index.ts',
+  'src/outbox/nestjs/index.ts',
   'src/outbox/testing/index.ts',
   'src/engine/index.ts',
   'src/drivers.ts',
