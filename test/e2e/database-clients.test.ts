@@ -1,10 +1,8 @@
 /** Each database client through its adapter: the contract suite, and the example of the
  *  documentation, on a real PostgreSQL. */
-import { execFile } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import pg from 'pg';
 import type { EntitySchema } from 'typeorm';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -15,8 +13,8 @@ import { adapterContract } from '../../src/outbox/testing/index.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { CLIENTS, type ConnectedClient } from './database-clients-kit.ts';
+import { pageExamples } from './page-examples.ts';
 
-const PAGE = 'docs/how-to/database-clients.md';
 const schema = `clients_${randomBytes(5).toString('hex')}`;
 const url = withSettings((await sharedStack()).postgres, { schema });
 const observer = new pg.Pool({ connectionString: url, max: 2 });
@@ -33,14 +31,7 @@ afterAll(async () => {
   await observer.end();
 });
 
-/** Folder with the examples of the page as modules, inside the package, so that they import it by
- *  its name. */
-mkdirSync(join(packageRoot(), '.millrace'), { recursive: true });
-const folder = mkdtempSync(join(packageRoot(), '.millrace', 'clients-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-const page = readFileSync(join(packageRoot(), PAGE), 'utf8');
-for (const [, name, code] of page.matchAll(/^```ts\n\/\/ (\S+)\n([\s\S]*?)^```$/gm))
-  writeFileSync(join(folder, name as string), code as string);
+const { folder, files, compile } = pageExamples('docs/how-to/database-clients.md');
 cpSync(join(packageRoot(), 'test/clients/prisma/generated'), join(folder, 'generated'), { recursive: true });
 
 interface Example {
@@ -50,22 +41,8 @@ interface Example {
 const exampleOf = (name: string): Promise<Example> => import(join(folder, `${name}.ts`));
 
 it('the examples of the documentation compile, and wire a client with at most five lines', async () => {
-  const files = [...page.matchAll(/^```ts\n\/\/ (\S+)$/gm)].map(([, name]) => name);
   expect(files.length).toBeGreaterThanOrEqual(12);
-  const compilerOptions = {
-    strict: true,
-    noEmit: true,
-    skipLibCheck: true,
-    target: 'es2023',
-    module: 'nodenext',
-    types: ['node'],
-  };
-  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }));
-  const compiler = join(packageRoot(), 'node_modules/typescript-native/bin/tsc');
-  const compiled = await promisify(execFile)(process.execPath, [compiler, '-p', folder]).catch(
-    (thrown: { stdout: string }) => thrown,
-  );
-  expect(compiled.stdout).toBe('');
+  expect(await compile()).toBe('');
   for (const { example } of CLIENTS) {
     const lines = readFileSync(join(folder, `${example}.ts`), 'utf8').split('\n');
     expect(lines.filter((line) => /millrace|append\(/.test(line)).length).toBeLessThanOrEqual(5);

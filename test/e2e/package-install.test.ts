@@ -28,7 +28,9 @@ it('an installed package resolves each entry point, and its adapters load no dat
     readonly exports: Readonly<Record<string, unknown>>;
   };
   const entries = Object.keys(exports).filter((name) => name !== './package.json');
-  expect(entries).toEqual(expect.arrayContaining(['./outbox', './outbox/adapters', './outbox/testing']));
+  expect(entries).toEqual(
+    expect.arrayContaining(['./outbox', './outbox/adapters', './outbox/nestjs', './outbox/testing']),
+  );
   const script = `for (const name of ${JSON.stringify(entries)})
     console.log(name, Object.keys(await import('millrace' + name.slice(1))).length > 0);`;
   const printed = execFileSync(process.execPath, ['--input-type=module', '-e', script], {
@@ -36,7 +38,17 @@ it('an installed package resolves each entry point, and its adapters load no dat
     encoding: 'utf8',
   });
   expect(printed).toBe(entries.map((name) => `${name} true\n`).join(''));
-  for (const client of ['drizzle-orm', 'knex', 'kysely', 'postgres', 'sequelize', 'typeorm', '@prisma'])
+  for (const client of [
+    'drizzle-orm',
+    'knex',
+    'kysely',
+    'postgres',
+    'sequelize',
+    'typeorm',
+    '@prisma',
+    '@nestjs',
+    'rxjs',
+  ])
     expect(existsSync(join(project, 'node_modules', client)), client).toBe(false);
 });
 

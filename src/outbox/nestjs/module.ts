@@ -97,7 +97,8 @@ export interface MillraceDynamicModule {
 export class MillraceModule {
   /** Module with these options.
    *  @example
-   *  const millrace = MillraceModule.forRoot({ outboxTable: 'parcel_outbox', adapt: typeormTransaction });
+   *  const options = { outboxTable: 'parcel_outbox', adapt: typeormTransaction };
+   *  Module({ imports: [MillraceModule.forRoot(options)] })(AppModule);
    */
   static forRoot<T>(options: MillraceModuleOptions<T>): MillraceDynamicModule {
     return MillraceModule.forRootAsync({ useFactory: () => options });

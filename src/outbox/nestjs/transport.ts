@@ -60,8 +60,8 @@ function errorOf(thrown: unknown): unknown {
 const CURRENT = new AsyncLocalStorage<unknown>();
 
 /** Returns the transaction of the message that is being handled: the handle of the database client
- *  of the consumer's `transaction`, or the session of our pool. Repositories write through it, so that
- *  handlers need no parameter for it.
+ *  of the consumer's `transaction`, or the session of our pool. Repositories write through it, so
+ *  that handlers need no parameter for it.
  *  @throws not_in_transaction outside of a handler
  *  @example
  *  currentTransaction<EntityManager>().insert(Charge, { order: orderId });

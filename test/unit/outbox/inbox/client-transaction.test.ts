@@ -1,5 +1,5 @@
-/** Transactions of a service's own client: the errors of each phase, for clients that wrap errors in
- *  different ways. */
+/** Transactions of a service's own client: the errors of each phase, for clients that wrap errors
+ *  in different ways. */
 import { describe, expect, it } from 'vitest';
 import type { OpenTransaction } from '../../../../src/outbox/database/transaction.ts';
 import { outboxError } from '../../../../src/outbox/errors.ts';
