@@ -48,7 +48,7 @@ const rows = async (): Promise<number> => {
 };
 
 describe('a client that does not report its state', () => {
-  it.each(names)('%s runs one statement in a transaction that has written', async (name) => {
+  it.each(names)('the call %s runs one statement in a transaction that has written', async (name) => {
     await client.query('BEGIN');
     await client.query('INSERT INTO audit DEFAULT VALUES');
     const { tx, sent } = silent();
@@ -58,7 +58,7 @@ describe('a client that does not report its state', () => {
   });
 
   it.each(names)(
-    '%s runs its statement twice as the first that writes, and once afterwards',
+    'the call %s runs its statement twice as the first that writes, and once afterwards',
     async (name) => {
       await client.query('BEGIN');
       const { tx, sent } = silent();
@@ -70,7 +70,7 @@ describe('a client that does not report its state', () => {
     },
   );
 
-  it.each(names)('%s is proven again after a rollback to a savepoint', async (name) => {
+  it.each(names)('the call %s is proven again after a rollback to a savepoint', async (name) => {
     await client.query('BEGIN');
     await client.query('SAVEPOINT before');
     const { tx } = silent();
@@ -80,17 +80,20 @@ describe('a client that does not report its state', () => {
     await client.query('ROLLBACK');
   });
 
-  it.each(names)('%s is refused after the end of a transaction in which it was accepted', async (name) => {
-    const { tx } = silent();
-    for (const end of ['COMMIT', 'ROLLBACK']) {
-      await client.query('BEGIN');
-      await call(name, tx);
-      await client.query(end);
-      const before = await rows();
-      expect(await codeOf(call(name, tx))).toBe('not_in_transaction');
-      expect(await rows()).toBe(before);
-    }
-  });
+  it.each(names)(
+    'the call %s is refused after the end of a transaction in which it was accepted',
+    async (name) => {
+      const { tx } = silent();
+      for (const end of ['COMMIT', 'ROLLBACK']) {
+        await client.query('BEGIN');
+        await call(name, tx);
+        await client.query(end);
+        const before = await rows();
+        expect(await codeOf(call(name, tx))).toBe('not_in_transaction');
+        expect(await rows()).toBe(before);
+      }
+    },
+  );
 
   it.each(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
     'a transaction is proven at isolation level %s',
@@ -102,7 +105,7 @@ describe('a client that does not report its state', () => {
   );
 
   it.each(['append', 'claim'])(
-    '%s is refused outside of a transaction although a trigger of the table writes first',
+    'the call %s is refused outside of a transaction although a trigger of the table writes first',
     async (name) => {
       const table = name === 'append' ? 'parcels' : 'inbox';
       await world.pool.query(`CREATE FUNCTION write_${table}() RETURNS trigger LANGUAGE plpgsql AS
@@ -117,20 +120,24 @@ describe('a client that does not report its state', () => {
     },
   );
 
-  it.each(names)('%s is refused by a pool that gives each statement another connection', async (name) => {
-    const clients = [await world.client(), await world.client()];
-    let turn = 0;
-    const pool: OpenTransaction = {
-      query: (text, params) => (clients[turn++ % 2] as pg.Client).query(text, params),
-    };
-    const before = await rows();
-    for (let i = 0; i < 3; i++) expect(await codeOf(call(name, silent(pool).tx))).toBe('not_in_transaction');
-    expect(await rows()).toBe(before);
-  });
+  it.each(names)(
+    'the call %s is refused by a pool that gives each statement another connection',
+    async (name) => {
+      const clients = [await world.client(), await world.client()];
+      let turn = 0;
+      const pool: OpenTransaction = {
+        query: (text, params) => (clients[turn++ % 2] as pg.Client).query(text, params),
+      };
+      const before = await rows();
+      for (let i = 0; i < 3; i++)
+        expect(await codeOf(call(name, silent(pool).tx))).toBe('not_in_transaction');
+      expect(await rows()).toBe(before);
+    },
+  );
 });
 
 describe('a client of the pg package', () => {
-  it.each(names)('%s runs one statement, as the first of a transaction too', async (name) => {
+  it.each(names)('the call %s runs one statement, as the first of a transaction too', async (name) => {
     await client.query('BEGIN');
     const sent: string[] = [];
     const spied = new Proxy(client, {
@@ -149,7 +156,7 @@ describe('a client of the pg package', () => {
   });
 
   it.each(names)(
-    '%s is refused behind a COMMIT in flight, and accepted behind a BEGIN in flight',
+    'the call %s is refused behind a COMMIT in flight, and accepted behind a BEGIN in flight',
     async (name) => {
       const before = await rows();
       await client.query('BEGIN');

@@ -76,7 +76,7 @@ describe('SQLSTATE of an error', () => {
     ],
     ['a text', '23505'],
     ['undefined', undefined],
-  ])('%s has no SQLSTATE', (_, error) => {
+  ])('an error has no SQLSTATE: %s', (_, error) => {
     expect(sqlstateOf(error)).toBeUndefined();
   });
 });
@@ -94,7 +94,7 @@ describe('faults of a client transaction', () => {
     ['a deferred constraint at COMMIT', { commit: sql('23503') }, 'record'],
     ['a missing table', { query: () => sql('42P01') }, 'fatal'],
     ['a server that is shutting down', { query: () => sql('57P01') }, 'away'],
-  ] as const)('%s is the fault of a batch', async (_, failures, fault) => {
+  ] as const)('a batch has the fault of %s', async (_, failures, fault) => {
     expect(await faultOf(failures)).toBe(fault);
   });
 
