@@ -17,7 +17,7 @@ export {
 export { outboxJsonSql, outboxTableSql } from './append/table.ts';
 export { type Migration, migrate } from './database/migrations.ts';
 export type { ServiceParts } from './database/parts.ts';
-export type { OpenTransaction } from './database/transaction.ts';
+export type { OpenTransaction, TransactionValue } from './database/transaction.ts';
 export {
   CONSUMER_DEFAULTS,
   HORIZON_DEFAULTS,
@@ -29,6 +29,7 @@ export {
 export { OUTBOX_ERRORS } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
 // The inbox: applies each message once.
+export type { TransactionRunner } from './inbox/client-transaction.ts';
 export { InboxConsumer, type InboxConsumerOptions } from './inbox/consumer.ts';
 export { type InboxNames, inboxNames } from './inbox/names.ts';
 export { CLAIM_IDS_MAX, Inbox, once } from './inbox/once.ts';

@@ -21,6 +21,7 @@ import {
   WAL_DEFAULTS,
 } from './defaults.ts';
 import { outboxError } from './errors.ts';
+import type { TransactionRunner } from './inbox/client-transaction.ts';
 import { InboxConsumer } from './inbox/consumer.ts';
 import { inboxNames, plainTableName } from './inbox/names.ts';
 import { Inbox } from './inbox/once.ts';
@@ -58,7 +59,7 @@ export interface ServiceOptions {
   readonly log: Logger;
 }
 
-export interface ServiceConsumer {
+export interface ServiceConsumer<T = SqlSession> {
   readonly topic: string;
   /** `migrate` creates both tables. */
   readonly inbox: string;
@@ -76,8 +77,12 @@ export interface ServiceConsumer {
   readonly outboxTable?: string;
   /** Retries of an effect that fails outside the database. Default: CONSUMER_DEFAULTS. */
   readonly retry?: Partial<RetrySettings>;
-  /** Applies the effect; it must write only through this session. */
-  readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
+  /** Runs each batch in a transaction of the service's own database client, on the same database.
+   *  Default: a transaction of `pool`. */
+  readonly transaction?: TransactionRunner<T>;
+  /** Applies the effect; it must write only through this session, or through the handle of the
+   *  client's transaction. */
+  readonly handle: (session: T, record: InboxRecord) => Promise<void>;
 }
 
 /** Options of one relay of the service. Default: RELAY_DEFAULTS. */
@@ -111,6 +116,7 @@ const CONSUMER_NAMES: KnownNames<ServiceConsumer & ServiceParts> = {
   sessionTimeoutMs: true,
   retry: true,
   outboxTable: true,
+  transaction: true,
   handle: true,
 };
 const RETRY_NAMES: KnownNames<RetrySettings> = {
@@ -268,14 +274,14 @@ export class Service {
   /** Joins the group `name-inbox` and applies each message once, until `close`. A keeper maintains
    *  the inbox.
    *  @throws ttl_below_horizon, bad_table_name, bad_option */
-  consume(consumer: ServiceConsumer): void {
+  consume<T = SqlSession>(consumer: ServiceConsumer<T>): void {
     const { name, brokers, broker, clock, random, metrics, log } = this.options;
     refuseUnknown('Service.consume', consumer, CONSUMER_NAMES);
-    const { topic, handle, parkedTable, sessionTimeoutMs } = consumer;
+    const { topic, transaction, handle, parkedTable, sessionTimeoutMs } = consumer;
     const names = inboxNames(consumer.inbox);
     const group = `${name}-${names.local}`;
     const keeper = this.keeperOf(consumer, group);
-    const reader = new InboxConsumer({
+    const reader = new InboxConsumer<T>({
       ...CONSUMER_DEFAULTS,
       clock,
       random,
@@ -286,6 +292,7 @@ export class Service {
       retry: retryOf(consumer.retry),
       parkedTable,
       topics: [topic],
+      transaction,
       handle,
       drain: this.drain.signal,
       connect: (hooks) =>
@@ -351,7 +358,7 @@ export class Service {
     return (parts) => new WalSource(parts, { ...WAL_DEFAULTS, ...wal, driver, url });
   }
 
-  private keeperOf(consumer: ServiceConsumer, group: string): InboxKeeper {
+  private keeperOf(consumer: Omit<ServiceConsumer, 'handle' | 'transaction'>, group: string): InboxKeeper {
     const { brokers, broker, clock, metrics, log } = this.options;
     const { topic, outboxTable } = consumer;
     const signal = this.drain.signal;

@@ -96,6 +96,8 @@ const SERVICE = `
 import { Metrics, openMetricsPage } from 'millrace/drivers';
 import * as engine from 'millrace/engine';
 import { append, type OutboxEvent, Service } from 'millrace/outbox';
+import { type KnexTransaction, knexTransaction } from 'millrace/outbox/adapters';
+import { type AdapterHarness, adapterContract } from 'millrace/outbox/testing';
 import * as registry from 'millrace/registry';
 
 interface Place { readonly lat: number; readonly lon?: number }
@@ -106,8 +108,16 @@ const event: OutboxEvent = { aggregateId: '01890a5d-ac96-774b-bcce-b302099a8057'
 
 async function main(): Promise<void> {
   const appended: unknown[] = [];
-  const tx = { _queryable: true, query: async (...all: unknown[]) => { appended.push(all); return { rows: [], rowCount: 0 }; } };
-  await append(tx as never, 'sent', [event]).catch((thrown: Error) => appended.push(thrown));
+  const tx = { query: async (...all: unknown[]) => { appended.push(all); return { rows: [{ open: 'true' }] }; } };
+  await append(tx, 'sent', [event]);
+  const trx: KnexTransaction = { raw: (text: string, bindings: unknown[]) => tx.query(text, bindings) };
+  await append(knexTransaction(trx), 'sent', [event]);
+  const harness: AdapterHarness = {
+    transaction: (work) => work(knexTransaction(trx)),
+    outside: async (work) => { await work(tx); },
+    observer: tx,
+  };
+  console.log(adapterContract(harness).cases.length > 20);
   const metrics = new Metrics();
   metrics.counter('moves_total', 'Moves.').add(3);
   const page = await openMetricsPage(metrics);
@@ -160,8 +170,9 @@ describe('TypeScript service', () => {
       expect(stdout).toContain('text/plain; version=0.0.4');
       expect(stdout).toContain('\nmoves_total 3\n');
       expect(stdout).toMatch(/\nprocess_cpu_seconds_total \d/);
+      expect(stdout).toMatch(/^true\n/);
       expect(stdout).toContain('\nnull null 0 function\n');
-      expect(stdout).toContain('\nfunction true true 1\n');
+      expect(stdout).toContain('\nfunction true true 2\n');
     },
     120_000,
   );

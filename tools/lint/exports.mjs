@@ -10,6 +10,9 @@ const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 export const ENTRY_POINTS = [
   'src/registry/index.ts',
   'src/outbox/index.ts',
+  'src/outbox/adapters/index.ts',
+  'src/outbox/nestjs/index.ts',
+  'src/outbox/testing/index.ts',
   'src/engine/index.ts',
   'src/drivers.ts',
 ];

@@ -219,7 +219,7 @@ function longSentences(path, text) {
 
 const READ = /\.(?:ts|mjs|cjs|cts|cc|h|md)$/;
 /** Generated files take their words from the source that they are generated from. */
-const GENERATED = /\.gen\.(?:ts|h)$|^docs\/results\/|^docs\/decisions\//;
+const GENERATED = /\.gen\.(?:ts|h)$|^docs\/results\/|^docs\/decisions\/|^test\/clients\/prisma\/generated\//;
 
 function trackedFiles() {
   return execFileSync('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], {

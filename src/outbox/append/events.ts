@@ -7,7 +7,7 @@
  *  exists. Then the second transaction appends after the first has committed.
  */
 
-import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
+import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
 import { plainTableName } from '../inbox/names.ts';
@@ -54,7 +54,8 @@ const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** Inserts one row for each event, in their order, in one statement.
- *  @param tx an open transaction: our SqlSession or a `pg` client
+ *  @param tx an open transaction: our SqlSession, a `pg` client, or an adapter of
+ *    `millrace/outbox/adapters`
  *  @param table `name` or `schema.name`
  *  @param ids default: UUIDv7 from this machine's clock and random generator
  *  @returns the msg_ids, in the order of the events
@@ -76,12 +77,12 @@ export async function append(
 ): Promise<readonly string[]> {
   plainTableName(table, 'a plain name of an outbox table');
   const columns = columnsOf(events, ids);
-  requireOpen(tx);
   if (events.length === 0) return [];
   // A table without the column accepts events without a trace.
   const traced = columns.traceparents.some((one) => one !== null);
   const given = [columns.aggregateIds, columns.msgIds, columns.eventTypes, columns.payloads];
-  await tx.query(
+  await queryInTransaction(
+    tx,
     traced ? insertSql(table, ', traceparent', ', $5::text[]') : insertSql(table, '', ''),
     traced ? [...given, columns.traceparents] : given,
   );
@@ -89,11 +90,18 @@ export async function append(
 }
 
 /** Assigns ids in the order of the rows: the sort runs before the column defaults. */
-const insertSql = (table: string, column: string, parameter: string): string => `
+function insertSql(table: string, column: string, parameter: string): GuardedSql {
+  const insert = (guard: string): string => `
 INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${column})
 SELECT aggregate_id, msg_id, event_type, payload${column}
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
-  WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place) ORDER BY place`;
+  WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place)${guard} ORDER BY place`;
+  return {
+    plain: insert(''),
+    guarded: `WITH ${GUARD}, appended AS (${insert(', guard WHERE guard.open')})
+SELECT open::text AS open FROM guard`,
+  };
+}
 
 /** Locks aggregates that have no row to lock: waits until every other transaction that locked one
  *  of them here has ended. The ids are sorted, so that no deadlock occurs. All names of a table
@@ -111,16 +119,20 @@ export async function lockAggregates(
   if (aggregateIds.length > LOCKS_MAX) {
     throw bad(`at most ${LOCKS_MAX} aggregates are locked in one call, not ${aggregateIds.length}`);
   }
-  requireOpen(tx);
   const ids = [...new Set(aggregateIds.map((id, index) => aggregateIdOf(id, index)))].sort();
   if (ids.length === 0) return;
-  await tx.query(
-    `WITH named AS (SELECT 'millrace.aggregate.' || $1::regclass::oid || '.' AS locks)
-     SELECT count(pg_advisory_xact_lock(key))::text AS locked FROM (
-       SELECT DISTINCT hashtextextended(locks || id, 0) AS key FROM unnest($2::text[]) AS given(id), named ORDER BY key) AS keys`,
-    [table, ids],
-  );
+  await queryInTransaction(tx, LOCK, [table, ids]);
 }
+
+const lockSql = (guard: string): string => `
+SELECT count(pg_advisory_xact_lock(key))::text AS locked FROM (
+  SELECT DISTINCT hashtextextended('millrace.aggregate.' || $1::regclass::oid || '.' || id, 0) AS key
+  FROM unnest($2::text[]) AS given(id)${guard} ORDER BY key) AS keys`;
+
+const LOCK: GuardedSql = {
+  plain: lockSql(''),
+  guarded: `WITH ${GUARD} SELECT open::text AS open, (${lockSql(', guard WHERE guard.open')}) AS locked FROM guard`,
+};
 
 interface Columns {
   readonly aggregateIds: string[];

@@ -87,6 +87,8 @@ export function faultOfEffect(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error === undefined) return 'effect';
   if (error.code === 'poison_record') return 'poison';
+  // The batch's own transaction is none: a mistake of the wiring, for which no record is parked.
+  if (error.code === 'not_in_transaction') return 'fatal';
   if (error.code === 'commit_unknown' || error.kind === 'unavailable') return 'away';
   if (error.code !== 'sql_failed') return error.kind === 'internal' ? 'fatal' : 'effect';
   const sqlstate = error.details['sqlstate'];

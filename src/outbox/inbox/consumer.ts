@@ -14,13 +14,14 @@ import type { TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { canonicalUuid } from '../ids.ts';
 import { BatchCommitter, faultOfEffect, type Work } from './batch-committer.ts';
+import { type ClientWork, runInClient, type TransactionRunner } from './client-transaction.ts';
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
 import { plainTableName } from './names.ts';
 import { insertParked, requireDigest } from './parked.ts';
 import type { InboxPort, InboxRecord, Parked, UnreadRecord } from './port.ts';
 import { Retries, type RetryQueue, type RetrySettings } from './retries.ts';
 
-export interface InboxConsumerOptions {
+export interface InboxConsumerOptions<T = SqlSession> {
   /** Creates the broker client of a group with this rebalance handler. The consumer closes it when
    *  the run ends. */
   readonly connect: MemberOptions['connect'];
@@ -28,6 +29,9 @@ export interface InboxConsumerOptions {
   /** Pool of the service's database, which contains the inbox, the parked table and the tables of
    *  the effects. */
   readonly pool: SqlPool;
+  /** Runs each batch in a transaction of the service's own database client, on the same database,
+   *  instead of one of `pool`. `handle` then gets the client's handle. */
+  readonly transaction?: TransactionRunner<T> | undefined;
   readonly inbox: InboxPort;
   /** Table of the records that are parked (quarantined); parkedTableSql creates it. */
   readonly parkedTable: string;
@@ -35,7 +39,7 @@ export interface InboxConsumerOptions {
    *  order. An error rolls the batch back. A record that the database refuses `attempts` times is
    *  parked. An error of the handler's own is retried as `retry` says, then the record is parked.
    *  poison_record parks it immediately. Errors of kind `unavailable` are retried without limit. */
-  readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
+  readonly handle: (session: T, record: InboxRecord) => Promise<void>;
   /** Returns the id of a record; undefined parks it. Default: the header ce_id. */
   readonly messageId?: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
   readonly metrics: Metrics;
@@ -80,8 +84,8 @@ function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
 /** Consumer that applies each message once: the effect of a record and its inbox row commit in one
  *  transaction. A record that cannot be applied is parked, and its partition continues.
  */
-export class InboxConsumer {
-  private readonly options: InboxConsumerOptions;
+export class InboxConsumer<T = SqlSession> {
+  private readonly options: InboxConsumerOptions<T>;
   private readonly committer: BatchCommitter<InboxRecord, ParkedRecord, BatchResult>;
   private readonly messageId: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
   private readonly counters;
@@ -100,7 +104,7 @@ export class InboxConsumer {
   private isReadPaused = false;
 
   /** @throws bad_table_name */
-  constructor(options: InboxConsumerOptions) {
+  constructor(options: InboxConsumerOptions<T>) {
     this.options = options;
     plainTableName(options.parkedTable, 'a plain name of a table of parked records');
     this.messageId = options.messageId ?? idOfHeader;
@@ -141,7 +145,7 @@ export class InboxConsumer {
       waiting: metrics.gauge('inbox_database_waiting', '1 while the consumer waits for its database.'),
     };
     this.committer = new BatchCommitter({
-      commit: (work) => options.pool.transaction((session) => this.apply(session, work)),
+      commit: (work) => this.commit(work),
       faultOf: faultOfEffect,
       park: (delivery, detail) => ({ delivery, reason: 'refused', detail }),
       defer: (record, thrown) => this.defer(record, thrown),
@@ -308,14 +312,23 @@ export class InboxConsumer {
     }
   }
 
-  /** Claims the ids, applies the effects and parks records, in the transaction of `session`. */
+  private commit(work: Work<InboxRecord, ParkedRecord>): Promise<BatchResult> {
+    const { pool, transaction } = this.options;
+    if (transaction !== undefined) return runInClient(transaction, (client) => this.apply(client, work));
+    return pool.transaction((session) =>
+      // Without a runner, T is the session of the pool.
+      this.apply({ tx: session, own: session as T, effect: (call) => call() }, work),
+    );
+  }
+
+  /** Claims the ids, applies the effects and parks records, in one transaction. */
   private async apply(
-    session: SqlSession,
+    { tx, own, effect }: ClientWork<T>,
     { records, parked }: Work<InboxRecord, ParkedRecord>,
   ): Promise<BatchResult> {
     const { inbox, handle, parkedTable } = this.options;
     const claim = await inbox.claim(
-      session,
+      tx,
       records.map((record) => record.msgId),
     );
     const aside: ParkedRecord[] = [...parked];
@@ -330,11 +343,11 @@ export class InboxConsumer {
           detail: 'the id is older than the floor of the inbox, so it is unknown if it had its effect',
         });
       } else if (open.delete(record.msgId)) {
-        await handle(session, record);
+        await effect(() => handle(own, record));
         done++;
       } else seen++;
     }
-    await insertParked(session, parkedTable, aside);
+    await insertParked(tx, parkedTable, aside);
     return { done, seen, parked: aside };
   }
 

@@ -18,7 +18,7 @@
  *  if the row has changed since.
  */
 import { invariant } from '../../core/errors.ts';
-import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
+import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
 import { type InboxNames, inboxNames, isUuidV7 } from './names.ts';
@@ -35,7 +35,7 @@ const NONE: ReadonlySet<string> = new Set();
 export class Inbox implements InboxPort {
   readonly names: InboxNames;
   private readonly guarded: boolean;
-  private readonly insertSql: string;
+  private readonly insertSql: GuardedSql;
   private readonly removeSql: string;
   private readonly floorSql: string;
 
@@ -46,13 +46,8 @@ export class Inbox implements InboxPort {
     const names = inboxNames(table);
     this.names = names;
     this.guarded = floor === 'guarded';
-    // Sorted, so that transactions that share ids cannot deadlock.
-    this.insertSql = `
-INSERT INTO ${names.table} (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
-ON CONFLICT (msg_id) DO NOTHING
-RETURNING msg_id::text AS msg_id,
-  (tableoid IN ('${names.low}'::regclass, '${names.high}'::regclass, '${names.rest}'::regclass))::text AS timeless`;
-    this.removeSql = `DELETE FROM ${names.table} WHERE msg_id = ANY ($1::uuid[])`;
+    this.insertSql = insertSql(names);
+    this.removeSql = `DELETE FROM ${names.table} WHERE msg_id = ANY ($1::uuid[]) RETURNING msg_id::text AS id`;
     this.floorSql = `SELECT floor::text AS floor, current_setting('transaction_isolation') AS isolation FROM ${names.floor}`;
   }
 
@@ -64,13 +59,13 @@ RETURNING msg_id::text AS msg_id,
 
   async claim(tx: OpenTransaction, msgIds: readonly string[]): Promise<Claim> {
     const ids = sortedIds(msgIds);
-    requireOpen(tx);
     if (ids.length === 0) return { unseen: NONE, seen: NONE, undecidable: NONE };
-    const { rows } = await tx.query(this.insertSql, [ids]);
+    const rows = await queryInTransaction(tx, this.insertSql, [ids]);
     const unseen = new Set<string>();
     const unchecked: string[] = [];
     for (const row of rows) {
-      const id = row['msg_id'] as string;
+      const id = row['id'] as string | null;
+      if (id === null) continue;
       unseen.add(id);
       if (this.guarded && row['timeless'] === 'true' && isUuidV7(id)) unchecked.push(id);
     }
@@ -114,10 +109,27 @@ RETURNING msg_id::text AS msg_id,
     const floor = row['floor'] as string;
     const below = ids.filter((id) => id < floor);
     if (below.length === 0) return NONE;
-    const { rowCount } = await tx.query(this.removeSql, [below]);
-    invariant(rowCount === below.length, 'an inbox row that this transaction inserted is gone');
+    const removed = await tx.query(this.removeSql, [below]);
+    invariant(removed.rows.length === below.length, 'an inbox row that this transaction inserted is gone');
     return new Set(below);
   }
+}
+
+/** Inserts the missing ids and returns them with the kind of their partition. The guarded form
+ *  returns one row without an id when it inserted none. Names of columns have no underscore, so
+ *  that clients which convert names to camel case leave them as they are. */
+function insertSql(names: InboxNames): GuardedSql {
+  // Sorted, so that transactions that share ids cannot deadlock.
+  const insert = (guard: string): string => `
+INSERT INTO ${names.table} (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id)${guard} ORDER BY msg_id
+ON CONFLICT (msg_id) DO NOTHING
+RETURNING msg_id::text AS id,
+  (tableoid IN ('${names.low}'::regclass, '${names.high}'::regclass, '${names.rest}'::regclass))::text AS timeless`;
+  return {
+    plain: insert(''),
+    guarded: `WITH ${GUARD}, claimed AS (${insert(', guard WHERE guard.open')})
+SELECT guard.open::text AS open, claimed.id, claimed.timeless FROM guard LEFT JOIN claimed ON true`,
+  };
 }
 
 const INBOXES = new Map<string, Inbox>();
@@ -167,5 +179,6 @@ function sortedIds(msgIds: readonly string[]): string[] {
 
 /** Aborts the transaction, so that COMMIT rolls back. */
 async function abort(tx: OpenTransaction): Promise<void> {
-  await tx.query(`DO $$ BEGIN RAISE EXCEPTION 'the effect of a message failed'; END $$`, []).catch(() => {});
+  // Without dollar quotes, which some clients read as parameters.
+  await tx.query(`DO 'BEGIN RAISE EXCEPTION ''the effect of a message failed''; END'`, []).catch(() => {});
 }

@@ -2,7 +2,8 @@
  *  identified by its place and its content, because a topic that was deleted and created again
  *  reuses its offsets. */
 import { createHash } from 'node:crypto';
-import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import type { OpenTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import type { Parked, UnreadRecord } from './port.ts';
 
@@ -46,15 +47,15 @@ export async function requireDigest(pool: SqlPool, table: string): Promise<void>
   });
 }
 
-/** Inserts parked records; a record that is parked already stays unchanged. */
+/** Inserts parked records in this transaction; a record that is parked already stays unchanged. */
 export async function insertParked(
-  session: SqlSession,
+  tx: OpenTransaction,
   table: string,
   parked: readonly Parked<UnreadRecord>[],
 ): Promise<void> {
   if (parked.length === 0) return;
   const records = parked.map((one) => one.delivery);
-  await session.query(
+  await tx.query(
     `INSERT INTO ${table} (topic, partition, "offset", reason, detail, msg_id, key, value, headers, digest)
      SELECT topic, partition, "offset", reason, detail, msg_id, key, value, headers::jsonb, digest FROM unnest(
        $1::text[], $2::int[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bytea[], $8::bytea[], $9::text[], $10::bytea[])

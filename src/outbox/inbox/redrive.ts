@@ -6,18 +6,21 @@ import type { Logger } from '../../core/log.ts';
 import type { SqlPool, SqlRow, SqlSession } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
+import { type ClientWork, runInClient, type TransactionRunner } from './client-transaction.ts';
 import { plainTableName } from './names.ts';
 import type { Inbox } from './once.ts';
 import { PARKED_BYTES_MAX } from './parked.ts';
 import type { InboxRecord, ParkReason } from './port.ts';
 
-export interface RedriveOptions {
+export interface RedriveOptions<T = SqlSession> {
   readonly pool: SqlPool;
+  /** The consumer's own runner, if it has one. */
+  readonly transaction?: TransactionRunner<T> | undefined;
   readonly inbox: Inbox;
   readonly parkedTable: string;
   readonly reasons: readonly ParkReason[];
   /** The consumer's own handler. A record that fails again stays parked, with the new error. */
-  readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
+  readonly handle: (session: T, record: InboxRecord) => Promise<void>;
   /** Required to redrive undecidable records: confirms that their effects are known to be missing.
    */
   readonly undecidableAreMissing?: boolean;
@@ -47,7 +50,7 @@ interface ParkedRow extends SqlRow {
 
 const COLUMNS = 'topic, partition, "offset", digest, msg_id, key, value, headers::text AS headers, parked_at';
 /** Condition on the key of a row, which is in the first parameters. */
-const THIS_ROW = 'topic = $1 AND partition = $2 AND "offset" = $3 AND digest = $4';
+const THIS_ROW = 'topic = $1::text AND partition = $2::int AND "offset" = $3::bigint AND digest = $4::bytea';
 const DETAIL_CHARS_MAX = 1000;
 
 /** Processes parked records of the given reasons again, one transaction each, and deletes those
@@ -65,8 +68,8 @@ const DETAIL_CHARS_MAX = 1000;
  *    log,
  *  });
  */
-export async function redriveParked(options: RedriveOptions): Promise<Redriven> {
-  const { pool, reasons, log } = options;
+export async function redriveParked<T = SqlSession>(options: RedriveOptions<T>): Promise<Redriven> {
+  const { pool, transaction, reasons, log } = options;
   const table = plainTableName(options.parkedTable, 'a plain name of a table of parked records');
   if (reasons.includes('undecidable') && options.undecidableAreMissing !== true) {
     throw outboxError('bad_event', 'undecidable records may have had their effects', {
@@ -85,7 +88,15 @@ export async function redriveParked(options: RedriveOptions): Promise<Redriven> 
     if (row === undefined) return sums;
     after = keyOf(row);
     try {
-      const kind = await pool.transaction((session) => redriveOne(session, table, row, options));
+      const kind =
+        transaction === undefined
+          ? await pool.transaction((session) =>
+              redriveOne(
+                { tx: session, own: session as T, effect: (call) => call() },
+                { table, row, options },
+              ),
+            )
+          : await runInClient(transaction, (client) => redriveOne(client, { table, row, options }));
       if (kind !== undefined) sums[kind]++;
     } catch (thrown) {
       if (findMillraceError(thrown)?.kind === 'unavailable') throw thrown;
@@ -111,17 +122,20 @@ const place = (row: ParkedRow) => ({
 });
 
 /** Redrives one record. Undefined: another redrive already deleted it. */
-async function redriveOne(
-  session: SqlSession,
-  table: string,
-  row: ParkedRow,
-  { inbox, handle, undecidableAreMissing }: RedriveOptions,
+async function redriveOne<T>(
+  { tx, own, effect }: ClientWork<T>,
+  {
+    table,
+    row,
+    options,
+  }: { readonly table: string; readonly row: ParkedRow; readonly options: RedriveOptions<T> },
 ): Promise<'done' | 'seen' | undefined> {
-  const { rowCount } = await session.query(`DELETE FROM ${table} WHERE ${THIS_ROW}`, [...keyOf(row)]);
-  if (rowCount === 0) return undefined;
+  const { inbox, handle, undecidableAreMissing } = options;
+  const { rows } = await tx.query(`DELETE FROM ${table} WHERE ${THIS_ROW} RETURNING topic`, [...keyOf(row)]);
+  if (rows.length === 0) return undefined;
   const record = recordOf(row);
   const effective = undecidableAreMissing === true ? inbox.withoutFloor() : inbox;
-  const once = await effective.once(session, record.msgId, () => handle(session, record));
+  const once = await effective.once(tx, record.msgId, () => effect(() => handle(own, record)));
   if (once.kind === 'undecidable')
     throw outboxError('poison_record', 'the id is older than the floor of the inbox');
   return once.kind;

@@ -180,7 +180,7 @@ export class Tables {
         () => this.inbox.has(id),
         () => void this.inbox.add(id),
       );
-      if (isNew) rows.push({ msg_id: id, timeless: String(id < this.floor) });
+      if (isNew) rows.push({ id, timeless: String(id < this.floor) });
     }
     return rows;
   }

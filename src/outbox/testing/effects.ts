@@ -1,0 +1,108 @@
+/** Cases about the library through an adapter: outbox rows are exact, and an effect happens once.
+ */
+import { deepEqual, equal } from 'node:assert/strict';
+import { append } from '../append/events.ts';
+import { Inbox } from '../inbox/once.ts';
+import { systemIds } from '../system.ts';
+import { type AdapterCase, type ContractTables, rejection } from './harness.ts';
+
+const EVENTS = 1000;
+const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+
+async function appendsExactly(tables: ContractTables): Promise<void> {
+  const aggregateId = systemIds.next();
+  const events = Array.from({ length: EVENTS }, (_, place) => ({
+    aggregateId,
+    eventType: 'contract.exact.v1',
+    payload: Buffer.from(`{"place": ${place}, "text":"\\"q\\" \\\\ ? $1 é 🚚"}`),
+    ...(place % 2 === 0 ? { traceparent: TRACE } : {}),
+  }));
+  const ids = await tables.harness.transaction((tx) => append(tx, tables.outbox, events));
+  const rows = await tables.observed(
+    `SELECT msg_id::text AS id, encode(payload, 'hex') AS payload, traceparent AS trace, aggregate_id::text AS aggregate
+     FROM ${tables.outbox} WHERE event_type = 'contract.exact.v1' ORDER BY id`,
+  );
+  const expected = events.map(({ payload, traceparent = null }, place) => ({
+    id: ids[place],
+    payload: payload.toString('hex'),
+    trace: traceparent,
+    aggregate: aggregateId,
+  }));
+  deepEqual(
+    rows.map((row) => ({ ...row })),
+    expected,
+    'the rows of the outbox',
+  );
+}
+
+async function hasOneEffect(tables: ContractTables): Promise<void> {
+  const inbox = new Inbox(tables.inbox);
+  const id = systemIds.next();
+  const apply = () =>
+    tables.harness.transaction((tx) => inbox.once(tx, id, () => tables.note(tx, 201).then(() => 'value')));
+  deepEqual(await apply(), { kind: 'done', value: 'value' });
+  deepEqual(await apply(), { kind: 'seen' });
+}
+
+async function claimsMany(tables: ContractTables): Promise<void> {
+  const inbox = new Inbox(tables.inbox);
+  const ids = Array.from({ length: EVENTS }, () => systemIds.next());
+  const old = ids.slice(0, EVENTS / 2);
+  await tables.harness.transaction((tx) => inbox.claim(tx, old));
+  const claim = await tables.harness.transaction((tx) => inbox.claim(tx, [...ids, ...ids]));
+  deepEqual([...claim.seen].sort(), old);
+  deepEqual([...claim.unseen].sort(), ids.slice(EVENTS / 2));
+  equal(claim.undecidable.size, 0);
+}
+
+async function abortsWithEffect(tables: ContractTables): Promise<void> {
+  const inbox = new Inbox(tables.inbox);
+  const id = systemIds.next();
+  const failure = new Error('no stock');
+  let thrown: unknown;
+  await tables.harness
+    .transaction(async (tx) => {
+      // The caller ignores the error and commits.
+      thrown = await rejection(inbox.once(tx, id, () => Promise.reject(failure)));
+    })
+    .catch(() => {
+      // A client may report that the COMMIT of the aborted transaction rolled back.
+    });
+  equal(thrown, failure, 'once rejects with the error of the effect');
+  const again = await tables.harness.transaction((tx) => inbox.once(tx, id, async () => 'value'));
+  equal(again.kind, 'done', 'an effect that failed leaves no row in the inbox');
+}
+
+/** Two transactions with one id at the same time: the second waits for the first. */
+async function racesOnce(tables: ContractTables): Promise<void> {
+  const inbox = new Inbox(tables.inbox);
+  const id = systemIds.next();
+  let effects = 0;
+  const apply = () =>
+    tables.harness.transaction((tx) =>
+      inbox.once(tx, id, async () => {
+        effects++;
+      }),
+    );
+  const kinds = (await Promise.all([apply(), apply()])).map((outcome) => outcome.kind);
+  deepEqual([kinds.sort(), effects], [['done', 'seen'], 1]);
+}
+
+export function effectCases(tables: ContractTables): readonly AdapterCase[] {
+  return [
+    {
+      name: 'append writes each event with its exact bytes, in order',
+      run: () => appendsExactly(tables),
+    },
+    { name: 'once applies the effect of a message a single time', run: () => hasOneEffect(tables) },
+    { name: 'a claim tells seen from unseen ids in one call', run: () => claimsMany(tables) },
+    {
+      name: 'an effect that fails aborts its transaction, although the caller commits',
+      run: () => abortsWithEffect(tables),
+    },
+    {
+      name: 'of two transactions with the same message one applies the effect',
+      run: () => racesOnce(tables),
+    },
+  ];
+}
