@@ -28,6 +28,7 @@ export interface EffectRow {
 
 export interface EffectsWorld {
   readonly url: string;
+  readonly schema: string;
   readonly pool: SqlPool;
   rows(): Promise<readonly EffectRow[]>;
   /** Waits until every row is in one of these states. */
@@ -60,6 +61,7 @@ export async function effectsWorld(): Promise<EffectsWorld> {
     ).rows;
   return {
     url,
+    schema,
     pool,
     rows,
     settled: (...states) =>
@@ -99,20 +101,28 @@ export interface Provider {
   readonly calls: string[];
   /** Ids that were acted on, once each, as a provider with idempotency keys does. */
   readonly acts: string[];
-  /** True for an id: the provider acts and does not answer. */
-  silent: (id: string, calls: number) => boolean;
+  /** Behaviour at a call: the provider acts in any case, and then answers, cuts the connection, or
+   *  stays silent. */
+  after: (id: string, calls: number) => 'answer' | 'cut' | 'silence';
 }
 
 /** Starts a payment provider that recognizes the header Idempotency-Key. */
 export async function startProvider(): Promise<Provider> {
   const calls: string[] = [];
   const acts: string[] = [];
-  const provider: { -readonly [K in keyof Provider]: Provider[K] } = { url: '', calls, acts, silent: () => false };
+  const provider: { -readonly [K in keyof Provider]: Provider[K] } = {
+    url: '',
+    calls,
+    acts,
+    after: () => 'answer',
+  };
   const server: Server = createServer((request, response) => {
     const id = String(request.headers['idempotency-key']);
     calls.push(id);
     if (!acts.includes(id)) acts.push(id);
-    if (!provider.silent(id, calls.filter((one) => one === id).length)) response.end(JSON.stringify({ charge: id }));
+    const what = provider.after(id, calls.filter((one) => one === id).length);
+    if (what === 'answer') response.end(JSON.stringify({ charge: id }));
+    if (what === 'cut') request.socket.destroy();
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   afterAll(() => {
@@ -127,6 +137,10 @@ export async function startProvider(): Promise<Provider> {
 export const pay =
   (provider: Provider): EffectHandler['call'] =>
   async ({ id }, signal) => {
-    const response = await fetch(provider.url, { method: 'POST', headers: { 'idempotency-key': id }, signal });
+    const response = await fetch(provider.url, {
+      method: 'POST',
+      headers: { 'idempotency-key': id },
+      signal,
+    });
     return response.json();
   };

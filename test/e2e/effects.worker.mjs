@@ -24,7 +24,7 @@ const runner = new EffectRunner({
   clock: systemClock,
   random: systemRandom,
   metrics: new Metrics(),
-  log: silentLogger,
+  log: { ...silentLogger, warn: (fields) => console.log(JSON.stringify(fields)) },
   drain: new AbortController().signal,
   leaseMs: 500,
   pollMs: 20,

@@ -59,7 +59,7 @@ function parametersOf({ names, keys, reasons, ids }: DeadFilter): Parameters {
 }
 
 /** Lists dead letters, the oldest first.
- *  @throws bad_table_name, bad_option; unreachable, sql_failed
+ *  @throws bad_table_name, bad_option, tables_missing; unreachable, sql_failed
  *  @example
  *  for (const { id, error } of await listDeadEffects(pool, 'effects')) console.log(id, error);
  */
@@ -69,7 +69,8 @@ export async function listDeadEffects(
   filter: DeadFilter = {},
   limit = CHUNK_ROWS,
 ): Promise<readonly DeadEffect[]> {
-  const name = effectsName(table);
+  const parameters = parametersOf(filter);
+  const name = await requireEffects(pool, table);
   const { rows } = await pool.query<{
     effect_id: string;
     name: string;
@@ -84,7 +85,7 @@ export async function listDeadEffects(
     `SELECT effect_id::text AS effect_id, name, key, reason, error, attempts, blocks, created_at,
        (SELECT count(*) FROM ${name} l WHERE l.name = e.name AND l.key = e.key AND l.id > e.id AND l.state <> 'done') AS behind
      FROM ${name} e WHERE ${WHERE} ORDER BY id LIMIT $5::int`,
-    [...parametersOf(filter), limit],
+    [...parameters, limit],
   );
   return rows.map((row) => ({
     id: row.effect_id,
@@ -104,7 +105,7 @@ export async function listDeadEffects(
  *  @param unknownWereNotDone required for letters of unknown outcome: confirms that the third party
  *    has not acted
  *  @returns their number
- *  @throws bad_table_name, bad_option; unreachable, sql_failed
+ *  @throws bad_table_name, bad_option, tables_missing; unreachable, sql_failed
  *  @example
  *  await redriveEffects(pool, 'effects', { names: ['capture'], reasons: ['budget'] });
  */
@@ -130,7 +131,7 @@ export async function redriveEffects(
 
 /** Lets later effects of the keys pass their dead letters, which stay and can be redriven.
  *  @returns the number of letters that blocked
- *  @throws bad_table_name, bad_option; unreachable, sql_failed
+ *  @throws bad_table_name, bad_option, tables_missing; unreachable, sql_failed
  *  @example
  *  await releaseEffects(pool, 'effects', { keys: [accountId] });
  */
@@ -138,9 +139,27 @@ export function releaseEffects(pool: SqlPool, table: string, filter: DeadFilter)
   return changeAll(pool, table, filter, 'blocks = false', 'AND blocks');
 }
 
-async function changeAll(pool: SqlPool, table: string, filter: DeadFilter, set: string, where = ''): Promise<number> {
+/** Checks that the table exists, for an error that names it. @throws tables_missing */
+async function requireEffects(pool: SqlPool, table: string): Promise<string> {
   const name = effectsName(table);
+  const { rows } = await pool.query<{ found: boolean }>('SELECT to_regclass($1) IS NOT NULL AS found', [
+    name,
+  ]);
+  if (rows[0]?.found === true) return name;
+  throw outboxError('tables_missing', `there is no table ${name} in this database`, {
+    next: 'name the table with -schema and -table, or create it with effectsTableSql',
+  });
+}
+
+async function changeAll(
+  pool: SqlPool,
+  table: string,
+  filter: DeadFilter,
+  set: string,
+  where = '',
+): Promise<number> {
   const parameters = parametersOf(filter);
+  const name = await requireEffects(pool, table);
   for (let sum = 0; ; ) {
     const { rowCount } = await pool.query(
       `UPDATE ${name} SET ${set} WHERE id = ANY (ARRAY(

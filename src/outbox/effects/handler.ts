@@ -71,7 +71,12 @@ export function settledHandler(name: string, given: EffectHandler): SettledHandl
     retry: { ...EFFECT_DEFAULTS.retry, ...retry },
     breaker: { ...EFFECT_DEFAULTS.breaker, ...breaker },
   };
-  const numbers = { timeoutMs: settled.timeoutMs, concurrency: settled.concurrency, ...settled.retry, ...settled.breaker };
+  const numbers = {
+    timeoutMs: settled.timeoutMs,
+    concurrency: settled.concurrency,
+    ...settled.retry,
+    ...settled.breaker,
+  };
   for (const [option, value] of Object.entries(numbers)) {
     if (Number.isFinite(value) && value > 0) continue;
     throw outboxError('bad_option', `${option} of the handler ${name} is ${value}, not a number above 0`, {

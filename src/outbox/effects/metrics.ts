@@ -1,5 +1,11 @@
 /** Metrics of effects. The table is authoritative; metrics are for monitoring. */
-import { type Counter, type Gauge, type Histogram, LATENCY_BUCKETS_S, type Metrics } from '../../core/metrics.ts';
+import {
+  type Counter,
+  type Gauge,
+  type Histogram,
+  LATENCY_BUCKETS_S,
+  type Metrics,
+} from '../../core/metrics.ts';
 
 export interface EffectMetrics {
   readonly attempts: Counter;

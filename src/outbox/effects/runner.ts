@@ -13,7 +13,13 @@ import type { Metrics } from '../../core/metrics.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { Breaker } from './breaker.ts';
-import { type EffectHandler, type Failure, failureOf, type SettledHandler, settledHandler } from './handler.ts';
+import {
+  type EffectHandler,
+  type Failure,
+  failureOf,
+  type SettledHandler,
+  settledHandler,
+} from './handler.ts';
 import { type EffectMetrics, effectMetrics } from './metrics.ts';
 import { type Claimed, type DeadReason, EffectStore } from './store.ts';
 
@@ -68,6 +74,8 @@ export class EffectRunner {
   private readonly running = new Set<Promise<void>>();
   /** Monotonic time until which this runner's claims are certainly its own. */
   private heldUntilMs = Number.NEGATIVE_INFINITY;
+  /** Cancels the abort of the calls at that time. */
+  private lapse: Cancel = () => {};
   private failures = 0;
   private failure: string | undefined;
   private wakePending = false;
@@ -82,7 +90,9 @@ export class EffectRunner {
     this.metrics = effectMetrics(options.metrics);
     this.kinds = Object.entries(options.handlers).map(([name, given]) => {
       if (typeof given?.call !== 'function')
-        throw outboxError('bad_option', `the handler ${name} has no function call`, { next: 'give call: async (effect) => …' });
+        throw outboxError('bad_option', `the handler ${name} has no function call`, {
+          next: 'give call: async (effect) => …',
+        });
       const handler = settledHandler(name, given);
       return { name, handler, breaker: new Breaker(handler.breaker), inFlight: 0 };
     });
@@ -123,6 +133,7 @@ export class EffectRunner {
     drain.removeEventListener('abort', end);
     while (this.running.size > 0) await Promise.race(this.running);
     await renewing;
+    this.lapse();
   }
 
   private async pause(): Promise<void> {
@@ -147,14 +158,15 @@ export class EffectRunner {
       const limit = breaker.room(clock.monotonicMs(), handler.concurrency - kind.inFlight);
       if (limit <= 0 || this.options.drain.aborted) continue;
       const askedMs = clock.monotonicMs();
-      for (const claimed of await this.store.claim(name, limit, this.leaseMs)) this.start(kind, claimed, askedMs);
+      for (const claimed of await this.store.claim(name, limit, this.leaseMs))
+        this.start(kind, claimed, askedMs);
     }
   }
 
   private start(kind: Kind, claimed: Claimed, claimedMs: number): void {
     kind.inFlight++;
     kind.breaker.started();
-    if (this.calls.size === 0) this.heldUntilMs = claimedMs + this.leaseMs;
+    if (this.calls.size === 0) this.holdUntil(claimedMs + this.leaseMs);
     const working = this.execute(kind, claimed, claimedMs).finally(() => {
       kind.inFlight--;
       this.running.delete(working);
@@ -220,7 +232,11 @@ export class EffectRunner {
         const isAway = error?.code === 'unreachable' || error?.code === 'commit_unknown';
         if (!isAway) {
           log.error(
-            { effect: claimed.id, name: kind.name, error: thrown instanceof Error ? thrown.message : String(thrown) },
+            {
+              effect: claimed.id,
+              name: kind.name,
+              error: thrown instanceof Error ? thrown.message : String(thrown),
+            },
             'the outcome of an effect could not be written',
           );
           if ('failure' in attempt) return 'lost';
@@ -242,7 +258,12 @@ export class EffectRunner {
     return isMine ? 'done' : 'lost';
   }
 
-  private async fail({ handler }: Kind, claimed: Claimed, failure: Failure, tookMs: number): Promise<Outcome> {
+  private async fail(
+    { handler }: Kind,
+    claimed: Claimed,
+    failure: Failure,
+    tookMs: number,
+  ): Promise<Outcome> {
     const reason = deadReason(handler, claimed, failure, tookMs);
     if (reason !== undefined) {
       const isMine = await this.store.bury(claimed, reason, failure.message, handler.onDead === 'block');
@@ -254,22 +275,46 @@ export class EffectRunner {
     return (await this.store.retry(claimed, delayMs, failure.message)) ? 'retry' : 'lost';
   }
 
-  /** Renews the leases; aborts the calls in flight if that fails for a whole lease. */
+  /** Notes until when the claims are this runner's. Then it aborts the calls in flight, unless the
+   *  leases were renewed meanwhile. */
+  private holdUntil(ms: number): void {
+    const { clock } = this.options;
+    this.heldUntilMs = ms;
+    this.lapse();
+    this.lapse = clock.after(
+      ms - clock.monotonicMs(),
+      () => {
+        for (const call of this.calls) call.abort();
+      },
+      'background',
+    );
+  }
+
   private async renewLeases(): Promise<void> {
-    const { clock, drain, log } = this.options;
+    const { clock, drain } = this.options;
+    const everyMs = this.leaseMs / RENEWALS_PER_LEASE;
+    let dueMs = clock.monotonicMs() + everyMs;
     while (!drain.aborted || this.running.size > 0) {
-      await sleep(clock, this.leaseMs / RENEWALS_PER_LEASE, drain.aborted ? undefined : drain);
-      if (this.running.size === 0) continue;
-      const askedMs = clock.monotonicMs();
-      try {
-        if (askedMs < this.heldUntilMs) {
-          await this.store.renew(this.leaseMs);
-          this.heldUntilMs = askedMs + this.leaseMs;
-        }
-      } catch (thrown) {
-        log.warn({ error: (thrown as Error).message }, 'the leases of effects could not be renewed');
+      // During the drain, the last call may end at any time.
+      const waitMs = Math.max(1, dueMs - clock.monotonicMs());
+      if (drain.aborted) await sleep(clock, Math.min(waitMs, DRAIN_LOOK_MS));
+      else await sleep(clock, waitMs, drain);
+      if (clock.monotonicMs() < dueMs) continue;
+      dueMs = clock.monotonicMs() + everyMs;
+      if (this.running.size > 0) await this.renewOnce();
+    }
+  }
+
+  private async renewOnce(): Promise<void> {
+    const { clock, log } = this.options;
+    const askedMs = clock.monotonicMs();
+    try {
+      if (askedMs < this.heldUntilMs) {
+        await this.store.renew(this.leaseMs);
+        this.holdUntil(askedMs + this.leaseMs);
       }
-      if (clock.monotonicMs() >= this.heldUntilMs) for (const call of this.calls) call.abort();
+    } catch (thrown) {
+      log.warn({ error: (thrown as Error).message }, 'the leases of effects could not be renewed');
     }
   }
 
@@ -302,6 +347,8 @@ type Attempt = { readonly result: unknown } | { readonly failure: Failure };
 type Outcome = 'done' | 'retry' | 'dead' | 'lost';
 
 const RENEWALS_PER_LEASE = 3;
+/** Time between two looks at the end of the calls in flight, ms. */
+const DRAIN_LOOK_MS = 50;
 /** Attempt that was not made, because the process was suspended after the claim. */
 const LATE: Attempt = {
   failure: { kind: 'not_done', message: 'the claim was too old to begin the call', retryAfterMs: 0 },

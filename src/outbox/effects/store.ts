@@ -157,7 +157,9 @@ export class EffectStore {
   }
 
   /** Counts effects by name and state, except those that are done. */
-  async counts(): Promise<ReadonlyArray<{ readonly name: string; readonly state: string; readonly n: number }>> {
+  async counts(): Promise<
+    ReadonlyArray<{ readonly name: string; readonly state: string; readonly n: number }>
+  > {
     const { rows } = await this.pool.query<{ name: string; state: string; n: bigint }>(
       `SELECT name, state, count(*) AS n FROM ${this.table} WHERE state <> 'done' GROUP BY name, state`,
     );

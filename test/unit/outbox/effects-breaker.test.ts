@@ -52,7 +52,9 @@ describe('a handler of effects', () => {
       retry: { ...EFFECT_DEFAULTS.retry, budgetMs: 5 },
     });
     for (const given of [{ timeoutMs: 0 }, { concurrency: Number.NaN }, { retry: { maxDelayMs: -1 } }])
-      expect(() => settledHandler('pay', { call, ...given })).toThrow(/of the handler pay is .*, not a number above 0/);
+      expect(() => settledHandler('pay', { call, ...given })).toThrow(
+        /of the handler pay is .*, not a number above 0/,
+      );
   });
 
   it('an error tells if the third party refused, did nothing, or may have acted', () => {
