@@ -4,17 +4,17 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { command } from '../../src/bin/effects.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { effect } from '../../src/outbox/effects/add.ts';
 import { listDeadEffects, redriveEffects, releaseEffects } from '../../src/outbox/effects/dead.ts';
 import { effectNotDone, effectRefused } from '../../src/outbox/effects/handler.ts';
+import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { projectRoot } from '../repository/root.ts';
-import { start } from '../unit/shell/fake-world.ts';
 import { until } from '../wait.ts';
 import { effectsWorld, pay, startProvider } from './effects-kit.ts';
 
+const own = launcher();
 const world = await effectsWorld();
 const provider = await startProvider();
 const FAST_RETRY = { firstDelayMs: 5, maxDelayMs: 20, budgetMs: 600_000 };
@@ -52,7 +52,7 @@ function startWorker(delivery: string): ChildProcess & { said(): string } {
 describe('effects of a transaction', () => {
   it('an effect is called after its commit, once, under its id, and its result and consequence are kept', async () => {
     await world.pool.query('CREATE TABLE paid (effect uuid, charge text)');
-    const { stop } = world.runner({
+    const { metrics, stop } = world.runner({
       pay: {
         call: pay(provider),
         done: async (tx, { id }, result) => {
@@ -70,6 +70,13 @@ describe('effects of a transaction', () => {
     await expect(undone).rejects.toThrow('undo');
     const ids = await Promise.all([add(), add('account-2')]);
     const rows = await world.settled('done');
+    const counted = (name: string) => metrics.snapshot().find((one) => one.name === name)?.samples[0];
+    expect(counted('effect_attempts_total')).toMatchObject({
+      labels: { name: 'pay', outcome: 'done' },
+      value: 2,
+    });
+    expect(counted('effect_attempt_seconds')).toMatchObject({ count: 2 });
+    expect(counted('effect_rows')).toMatchObject({ labels: { name: 'pay' } });
     expect(rows.map(({ effect_id }) => effect_id).sort()).toEqual([...ids].sort());
     expect(rows.map(({ effect_id, result }) => [effect_id, JSON.parse(result as string)])).toEqual(
       rows.map(({ effect_id }) => [effect_id, { charge: effect_id }]),
@@ -346,8 +353,13 @@ describe('several runners', () => {
 describe('millrace effects', () => {
   const effects = async (...args: string[]) => {
     const { postgres } = await sharedStack();
-    const one = start(command, [`-postgres=${postgres}`, `-schema=${world.schema}`, ...args]);
-    return { code: await one.code, out: one.world.stdout(), err: one.world.stderr() };
+    const { code, stdout, stderr } = await own.run([
+      'effects',
+      ...args,
+      `-postgres=${postgres}`,
+      `-schema=${world.schema}`,
+    ]);
+    return { code, out: stdout, err: stderr };
   };
 
   it('effects lists dead letters, releases them and redrives them under their ids', async () => {
