@@ -24,6 +24,7 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   demo: { works: 'test/e2e/contracts-demo.test.ts' },
   doctor: { works: 'test/e2e/devstack.test.ts' },
   down: { works: 'test/e2e/devstack.test.ts' },
+  effects: { works: 'test/e2e/effects.test.ts' },
   engine: { works: 'test/e2e/engine.test.ts', survives: 'test/e2e/engine.test.ts' },
   gen: { works: 'test/e2e/gen.test.ts' },
   load: { works: 'test/e2e/load.test.ts' },

@@ -29,6 +29,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   orders: () => import('./orders.ts'),
   relay: () => import('./relay.ts'),
   payments: () => import('./payments.ts'),
+  effects: () => import('./effects.ts'),
   reconcile: () => import('./reconcile.ts'),
   engine: () => import('./engine.ts'),
   slo: () => import('./slo.ts'),

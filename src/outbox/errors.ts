@@ -39,6 +39,12 @@ export const OUTBOX_ERRORS = {
   too_many_partitions: errorRow('invalid'),
   /** An argument of `append` cannot become an outbox row. */
   bad_event: errorRow('invalid'),
+  /** An argument of `effect` cannot become a row. */
+  bad_effect: errorRow('invalid'),
+  /** Thrown by a handler: the third party will never do it. */
+  effect_refused: errorRow('conflict'),
+  /** Thrown by a handler: the third party did nothing. */
+  effect_not_done: errorRow('unavailable'),
   /** The row and its effect would not commit in one transaction. */
   not_in_transaction: errorRow('invalid'),
   topic_missing: errorRow('unavailable'),

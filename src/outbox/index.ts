@@ -26,6 +26,27 @@ export {
   SERVICE_DEFAULTS,
   WAL_DEFAULTS,
 } from './defaults.ts';
+// Effects: calls to third parties that a transaction decided on.
+export { EFFECT_INPUT_BYTES_MAX, effect, type NewEffect } from './effects/add.ts';
+export type { BreakerSettings } from './effects/breaker.ts';
+export {
+  type DeadEffect,
+  type DeadFilter,
+  listDeadEffects,
+  redriveEffects,
+  releaseEffects,
+} from './effects/dead.ts';
+export {
+  EFFECT_DEFAULTS,
+  type Effect,
+  type EffectHandler,
+  type EffectRetry,
+  effectNotDone,
+  effectRefused,
+} from './effects/handler.ts';
+export { EFFECT_TIMES, EffectRunner, type EffectRunnerOptions } from './effects/runner.ts';
+export type { DeadReason } from './effects/store.ts';
+export { effectsTableSql } from './effects/table.ts';
 export { OUTBOX_ERRORS } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
 // The inbox: applies each message once.
@@ -41,4 +62,4 @@ export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts
 export { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
 // The relay: publishes the table to the broker.
 export { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
-export { Service, type ServiceConsumer, type ServiceOptions, type ServiceRelay } from './service.ts';
+export { Service, type ServiceConsumer, type ServiceEffects, type ServiceOptions, type ServiceRelay } from './service.ts';

@@ -20,6 +20,7 @@ import {
   SERVICE_DEFAULTS,
   WAL_DEFAULTS,
 } from './defaults.ts';
+import { EffectRunner, type EffectRunnerOptions } from './effects/runner.ts';
 import { outboxError } from './errors.ts';
 import type { TransactionRunner } from './inbox/client-transaction.ts';
 import { InboxConsumer } from './inbox/consumer.ts';
@@ -92,6 +93,12 @@ export type ServiceRelay = Pick<RelaySettings, 'table' | 'topic'> &
     readonly wal?: Partial<Omit<WalSourceOptions, 'driver' | 'url'>>;
   };
 
+/** Options of the runner of the service's effects. Default: EFFECT_TIMES. */
+export type ServiceEffects = Pick<EffectRunnerOptions, 'handlers' | 'leaseMs' | 'pollMs' | 'keepMs'> & {
+  /** `migrate` creates the table. */
+  readonly effectsTable: string;
+};
+
 const SERVICE_NAMES: KnownNames<ServiceOptions> = {
   name: true,
   brokers: true,
@@ -116,6 +123,7 @@ const CONSUMER_NAMES: KnownNames<ServiceConsumer & ServiceParts> = {
   sessionTimeoutMs: true,
   retry: true,
   outboxTable: true,
+  effectsTable: true,
   transaction: true,
   handle: true,
 };
@@ -148,6 +156,16 @@ const RELAY_NAMES: KnownNames<ServiceRelay> = {
   createTopic: true,
   exitWhenDrained: true,
   wal: true,
+};
+const EFFECTS_NAMES: KnownNames<ServiceEffects & ServiceParts> = {
+  effectsTable: true,
+  outboxTable: true,
+  inbox: true,
+  parkedTable: true,
+  handlers: true,
+  leaseMs: true,
+  pollMs: true,
+  keepMs: true,
 };
 const WAL_NAMES: KnownNames<Required<ServiceRelay>['wal']> = {
   names: true,
@@ -307,6 +325,19 @@ export class Service {
     });
     this.start(reader.run());
     this.start(keeper.run());
+  }
+
+  /** Calls the handlers of the effects in this table until `close`.
+   *  @returns the runner, whose `wake` looks for due effects after a commit without waiting for the
+   *    next poll
+   *  @throws bad_table_name, bad_option */
+  effects({ effectsTable: table, ...given }: ServiceEffects): EffectRunner {
+    const { clock, random, metrics, log } = this.options;
+    refuseUnknown('Service.effects', { effectsTable: table, ...given }, EFFECTS_NAMES);
+    const drain = this.drain.signal;
+    const runner = new EffectRunner({ ...given, pool: this.pool, table, clock, random, metrics, log, drain });
+    this.start(runner.run());
+    return runner;
   }
 
   /** Rejects with the first error of a part. Resolves at `close`. */

@@ -3,6 +3,7 @@
  *  accepted and upgraded. */
 
 import { outboxJsonSql, outboxTableSql } from '../append/table.ts';
+import { effectsTableSql } from '../effects/table.ts';
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from '../inbox/table.ts';
 import type { Migration } from './migrations.ts';
 
@@ -12,6 +13,8 @@ export interface ServiceParts {
   readonly inbox?: string;
   /** Table of the records that the inbox's consumer quarantines. */
   readonly parkedTable?: string;
+  /** Table of calls to third parties. */
+  readonly effectsTable?: string;
 }
 
 /** Wraps DDL in a check that the table is missing. `sql` creates the table in its first statement
@@ -27,12 +30,14 @@ export function partMigrations({
   outboxTable,
   inbox,
   parkedTable,
+  effectsTable,
 }: ServiceParts): ReadonlyArray<{ readonly owner: string; readonly migrations: readonly Migration[] }> {
   const made = (sqlOf: (table: string) => string) => (table: string) => whereMissing(table, sqlOf(table));
   const parts: Readonly<Record<string, Part>> = {
     outbox: [outboxTable, made(outboxTableSql), outboxJsonSql],
     inbox: [inbox, made(inboxTableSql)],
     parked: [parkedTable, made(parkedTableSql), parkedDigestSql],
+    effects: [effectsTable, made(effectsTableSql)],
   };
   return Object.entries(parts).flatMap(([part, [table, ...scripts]]) => {
     if (table === undefined) return [];

@@ -1,0 +1,367 @@
+/** Runs effects: claims due rows, calls their handlers, and writes the outcomes. Several runners may
+ *  share a table.
+ *
+ *  Invariants: (1) effects of one name and key are called one after another, in the order of their
+ *  ids; (2) a handler of `at_most_once` is not called again after an attempt whose outcome is
+ *  unknown; (3) a call is aborted before another runner may take its effect over; (4) an outcome is
+ *  written only while the effect is this runner's.
+ */
+import { type Cancel, type Random, randomUuid, sleep, type Timers } from '../../core/clock.ts';
+import { findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { outboxError } from '../errors.ts';
+import { Breaker } from './breaker.ts';
+import {
+  type EffectHandler,
+  type Failure,
+  failureOf,
+  type SettledHandler,
+  settledHandler,
+} from './handler.ts';
+import { type EffectMetrics, effectMetrics } from './metrics.ts';
+import { type Claimed, type DeadReason, EffectStore } from './store.ts';
+
+export interface EffectRunnerOptions {
+  readonly pool: SqlPool;
+  /** Table of effectsTableSql. */
+  readonly table: string;
+  /** Handlers by the names of their effects. Effects of other names stay waiting. */
+  readonly handlers: Readonly<Record<string, EffectHandler>>;
+  readonly clock: Timers;
+  /** Source of the owner's id and of the jitter of retries. */
+  readonly random: Random;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+  readonly drain: AbortSignal;
+  /** Time after which the effects of a silent runner are taken over, ms. Default: EFFECT_TIMES. */
+  readonly leaseMs?: number;
+  /** Time between two looks for due effects, ms, unless `wake` is called. Default: EFFECT_TIMES. */
+  readonly pollMs?: number;
+  /** Time for which effects that are done stay in the table, ms. Default: EFFECT_TIMES. */
+  readonly keepMs?: number;
+}
+
+/** Default times of a runner, ms. */
+export const EFFECT_TIMES = { leaseMs: 30_000, pollMs: 250, keepMs: 7 * 24 * 3_600_000 } as const;
+
+const UPKEEP_EVERY_MS = 10_000;
+const PRUNE_ROWS = 1000;
+const BACKOFF_MAX_MS = 5000;
+const RETRY_MS = 100;
+const DOUBLINGS_MAX = 20;
+
+interface Kind {
+  readonly name: string;
+  readonly handler: SettledHandler;
+  readonly breaker: Breaker;
+  inFlight: number;
+}
+
+/** Calls the handlers of the effects of one table until the drain.
+ *  @example
+ *  const runner = new EffectRunner({ ...drivers, pool, table: 'effects', handlers, drain });
+ *  await runner.run();
+ */
+export class EffectRunner {
+  private readonly options: EffectRunnerOptions;
+  private readonly store: EffectStore;
+  private readonly kinds: readonly Kind[];
+  private readonly metrics: EffectMetrics;
+  private readonly leaseMs: number;
+  private readonly calls = new Set<AbortController>();
+  private readonly running = new Set<Promise<void>>();
+  /** Monotonic time until which this runner's claims are certainly its own. */
+  private heldUntilMs = Number.NEGATIVE_INFINITY;
+  /** Cancels the abort of the calls at that time. */
+  private lapse: Cancel = () => {};
+  private failures = 0;
+  private failure: string | undefined;
+  private wakePending = false;
+  private woken: (() => void) | undefined;
+  private upkeepMs = Number.NEGATIVE_INFINITY;
+
+  /** @throws bad_table_name, bad_option */
+  constructor(options: EffectRunnerOptions) {
+    this.options = options;
+    this.leaseMs = options.leaseMs ?? EFFECT_TIMES.leaseMs;
+    this.store = new EffectStore(options.pool, options.table, randomUuid(options.random));
+    this.metrics = effectMetrics(options.metrics);
+    this.kinds = Object.entries(options.handlers).map(([name, given]) => {
+      if (typeof given?.call !== 'function')
+        throw outboxError('bad_option', `the handler ${name} has no function call`, {
+          next: 'give call: async (effect) => …',
+        });
+      const handler = settledHandler(name, given);
+      return { name, handler, breaker: new Breaker(handler.breaker), inFlight: 0 };
+    });
+  }
+
+  /** Looks for due effects immediately, e.g. after a commit that added one. */
+  wake(): void {
+    this.wakePending = true;
+    this.woken?.();
+  }
+
+  /** Reason why due effects are not called; undefined while they are. */
+  unreadyReason(): string | undefined {
+    return this.failure;
+  }
+
+  /** Runs until the drain, then waits for the calls in flight. */
+  async run(): Promise<void> {
+    const { drain, log } = this.options;
+    const renewing = this.renewLeases();
+    const end = (): void => this.wake();
+    drain.addEventListener('abort', end, { once: true });
+    while (!drain.aborted) {
+      try {
+        await this.upkeep();
+        await this.claimAll();
+        this.failures = 0;
+        this.failure = undefined;
+      } catch (thrown) {
+        const error = findMillraceError(thrown);
+        if (error === undefined || error.code === 'tables_missing') throw thrown;
+        this.failures++;
+        this.failure = error.message;
+        log.warn({ code: error.code, error: error.message }, 'effects could not be read; they stay waiting');
+      }
+      await this.pause();
+    }
+    drain.removeEventListener('abort', end);
+    while (this.running.size > 0) await Promise.race(this.running);
+    await renewing;
+    this.lapse();
+  }
+
+  private async pause(): Promise<void> {
+    const { clock, drain, pollMs = EFFECT_TIMES.pollMs } = this.options;
+    const backoffMs = Math.min(BACKOFF_MAX_MS, pollMs * 2 ** Math.min(this.failures, DOUBLINGS_MAX));
+    if (!this.wakePending && !drain.aborted) {
+      let cancel: Cancel = () => {};
+      await new Promise<void>((resolve) => {
+        this.woken = resolve;
+        cancel = clock.after(this.failures === 0 ? pollMs : backoffMs, resolve);
+      });
+      cancel();
+      this.woken = undefined;
+    }
+    this.wakePending = false;
+  }
+
+  private async claimAll(): Promise<void> {
+    const { clock } = this.options;
+    for (const kind of this.kinds) {
+      const { handler, breaker, name } = kind;
+      const limit = breaker.room(clock.monotonicMs(), handler.concurrency - kind.inFlight);
+      if (limit <= 0 || this.options.drain.aborted) continue;
+      const askedMs = clock.monotonicMs();
+      for (const claimed of await this.store.claim(name, limit, this.leaseMs))
+        this.start(kind, claimed, askedMs);
+    }
+  }
+
+  private start(kind: Kind, claimed: Claimed, claimedMs: number): void {
+    kind.inFlight++;
+    kind.breaker.started();
+    if (this.calls.size === 0) this.holdUntil(claimedMs + this.leaseMs);
+    const working = this.execute(kind, claimed, claimedMs).finally(() => {
+      kind.inFlight--;
+      this.running.delete(working);
+      // The next effect of the key may be due.
+      this.wake();
+    });
+    this.running.add(working);
+  }
+
+  /** One attempt, and its outcome in the table; never rejects. */
+  private async execute(kind: Kind, claimed: Claimed, claimedMs: number): Promise<void> {
+    const { clock, log } = this.options;
+    const { handler, breaker, name } = kind;
+    const startMs = clock.monotonicMs();
+    const leftMs = claimedMs + this.leaseMs - startMs;
+    const attempt = leftMs > 0 ? await this.attempt(handler, claimed) : LATE;
+    const tookMs = clock.monotonicMs() - startMs;
+    this.metrics.seconds.observe(tookMs / 1000, this.metrics.seconds.series(name));
+    if ('failure' in attempt && attempt.failure.kind !== 'refused') breaker.failed(clock.monotonicMs());
+    else breaker.succeeded();
+    this.metrics.open.set(breaker.isOpen ? 1 : 0, this.metrics.open.series(name));
+    const outcome = await this.settle(kind, claimed, attempt, tookMs);
+    this.metrics.attempts.add(1, this.metrics.attempts.series(name, outcome));
+    if (outcome === 'dead' || outcome === 'lost')
+      log.warn({ effect: claimed.id, name, key: claimed.key, outcome }, 'an effect has no result');
+  }
+
+  private async attempt(handler: SettledHandler, claimed: Claimed): Promise<Attempt> {
+    const { clock } = this.options;
+    const control = new AbortController();
+    this.calls.add(control);
+    const { row: _row, triedMs: _triedMs, ...effect } = claimed;
+    let cancel: Cancel = () => {};
+    const ended = new Promise<Attempt>((resolve) => {
+      cancel = clock.after(handler.timeoutMs, () => control.abort());
+      control.signal.addEventListener('abort', () =>
+        resolve({ failure: { kind: 'unknown', message: 'the call did not end in time', retryAfterMs: 0 } }),
+      );
+    });
+    try {
+      const call = Promise.resolve(handler.call(effect, control.signal)).then((result) => ({ result }));
+      // A rejection after the timeout has no reader.
+      call.catch(() => {});
+      return await Promise.race([call, ended]);
+    } catch (thrown) {
+      return { failure: failureOf(thrown) };
+    } finally {
+      cancel();
+      this.calls.delete(control);
+    }
+  }
+
+  /** Writes the outcome; retries while the database is away and the lease lasts. */
+  private async settle(kind: Kind, claimed: Claimed, attempt: Attempt, tookMs: number): Promise<Outcome> {
+    const { clock, log } = this.options;
+    for (let failures = 0; ; failures++) {
+      try {
+        return 'failure' in attempt
+          ? await this.fail(kind, claimed, attempt.failure, tookMs)
+          : await this.finish(kind, claimed, attempt.result);
+      } catch (thrown) {
+        const error = findMillraceError(thrown);
+        const isAway = error?.code === 'unreachable' || error?.code === 'commit_unknown';
+        if (!isAway) {
+          log.error(
+            {
+              effect: claimed.id,
+              name: kind.name,
+              error: thrown instanceof Error ? thrown.message : String(thrown),
+            },
+            'the outcome of an effect could not be written',
+          );
+          if ('failure' in attempt) return 'lost';
+          attempt = { failure: failureOf(thrown) };
+          continue;
+        }
+        if (clock.monotonicMs() >= this.heldUntilMs) return 'lost';
+        await sleep(clock, Math.min(BACKOFF_MAX_MS, RETRY_MS * 2 ** Math.min(failures, DOUBLINGS_MAX)));
+      }
+    }
+  }
+
+  private async finish({ handler }: Kind, claimed: Claimed, result: unknown): Promise<Outcome> {
+    const { row: _row, triedMs: _triedMs, ...effect } = claimed;
+    const text = result === undefined ? null : JSON.stringify(result);
+    const isMine = await this.store.finish(claimed, text ?? null, async (tx) => {
+      await handler.done?.(tx, effect, result);
+    });
+    return isMine ? 'done' : 'lost';
+  }
+
+  private async fail(
+    { handler }: Kind,
+    claimed: Claimed,
+    failure: Failure,
+    tookMs: number,
+  ): Promise<Outcome> {
+    const reason = deadReason(handler, claimed, failure, tookMs);
+    if (reason !== undefined) {
+      const isMine = await this.store.bury(claimed, reason, failure.message, handler.onDead === 'block');
+      return isMine ? 'dead' : 'lost';
+    }
+    const { firstDelayMs, maxDelayMs } = handler.retry;
+    const most = Math.min(maxDelayMs, firstDelayMs * 2 ** Math.min(claimed.attempt - 1, DOUBLINGS_MAX));
+    const delayMs = Math.max(failure.retryAfterMs, this.options.random.fraction() * most);
+    return (await this.store.retry(claimed, delayMs, failure.message)) ? 'retry' : 'lost';
+  }
+
+  /** Notes until when the claims are this runner's. Then it aborts the calls in flight, unless the
+   *  leases were renewed meanwhile. */
+  private holdUntil(ms: number): void {
+    const { clock } = this.options;
+    this.heldUntilMs = ms;
+    this.lapse();
+    this.lapse = clock.after(
+      ms - clock.monotonicMs(),
+      () => {
+        for (const call of this.calls) call.abort();
+      },
+      'background',
+    );
+  }
+
+  private async renewLeases(): Promise<void> {
+    const { clock, drain } = this.options;
+    const everyMs = this.leaseMs / RENEWALS_PER_LEASE;
+    let dueMs = clock.monotonicMs() + everyMs;
+    while (!drain.aborted || this.running.size > 0) {
+      // During the drain, the last call may end at any time.
+      const waitMs = Math.max(1, dueMs - clock.monotonicMs());
+      if (drain.aborted) await sleep(clock, Math.min(waitMs, DRAIN_LOOK_MS));
+      else await sleep(clock, waitMs, drain);
+      if (clock.monotonicMs() < dueMs) continue;
+      dueMs = clock.monotonicMs() + everyMs;
+      if (this.running.size > 0) await this.renewOnce();
+    }
+  }
+
+  private async renewOnce(): Promise<void> {
+    const { clock, log } = this.options;
+    const askedMs = clock.monotonicMs();
+    try {
+      if (askedMs < this.heldUntilMs) {
+        await this.store.renew(this.leaseMs);
+        this.holdUntil(askedMs + this.leaseMs);
+      }
+    } catch (thrown) {
+      log.warn({ error: (thrown as Error).message }, 'the leases of effects could not be renewed');
+    }
+  }
+
+  /** Takes the effects of silent runners over, counts, and prunes; each at most every 10 s. */
+  private async upkeep(): Promise<void> {
+    const { clock, log, keepMs = EFFECT_TIMES.keepMs } = this.options;
+    const nowMs = clock.monotonicMs();
+    if (nowMs - this.upkeepMs < Math.min(UPKEEP_EVERY_MS, this.leaseMs)) return;
+    const names = this.kinds.map(({ name }) => name);
+    const chosen = (holds: (handler: SettledHandler) => boolean): string[] =>
+      this.kinds.filter(({ handler }) => holds(handler)).map(({ name }) => name);
+    const taken = await this.store.takeExpired(
+      names,
+      chosen(({ delivery }) => delivery === 'at_most_once'),
+      chosen(({ onDead }) => onDead === 'release'),
+    );
+    if (taken.waiting + taken.dead > 0) log.warn(taken, 'took over the effects of a silent runner');
+    await this.store.prune(keepMs, PRUNE_ROWS);
+    const counts = await this.store.counts();
+    for (const name of names)
+      for (const state of ['waiting', 'running', 'dead']) {
+        const found = counts.find((one) => one.name === name && one.state === state);
+        this.metrics.rows.set(found?.n ?? 0, this.metrics.rows.series(name, state));
+      }
+    this.upkeepMs = nowMs;
+  }
+}
+
+type Attempt = { readonly result: unknown } | { readonly failure: Failure };
+type Outcome = 'done' | 'retry' | 'dead' | 'lost';
+
+const RENEWALS_PER_LEASE = 3;
+/** Time between two looks at the end of the calls in flight, ms. */
+const DRAIN_LOOK_MS = 50;
+/** Attempt that was not made, because the process was suspended after the claim. */
+const LATE: Attempt = {
+  failure: { kind: 'not_done', message: 'the claim was too old to begin the call', retryAfterMs: 0 },
+};
+
+/** Returns why the effect becomes a dead letter; undefined: it is tried again. */
+function deadReason(
+  { delivery, retry }: SettledHandler,
+  { triedMs }: Claimed,
+  { kind }: Failure,
+  tookMs: number,
+): DeadReason | undefined {
+  if (kind === 'refused') return 'refused';
+  if (kind === 'unknown' && delivery === 'at_most_once') return 'unknown_outcome';
+  return triedMs + tookMs >= retry.budgetMs ? 'budget' : undefined;
+}

@@ -1,0 +1,172 @@
+/** SQL of a table of effects: claims, leases and outcomes.
+ *
+ *  Invariants: (1) an effect is claimed only if no earlier effect of its name and key is waiting,
+ *  running, or a dead letter that blocks; (2) every outcome is written under the owner and the
+ *  attempt that was claimed, so an owner whose lease expired changes nothing. The database's clock
+ *  decides about all times.
+ */
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import type { Effect } from './handler.ts';
+import { effectsName } from './table.ts';
+
+export type DeadReason = 'refused' | 'budget' | 'unknown_outcome';
+
+/** Effect that this owner has claimed. */
+export interface Claimed extends Effect {
+  readonly row: bigint;
+  /** Time since the first attempt, ms. */
+  readonly triedMs: number;
+}
+
+interface ClaimedRow {
+  readonly row: bigint;
+  readonly effect_id: string;
+  readonly key: string;
+  readonly input: string;
+  readonly attempts: number;
+  readonly traceparent: string | null;
+  readonly tried_ms: number;
+}
+
+const ERROR_CHARS_MAX = 2000;
+const MS = `* interval '1 millisecond'`;
+/** Condition: the row is still that of the claim in the first three parameters. */
+const MINE = `id = $1::bigint AND owner = $2::uuid AND attempts = $3::int AND state = 'running'`;
+
+const textOf = (message: string): string => message.slice(0, ERROR_CHARS_MAX).replaceAll('\u0000', ' ');
+
+export class EffectStore {
+  readonly table: string;
+  private readonly pool: SqlPool;
+  private readonly owner: string;
+
+  /** @param owner UUID of this runner. @throws bad_table_name */
+  constructor(pool: SqlPool, table: string, owner: string) {
+    this.pool = pool;
+    this.table = effectsName(table);
+    this.owner = owner;
+  }
+
+  /** Claims due effects of a name, the longest due first. */
+  async claim(name: string, limit: number, leaseMs: number): Promise<readonly Claimed[]> {
+    const { table } = this;
+    const { rows } = await this.pool.query<ClaimedRow & Record<string, unknown>>(
+      `WITH heads AS MATERIALIZED (
+         SELECT e.id FROM ${table} e
+         WHERE e.name = $1 AND e.state = 'waiting' AND e.due_at <= clock_timestamp()
+           AND NOT EXISTS (SELECT FROM ${table} b WHERE b.name = e.name AND b.key = e.key AND b.id < e.id
+             AND b.state <> 'done' AND (b.state <> 'dead' OR b.blocks))
+         ORDER BY e.due_at, e.id LIMIT $2::int FOR UPDATE OF e SKIP LOCKED)
+       UPDATE ${table} t SET state = 'running', owner = $3::uuid, attempts = attempts + 1,
+         lease_until = clock_timestamp() + $4::float8 ${MS}, first_tried_at = coalesce(first_tried_at, clock_timestamp())
+       FROM heads WHERE t.id = heads.id
+       RETURNING t.id AS row, effect_id::text AS effect_id, key, input::text AS input, attempts, traceparent,
+         (extract(epoch FROM clock_timestamp() - first_tried_at) * 1000)::float8 AS tried_ms`,
+      [name, limit, this.owner, leaseMs],
+    );
+    return rows.map((row) => ({
+      row: row.row,
+      id: row.effect_id,
+      name,
+      key: row.key,
+      input: JSON.parse(row.input),
+      attempt: row.attempts,
+      traceparent: row.traceparent ?? undefined,
+      triedMs: row.tried_ms,
+    }));
+  }
+
+  /** Renews the leases of all effects that this owner runs. */
+  async renew(leaseMs: number): Promise<void> {
+    await this.pool.query(
+      `UPDATE ${this.table} SET lease_until = clock_timestamp() + $2::float8 ${MS}
+       WHERE state = 'running' AND owner = $1::uuid AND lease_until > clock_timestamp()`,
+      [this.owner, leaseMs],
+    );
+  }
+
+  /** Ends the claims of owners that are silent: their outcome is unknown.
+   *  @param released names whose dead letters do not block; @param once names that are called at
+   *  most once. @returns the number of effects by their new state */
+  async takeExpired(
+    names: readonly string[],
+    once: readonly string[],
+    released: readonly string[],
+  ): Promise<{ readonly waiting: number; readonly dead: number }> {
+    const { rows } = await this.pool.query<{ state: string }>(
+      `UPDATE ${this.table} SET owner = NULL, lease_until = NULL, error = 'its runner was silent for a lease',
+         state = CASE WHEN name = ANY ($2::text[]) THEN 'dead' ELSE 'waiting' END,
+         reason = CASE WHEN name = ANY ($2::text[]) THEN 'unknown_outcome' END,
+         blocks = NOT (name = ANY ($2::text[]) AND name = ANY ($3::text[])), due_at = clock_timestamp()
+       WHERE state = 'running' AND lease_until < clock_timestamp() AND name = ANY ($1::text[]) RETURNING state`,
+      [names, once, released],
+    );
+    const dead = rows.filter(({ state }) => state === 'dead').length;
+    return { waiting: rows.length - dead, dead };
+  }
+
+  /** Marks an effect as done, with the local consequence in the same transaction. False: another
+   *  owner has it, and nothing was written. */
+  async finish(
+    claimed: Claimed,
+    result: string | null,
+    consequence: (tx: SqlSession) => Promise<void>,
+  ): Promise<boolean> {
+    let isMine = false;
+    await this.pool.transaction(async (tx) => {
+      const { rowCount } = await tx.query(
+        `UPDATE ${this.table} SET state = 'done', owner = NULL, lease_until = NULL, result = $4::text::json,
+           error = NULL, ended_at = clock_timestamp() WHERE ${MINE}`,
+        [...this.claimOf(claimed), result],
+      );
+      isMine = rowCount === 1;
+      if (isMine) await consequence(tx);
+    });
+    return isMine;
+  }
+
+  /** Schedules the next attempt. False: another owner has the effect. */
+  async retry(claimed: Claimed, delayMs: number, message: string): Promise<boolean> {
+    const { rowCount } = await this.pool.query(
+      `UPDATE ${this.table} SET state = 'waiting', owner = NULL, lease_until = NULL, error = $5,
+         due_at = clock_timestamp() + $4::float8 ${MS} WHERE ${MINE}`,
+      [...this.claimOf(claimed), delayMs, textOf(message)],
+    );
+    return rowCount === 1;
+  }
+
+  /** Makes the effect a dead letter. False: another owner has it. */
+  async bury(claimed: Claimed, reason: DeadReason, message: string, blocks: boolean): Promise<boolean> {
+    const { rowCount } = await this.pool.query(
+      `UPDATE ${this.table} SET state = 'dead', owner = NULL, lease_until = NULL, reason = $4, error = $5,
+         blocks = $6::boolean WHERE ${MINE}`,
+      [...this.claimOf(claimed), reason, textOf(message), blocks],
+    );
+    return rowCount === 1;
+  }
+
+  /** Deletes some of the effects that were done before this time. Returns their number. */
+  async prune(olderThanMs: number, rowsMax: number): Promise<number> {
+    const { table } = this;
+    const { rowCount } = await this.pool.query(
+      `DELETE FROM ${table} WHERE id = ANY (ARRAY(SELECT id FROM ${table} WHERE state = 'done'
+         AND ended_at < clock_timestamp() - $1::float8 ${MS} ORDER BY ended_at LIMIT $2))`,
+      [olderThanMs, rowsMax],
+    );
+    return rowCount;
+  }
+
+  /** Counts effects by name and state, except those that are done. */
+  async counts(): Promise<
+    ReadonlyArray<{ readonly name: string; readonly state: string; readonly n: number }>
+  > {
+    const { rows } = await this.pool.query<{ name: string; state: string; n: bigint }>(
+      `SELECT name, state, count(*) AS n FROM ${this.table} WHERE state <> 'done' GROUP BY name, state`,
+    );
+    return rows.map(({ name, state, n }) => ({ name, state, n: Number(n) }));
+  }
+
+  private claimOf({ row, attempt }: Claimed): readonly [bigint, string, number] {
+    return [row, this.owner, attempt];
+  }
+}

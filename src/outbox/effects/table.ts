@@ -1,0 +1,63 @@
+/** DDL of a table of effects: calls to a third party that a transaction has decided on. A row is
+ *  the intent; its `effect_id` is the idempotency key that the third party sees at each attempt.
+ *
+ *    waiting ──claim──▶ running ──▶ done
+ *       ▲                 │  └────▶ dead    (refused, budget used up, or outcome unknown)
+ *       └───── retry ─────┘
+ */
+import { outboxError } from '../errors.ts';
+import { plainTableName } from '../inbox/names.ts';
+
+/** Longest name that leaves room for the suffixes of indexes within PostgreSQL's 63 bytes. */
+const EFFECTS_NAME_CHARS_MAX = 50;
+
+/** Returns `name` if it can be the name of a table of effects. @throws bad_table_name */
+export function effectsName(table: string): string {
+  return plainTableName(table, 'a plain name of a table of effects');
+}
+
+/** Returns the DDL that a service's migration runs for its own table of effects.
+ *  @param table `name` or `schema.name`
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(effectsTableSql('effects'));
+ */
+export function effectsTableSql(table: string): string {
+  const name = effectsName(table);
+  const local = name.slice(name.indexOf('.') + 1);
+  if (local.length > EFFECTS_NAME_CHARS_MAX) {
+    throw outboxError(
+      'bad_table_name',
+      `the name ${local} has ${local.length} characters, at most ${EFFECTS_NAME_CHARS_MAX} leave room for its indexes`,
+      { next: 'use a shorter name' },
+    );
+  }
+  // A row is updated at least twice. Vacuum starts at a fixed number of rows, without a cost delay.
+  return `CREATE TABLE ${name} (
+  id bigserial PRIMARY KEY,
+  effect_id uuid NOT NULL UNIQUE,
+  name text NOT NULL,
+  key text NOT NULL,
+  input json NOT NULL,
+  traceparent text,
+  state text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'running', 'done', 'dead')),
+  attempts int NOT NULL DEFAULT 0,
+  due_at timestamptz NOT NULL DEFAULT now(),
+  first_tried_at timestamptz,
+  owner uuid,
+  lease_until timestamptz,
+  reason text CHECK (reason IN ('refused', 'budget', 'unknown_outcome')),
+  error text,
+  blocks boolean NOT NULL DEFAULT true,
+  result json,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  ended_at timestamptz
+) WITH (
+  fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX ${local}_open ON ${name} (name, key, id) WHERE state <> 'done';
+CREATE INDEX ${local}_due ON ${name} (name, due_at, id) WHERE state = 'waiting';
+CREATE INDEX ${local}_lease ON ${name} (lease_until) WHERE state = 'running';
+CREATE INDEX ${local}_ended ON ${name} (ended_at) WHERE state = 'done';
+`;
+}
