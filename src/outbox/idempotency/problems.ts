@@ -23,6 +23,9 @@ type Code = keyof typeof PROBLEMS;
 const isCode = (code: string | undefined): code is Code =>
   code !== undefined && Object.hasOwn(PROBLEMS, code);
 
+/** Errors of this module that are thrown while a handler runs. */
+const WITHIN_HANDLER: ReadonlySet<string> = new Set(['request_taken_over', 'answer_too_large']);
+
 /** Answer of a refused request. */
 export interface Refusal {
   readonly code: Code;
@@ -51,7 +54,7 @@ function statusOf(error: MillraceError, reusedStatus: number): number {
 export function refusalOf(thrown: unknown, reusedStatus: number): Refusal | undefined {
   const fromHandler = thrown instanceof HandlerFailure;
   const error = findMillraceError(fromHandler ? thrown.thrown : thrown);
-  if (error !== undefined && isCode(error.code) && (!fromHandler || error.code === 'request_taken_over')) {
+  if (error !== undefined && isCode(error.code) && (!fromHandler || WITHIN_HANDLER.has(error.code))) {
     if (error.code === 'internal') return undefined;
     const status = statusOf(error, reusedStatus);
     const { idempotency_key: key } = error.details;

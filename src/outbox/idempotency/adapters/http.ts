@@ -15,6 +15,9 @@ export interface IncomingLike extends AsyncIterable<Uint8Array | string> {
   readonly headers: HeaderValues;
   readonly headersDistinct?: Readonly<Record<string, readonly string[] | undefined>>;
   readonly readableDidRead?: boolean;
+  /** Iterator that leaves the stream open for the answer when the reading ends early. */
+  // biome-ignore lint/suspicious/noExplicitAny: the chunks of a stream
+  iterator?(options: { destroyOnReturn: boolean }): AsyncIterable<any>;
 }
 
 /** Request of a framework: what its parsers made of the body, and its path before routing. */
@@ -64,7 +67,7 @@ async function bodyOf<Request>(
   if (!hasBody(raw)) return undefined;
   if (mayRead && raw.readableDidRead !== true) {
     requireLength(valuesOf(raw, 'content-length')[0], bytesMax);
-    return readBounded(raw, bytesMax);
+    return readBounded(raw.iterator?.({ destroyOnReturn: false }) ?? raw, bytesMax);
   }
   if (body === undefined || body === null) throw bodyUnseen();
   return body;
@@ -187,9 +190,13 @@ export function fastifyHandler<
     const exchange = { request, raw: request.raw, res: reply.raw, mayRead: false };
     const result = await serveHttp(core, exchange, async (context) => {
       invoked = true;
+      // A reply is a promise of its sent answer. The answer is sent after the handler has returned,
+      // so an async handler that returns its reply would wait for itself.
+      Object.defineProperty(reply, 'then', { value: undefined, configurable: true });
       const value: unknown = await handler(request, reply, context);
       if (value !== undefined && value !== reply) reply.send(value);
     });
+    Reflect.deleteProperty(reply, 'then');
     if (!result.answered) throw result.thrown;
     // A replay or a refusal is written below fastify, which must not write another answer.
     if (!invoked) reply.hijack();
