@@ -2,7 +2,7 @@
  *  framework. */
 import 'reflect-metadata';
 import { randomBytes } from 'node:crypto';
-import { createServer, type Server } from 'node:http';
+import { createServer, type OutgoingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { serve } from '@hono/node-server';
 import { Controller, Post, Req, Res, UseInterceptors } from '@nestjs/common';
@@ -15,6 +15,14 @@ import { afterAll } from 'vitest';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import { type IdempotencyOptions, idempotency, idempotencyTableSql } from '../../src/outbox/index.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+
+const ends: (() => unknown)[] = [];
+afterAll(async () => {
+  for (const end of ends.reverse()) await end();
+});
+
+/** Registers an action for the end of the test file; the last one runs first. */
+export const atEnd = (end: () => unknown): void => void ends.push(end);
 
 export interface Shop {
   readonly url: string;
@@ -37,7 +45,7 @@ export async function openShop(): Promise<Shop> {
   await pool.query(`CREATE SCHEMA ${schema}`);
   await pool.query(idempotencyTableSql());
   await pool.query('CREATE TABLE payments (id bigserial PRIMARY KEY, key text NOT NULL, cents int NOT NULL)');
-  afterAll(async () => {
+  atEnd(async () => {
     await pool.query(`DROP SCHEMA ${schema} CASCADE`);
     await pool.end();
   });
@@ -122,7 +130,7 @@ export async function startShop(
 ): Promise<Started> {
   const common = { sql: shop.pool, ttlMs: DAY_MS, answerBytesMax: 4096, bodyBytesMax: 1000, ...options };
   const started = await STARTERS[framework](common, app);
-  afterAll(started.close);
+  atEnd(started.close);
   return started;
 }
 
@@ -134,7 +142,7 @@ const STARTERS: Readonly<Record<Framework, Starter>> = {
     const idem = idempotency({ scope: (req) => tenantOf(req.headers), ...options });
     const handler = idem.http(async (_req, res, { tx, key, body }) => {
       const reply = await app(tx, key, JSON.parse(String(body)));
-      res.writeHead(reply.status, reply.headers);
+      res.writeHead(reply.status, reply.headers as OutgoingHttpHeaders);
       res.write(reply.text.slice(0, 3));
       res.end(reply.text.slice(3));
     });
@@ -165,7 +173,10 @@ const STARTERS: Readonly<Record<Framework, Starter>> = {
       '/payments',
       idem.fastify(async (request: FastifyRequest, reply: FastifyReply, { tx, key }) => {
         const answer = await app(tx, key, request.body as { cents: number });
-        return reply.code(answer.status).headers(answer.headers as Record<string, string>).send(answer.text);
+        return reply
+          .code(answer.status)
+          .headers(answer.headers as Record<string, string>)
+          .send(answer.text);
       }),
     );
     const url = await server.listen({ port: 0, host: '127.0.0.1' });

@@ -1,6 +1,7 @@
 /** Idempotent endpoints for any handler: `idempotency` with one transaction for each request,
  *  `idempotencySteps` with recovery points. */
 
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { outboxError } from '../errors.ts';
 import type { ResponseLike } from './adapters/capture.ts';
 import { type HonoLike, honoHandler } from './adapters/fetch.ts';
@@ -42,7 +43,7 @@ export class IdempotentEndpoints<Context extends object> {
    *    res.writeHead(201, { 'content-type': 'application/json' }).end('{}');
    *  }));
    */
-  http<Request extends IncomingLike, Response extends ResponseLike>(
+  http<Request extends IncomingLike = IncomingMessage, Response extends ResponseLike = ServerResponse>(
     handler: (request: Request, response: Response, context: Context & KeyFacts & BodyFacts) => unknown,
   ): (request: Request, response: Response, next?: (error?: Any) => void) => Promise<void> {
     return httpHandler<Context, Request, Response>(this.core, handler);
@@ -55,7 +56,7 @@ export class IdempotentEndpoints<Context extends object> {
    *    res.status(201).json({});
    *  }));
    */
-  express<Request extends IncomingLike, Response extends ResponseLike>(
+  express<Request extends IncomingLike = Any, Response extends ResponseLike = Any>(
     handler: (request: Request, response: Response, context: Context & KeyFacts & BodyFacts) => unknown,
   ): (request: Request, response: Response, next: (error?: Any) => void) => Promise<void> {
     return httpHandler<Context, Request, Response>(this.core, handler);
@@ -68,7 +69,7 @@ export class IdempotentEndpoints<Context extends object> {
    *    return reply.code(201).send({});
    *  }));
    */
-  fastify<Request extends { readonly raw: IncomingLike }, Reply extends ReplyLike>(
+  fastify<Request extends { readonly raw: IncomingLike } = Any, Reply extends ReplyLike = Any>(
     handler: (request: Request, reply: Reply, context: Context & KeyFacts & BodyFacts) => unknown,
   ): (request: Request, reply: Reply) => Promise<Reply> {
     return fastifyHandler<Context, Request, Reply>(this.core, handler);
@@ -81,7 +82,7 @@ export class IdempotentEndpoints<Context extends object> {
    *    return c.json({}, 201);
    *  }));
    */
-  hono<Hono extends HonoLike>(
+  hono<Hono extends HonoLike = Any>(
     handler: (c: Hono, context: Context & KeyFacts & BodyFacts) => Response | Promise<Response>,
   ): (c: Hono) => Promise<Response> {
     return honoHandler<Context, Hono>(this.core, handler);
