@@ -5,9 +5,9 @@ import {
   Metadata,
   Server,
   ServerCredentials,
+  type ServerUnaryCall,
   type ServiceDefinition,
   type ServiceError,
-  type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
 import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -57,16 +57,13 @@ async function start(options: Partial<IdempotencyOptions<pg.PoolClient>> = {}, a
     ...options,
   });
   const server = new Server();
-  server.addService(
-    { Create: CREATE } as unknown as ServiceDefinition,
-    {
-      Create: idem.grpc(CREATE, async (call, { tx, key }) => {
-        if (call.request.fault === 'status')
-          throw Object.assign(new Error('no funds'), { code: 9, details: 'no funds' });
-        return { text: (await app(tx, key, call.request)).text };
-      }),
-    } as UntypedServiceImplementation,
-  );
+  server.addService({ Create: CREATE } as unknown as ServiceDefinition, {
+    Create: idem.grpc(CREATE, async (call: ServerUnaryCall<Payment, { text: string }>, { tx, key }) => {
+      if (call.request.fault === 'status')
+        throw Object.assign(new Error('no funds'), { code: 9, details: 'no funds' });
+      return { text: (await app(tx, key, call.request)).text };
+    }),
+  });
   const port = await new Promise<number>((resolve, reject) =>
     server.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) =>
       error === null ? resolve(bound) : reject(error),
