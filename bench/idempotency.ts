@@ -1,9 +1,9 @@
 /** `millrace bench idempotency`: an idempotent endpoint of the library beside the same handler with
  *  one hand-written key table, over HTTP and the same database, in turns.
  *
- *  Both write the key and the payment in one transaction. Every new key must have one payment at the
- *  end, and every repeat the first answer. The load runs in the same process, on both sides alike;
- *  the CPU time of a request includes it.
+ *  Both write the key and the payment in one transaction. Every new key must have one payment at
+ *  the end, and every repeat the first answer. The load runs in the same process, on both sides
+ *  alike; the CPU time of a request includes it.
  */
 import { createHash } from 'node:crypto';
 import {

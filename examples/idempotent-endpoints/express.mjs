@@ -1,8 +1,8 @@
 import express from 'express';
-import { idem, isKnown, pay, port } from './shop.mjs';
+import { idem, pay, port, tenantOf } from './shop.mjs';
 
 const app = express();
-app.use((req, res, next) => (isKnown(req.headers.authorization) ? next() : res.sendStatus(401)));
+app.use((req, res, next) => (tenantOf(req.headers.authorization) ? next() : res.sendStatus(401)));
 app.post(
   '/payments',
   express.json(),

@@ -1,9 +1,9 @@
 import fastify from 'fastify';
-import { idem, isKnown, pay, port } from './shop.mjs';
+import { idem, pay, port, tenantOf } from './shop.mjs';
 
 const app = fastify();
 app.addHook('onRequest', async (request, reply) => {
-  if (!isKnown(request.headers.authorization)) return reply.code(401).send();
+  if (!tenantOf(request.headers.authorization)) return reply.code(401).send();
 });
 app.post(
   '/payments',

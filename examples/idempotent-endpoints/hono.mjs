@@ -1,15 +1,15 @@
 import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
 import { idempotency } from 'millrace/outbox';
-import { DAY_MS, isKnown, pay, pool, port } from './shop.mjs';
+import { DAY_MS, pay, pool, port, tenantOf } from './shop.mjs';
 
 const idem = idempotency({ sql: pool, scope: (c) => c.get('tenant'), ttlMs: 7 * DAY_MS });
 
 const app = new Hono();
 app.use(async (c, next) => {
-  const authorization = c.req.header('authorization');
-  if (!isKnown(authorization)) return c.body(null, 401);
-  c.set('tenant', authorization);
+  const tenant = tenantOf(c.req.header('authorization'));
+  if (tenant === undefined) return c.body(null, 401);
+  c.set('tenant', tenant);
   return next();
 });
 app.post(

@@ -1,5 +1,5 @@
 import { createServer } from 'node:http';
-import { idem, isKnown, pay, port } from './shop.mjs';
+import { idem, pay, port, tenantOf } from './shop.mjs';
 
 const create = idem.http(async (_req, res, { tx, body }) => {
   const payment = await pay(tx, JSON.parse(body).cents);
@@ -8,7 +8,7 @@ const create = idem.http(async (_req, res, { tx, body }) => {
 });
 
 const server = createServer((req, res) => {
-  if (req.method === 'POST' && req.url === '/payments' && isKnown(req.headers.authorization)) {
+  if (req.method === 'POST' && req.url === '/payments' && tenantOf(req.headers.authorization)) {
     return create(req, res);
   }
   res.writeHead(404).end();

@@ -13,12 +13,12 @@ const TENANTS = new Map([
   ['Bearer token-of-one', 'one'],
   ['Bearer token-of-two', 'two'],
 ]);
-export const isKnown = (authorization) => TENANTS.has(authorization);
+export const tenantOf = (authorization) => TENANTS.get(authorization);
 
 export const DAY_MS = 86_400_000;
 export const idem = idempotency({
   sql: pool,
-  scope: (req) => TENANTS.get(req.headers.authorization),
+  scope: (req) => tenantOf(req.headers.authorization),
   ttlMs: 7 * DAY_MS,
   retryWindowMs: 3 * DAY_MS,
   onError: (error) => console.error(error),

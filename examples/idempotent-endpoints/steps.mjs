@@ -1,18 +1,19 @@
-// A payment in three steps. After a crash, the next request with the key resumes after the last one.
+// A payment in three steps. After a crash, the next request with the key resumes after the last
+// one.
 import express from 'express';
 import { idempotencySteps } from 'millrace/outbox';
-import { DAY_MS, isKnown, pay, pool, port } from './shop.mjs';
+import { DAY_MS, pay, pool, port, tenantOf } from './shop.mjs';
 
 const idem = idempotencySteps({
   sql: pool,
-  scope: (req) => req.headers.authorization,
+  scope: (req) => tenantOf(req.headers.authorization),
   ttlMs: 7 * DAY_MS,
   leaseMs: 4000,
 });
 const provider = process.env.PROVIDER ?? 'http://127.0.0.1:9999';
 
 const app = express();
-app.use((req, res, next) => (isKnown(req.headers.authorization) ? next() : res.sendStatus(401)));
+app.use((req, res, next) => (tenantOf(req.headers.authorization) ? next() : res.sendStatus(401)));
 app.post(
   '/payments',
   express.json(),
@@ -25,7 +26,9 @@ app.post(
       if (!answer.ok) throw new Error(`the provider answered ${answer.status}`);
       return answer.text();
     });
-    await step('confirm', (tx) => tx.query('UPDATE payments SET cents = cents WHERE id = $1', [payment.id]));
+    await step('confirm', async (tx) => {
+      await tx.query('UPDATE payments SET receipt = $2 WHERE id = $1', [payment.id, receipt]);
+    });
     res.status(201).json({ ...payment, receipt });
   }),
 );

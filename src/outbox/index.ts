@@ -30,7 +30,7 @@ export { OUTBOX_ERRORS } from './errors.ts';
 // Idempotent endpoints: one effect for each key that a client sends.
 export {
   ANSWER_BYTES_MAX,
-  type Answer,
+  type EndpointAnswer,
   REPLAYED_HEADERS,
   storedByDefault,
 } from './idempotency/answer.ts';

@@ -1,5 +1,5 @@
-/** Defaults of `append` and `idempotency`: this machine's clock and randomness. No other file of the
- *  product binds them; all other code gets its clock and randomness from its caller. */
+/** Defaults of `append` and `idempotency`: this machine's clock and randomness. No other file of
+ *  the product binds them; all other code gets its clock and randomness from its caller. */
 import type { Random, Timers } from '../core/clock.ts';
 import { systemClock, systemRandom } from '../io/clock/system.ts';
 import { UuidV7 } from './ids.ts';

@@ -139,7 +139,8 @@ describe.each([
       const release = await holdPayments();
       const callers = Array.from({ length: CALLERS }, (_, i) => persist(ask, ports, key, amount, i));
       await until('a handler in its transaction', async () => (await blockedInserts()) > 0);
-      // Kills both servers in turn, so that the one whose handler is in its transaction is among them.
+      // Kills both servers in turn, so that the one whose handler is in its transaction is among
+      // them.
       for (const index of [0, 1]) {
         const old = servers[index] as ExampleServer;
         servers[index] = await startExample(name, url);

@@ -131,7 +131,8 @@ describe('an endpoint with recovery points', () => {
     const { opened, open } = gate();
     const inside = gate();
     let stalledSteps = 0;
-    // Both transactions of the step are open at the same time; only the one of the new owner commits.
+    // Both transactions of the step are open at the same time; only the one of the new owner
+    // commits.
     const old = await start(
       async ({ step }, key) => {
         await step('pay', async (tx) => {

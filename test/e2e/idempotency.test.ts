@@ -1,5 +1,5 @@
-/** Options of idempotent endpoints, sources of transactions, waiting across processes, retention and
- *  hostile records, on a real database. */
+/** Options of idempotent endpoints, sources of transactions, waiting across processes, retention
+ *  and hostile records, on a real database. */
 import { createServer } from 'node:http';
 import pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -7,7 +7,7 @@ import { Metrics } from '../../src/core/metrics.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import {
-  type Answer,
+  type EndpointAnswer,
   fingerprint,
   type IdempotencyOptions,
   idempotency,
@@ -332,13 +332,17 @@ describe('transactions of an idempotent endpoint', () => {
 });
 
 describe('idempotent', () => {
-  const answer: Answer = { status: 201, headers: [['location', '/a']], body: Buffer.from([0, 255, 10]) };
+  const answer: EndpointAnswer = {
+    status: 201,
+    headers: [['location', '/a']],
+    body: Buffer.from([0, 255, 10]),
+  };
 
   it('the record and the effect commit with the transaction of the caller, and later callers replay', async () => {
     const key = newKey();
     const request = { scope: 'one', key, parts: ['pay', 5], ttlMs: DAY_MS };
     const client = await shop.pool.connect();
-    const effect = (): Promise<Answer> => pay(client, key, { cents: 5 }).then(() => answer);
+    const effect = (): Promise<EndpointAnswer> => pay(client, key, { cents: 5 }).then(() => answer);
     await client.query('BEGIN');
     expect(await idempotent(client, request, effect)).toEqual({ kind: 'done', answer });
     const other = await shop.pool.connect();
@@ -374,7 +378,7 @@ describe('idempotent', () => {
 
   it('a call outside of a transaction, with an invalid key or scope, is refused and writes nothing', async () => {
     const request = { scope: 'one', key: newKey(), parts: [1], ttlMs: DAY_MS };
-    const effect = async (): Promise<Answer> => answer;
+    const effect = async (): Promise<EndpointAnswer> => answer;
     const client = await shop.pool.connect();
     await expect(idempotent(shop.pool, request, effect)).rejects.toMatchObject({
       code: 'not_in_transaction',

@@ -9,7 +9,7 @@ import { outboxError } from '../errors.ts';
 export type Header = readonly [name: string, value: string];
 
 /** Answer of an endpoint. The names of headers are in lower case. */
-export interface Answer {
+export interface EndpointAnswer {
   readonly status: number;
   readonly headers: readonly Header[];
   readonly body: Uint8Array;
@@ -73,7 +73,11 @@ const isSafe = ([name, value]: Header): boolean => TOKEN.test(name) && VALUE.tes
 
 /** Returns the columns of an answer.
  *  @throws answer_too_large; internal if it has no valid status or header */
-export function encodeAnswer(answer: Answer, allowed: ReadonlySet<string>, bytesMax: number): AnswerColumns {
+export function encodeAnswer(
+  answer: EndpointAnswer,
+  allowed: ReadonlySet<string>,
+  bytesMax: number,
+): AnswerColumns {
   const { status, body } = answer;
   if (!Number.isInteger(status) || status < 0 || status > 999)
     throw coreError('internal', `the endpoint answered with status ${status}`);
@@ -96,7 +100,7 @@ export const answerTooLarge = (bytesMax: number): Error =>
 
 /** Reads a stored answer. Headers outside the allow-list of today are left out.
  *  @throws internal if the stored text is invalid */
-export function decodeAnswer(columns: AnswerColumns, allowed: ReadonlySet<string>): Answer {
+export function decodeAnswer(columns: AnswerColumns, allowed: ReadonlySet<string>): EndpointAnswer {
   let headers: unknown;
   try {
     headers = JSON.parse(columns.headers);

@@ -1,10 +1,10 @@
 /** The part of an idempotent endpoint that knows no framework: from a request with its key to its
  *  answer. */
-import type { Answer } from './answer.ts';
+import type { EndpointAnswer } from './answer.ts';
 import { fingerprint } from './fingerprint.ts';
-import { type Attempt, Flights, type Outcome } from './flights.ts';
+import { type Attempt, Flights, type KeyOutcome } from './flights.ts';
 import type { Resolved } from './options.ts';
-import { type Refusal, refusalOf } from './problems.ts';
+import { type KeyRefusal, refusalOf } from './problems.ts';
 import { Pruner } from './pruner.ts';
 import { type KeyedRequest, requireScope } from './record.ts';
 import { HandlerFailure } from './single.ts';
@@ -27,7 +27,7 @@ export interface KeyFacts {
 /** Executes a request whose key is free, in the mode of the endpoint. */
 export type Executor<Context> = (
   request: KeyedRequest,
-  execute: (context: Context) => Promise<Answer>,
+  execute: (context: Context) => Promise<EndpointAnswer>,
 ) => Promise<Attempt>;
 
 export class EndpointCore<Context extends object, Request> {
@@ -76,8 +76,8 @@ export class EndpointCore<Context extends object, Request> {
    *  @throws a refusal (refusalOf), a HandlerFailure, or an error of the database */
   async run(
     call: EndpointCall<Request>,
-    execute: (context: Context & KeyFacts) => Promise<Answer>,
-  ): Promise<Outcome> {
+    execute: (context: Context & KeyFacts) => Promise<EndpointAnswer>,
+  ): Promise<KeyOutcome> {
     const { request, key, method, path, body } = call;
     const scope = requireScope(await this.options.scope(request));
     const hash = fingerprint(this.options.parts({ request, method, path, body }));
@@ -102,8 +102,9 @@ export class EndpointCore<Context extends object, Request> {
     return outcome;
   }
 
-  /** Returns the answer of a refused request, or undefined for an error of the service; counts it. */
-  refusal(thrown: unknown): Refusal | undefined {
+  /** Returns the answer of a refused request, or undefined for an error of the service; counts it.
+   *  */
+  refusal(thrown: unknown): KeyRefusal | undefined {
     const refusal = refusalOf(thrown, this.options.reusedStatus);
     this.count(refusal?.code ?? 'failed');
     return refusal;

@@ -11,9 +11,10 @@ import { type NestInterceptorLike, nestInterceptor } from './adapters/nest.ts';
 import { EndpointCore, type Executor, type KeyFacts } from './core.ts';
 import { type IdempotencyOptions, type Resolved, resolveOptions } from './options.ts';
 import { inOneTransaction } from './single.ts';
+import type { AnySql, TransactionOf } from './source.ts';
 import { inSteps, type Steps } from './steps.ts';
 
-/** What a handler of `idempotency` receives beside the request. */
+/** Argument of a handler of `idempotency` beside the request. */
 export interface TransactionContext<Tx> {
   /** The open transaction. It commits with the record of the key when the handler has answered. */
   readonly tx: Tx;
@@ -39,9 +40,9 @@ export class IdempotentEndpoints<Context extends object> {
   /** Returns a listener of node:http, which is also a handler of express.
    *  @example
    *  const server = createServer(idem.http(async (req, res, { tx, body }) => {
-   *    await tx.query('INSERT INTO payments (cents) VALUES ($1)', [JSON.parse(String(body)).cents]);
-   *    res.writeHead(201, { 'content-type': 'application/json' }).end('{}');
-   *  }));
+   *    await tx.query('INSERT INTO payments (cents) VALUES ($1)',
+   *  [JSON.parse(String(body)).cents]);   res.writeHead(201, { 'content-type': 'application/json'
+   *  }).end('{}'); }));
    */
   http<Request extends IncomingLike = IncomingMessage, Response extends ResponseLike = ServerResponse>(
     handler: (request: Request, response: Response, context: Context & KeyFacts & BodyFacts) => unknown,
@@ -143,6 +144,9 @@ function endpoints<Context extends object, Tx, Request>(
   return new IdempotentEndpoints<Context>(core);
 }
 
+/** Options whose source decides the type of the transaction. */
+type OptionsWith<Sql, Request> = Omit<IdempotencyOptions<Any, Request>, 'sql'> & { readonly sql: Sql };
+
 /** Makes endpoints idempotent: a repeated request with the same Idempotency-Key gets the first
  *  answer, byte for byte, and has no second effect. The key's record is written in the transaction
  *  that the handler receives.
@@ -150,10 +154,10 @@ function endpoints<Context extends object, Tx, Request>(
  *  @example
  *  const idem = idempotency({ sql: pool, scope: (req) => req.tenant, ttlMs: 86_400_000 });
  */
-export function idempotency<Tx, Request = Any>(
-  options: IdempotencyOptions<Tx, Request>,
-): IdempotentEndpoints<TransactionContext<Tx>> {
-  const resolved = resolveOptions(options);
+export function idempotency<Sql extends AnySql, Request = Any>(
+  options: OptionsWith<Sql, Request>,
+): IdempotentEndpoints<TransactionContext<TransactionOf<Sql>>> {
+  const resolved = resolveOptions<TransactionOf<Sql>, Request>(options);
   return endpoints(resolved, (request, execute) =>
     inOneTransaction(resolved, request, (tx) => execute({ tx })),
   );
@@ -165,10 +169,10 @@ export function idempotency<Tx, Request = Any>(
  *  @example
  *  const idem = idempotencySteps({ sql: pool, scope: (req) => req.tenant, ttlMs: 86_400_000 });
  */
-export function idempotencySteps<Tx, Request = Any>(
-  options: IdempotencyOptions<Tx, Request>,
-): IdempotentEndpoints<Steps<Tx>> {
-  const resolved = resolveOptions(options);
+export function idempotencySteps<Sql extends AnySql, Request = Any>(
+  options: OptionsWith<Sql, Request>,
+): IdempotentEndpoints<Steps<TransactionOf<Sql>>> {
+  const resolved = resolveOptions<TransactionOf<Sql>, Request>(options);
   return endpoints(resolved, (request, execute) =>
     inSteps(resolved, request, (steps) =>
       execute({

@@ -1,25 +1,25 @@
 /** Requests with one key, across repeats and processes: one executes, the others wait and get its
  *  answer.
  *
- *  In one process, requests join the first one in memory (single flight), so they take no connection.
- *  Across processes, the first request of each process asks the table again with growing pauses and
- *  holds no connection meanwhile.
+ *  In one process, requests join the first one in memory (single flight), so they take no
+ *  connection. Across processes, the first request of each process asks the table again with
+ *  growing pauses and holds no connection meanwhile.
  */
 import { type Random, sleep, type Timers, within } from '../../core/clock.ts';
 import { outboxError } from '../errors.ts';
-import type { Answer } from './answer.ts';
+import type { EndpointAnswer } from './answer.ts';
 import { type KeyedRequest, requireSame } from './record.ts';
 
 /** Result of one attempt to execute a request. */
 export type Attempt =
   /** The request was executed. `stored`: its answer is the answer of the key from now on. */
-  | { readonly kind: 'executed'; readonly answer: Answer; readonly stored: boolean }
+  | { readonly kind: 'executed'; readonly answer: EndpointAnswer; readonly stored: boolean }
   /** The key had this answer. */
-  | { readonly kind: 'stored'; readonly answer: Answer }
+  | { readonly kind: 'stored'; readonly answer: EndpointAnswer }
   | { readonly kind: 'in_flight' };
 
-export interface Outcome {
-  readonly answer: Answer;
+export interface KeyOutcome {
+  readonly answer: EndpointAnswer;
   readonly replayed: boolean;
 }
 
@@ -37,7 +37,7 @@ const PAUSE_MS_MAX = 250;
 interface Flight {
   readonly fingerprint: string;
   /** Resolves with the stored answer, or undefined if the request stored none. Never rejects. */
-  readonly ended: Promise<Answer | undefined>;
+  readonly ended: Promise<EndpointAnswer | undefined>;
 }
 
 export class Flights {
@@ -57,7 +57,7 @@ export class Flights {
   /** Executes the request, or returns the answer of its key.
    *  @param attempt executes the request if its key is free; called until it answers
    *  @throws in_flight, idempotency_key_reused; errors of the attempt */
-  async run(request: KeyedRequest, attempt: () => Promise<Attempt>): Promise<Outcome> {
+  async run(request: KeyedRequest, attempt: () => Promise<Attempt>): Promise<KeyOutcome> {
     const id = `${request.scope.length} ${request.scope}${request.key}`;
     const dueMs = this.limits.clock.monotonicMs() + this.limits.waitMs;
     for (;;) {
@@ -74,13 +74,13 @@ export class Flights {
     request: KeyedRequest,
     attempt: () => Promise<Attempt>,
     dueMs: number,
-  ): Promise<Outcome> {
-    let end: (answer: Answer | undefined) => void = () => {};
-    const ended = new Promise<Answer | undefined>((resolve) => {
+  ): Promise<KeyOutcome> {
+    let end: (answer: EndpointAnswer | undefined) => void = () => {};
+    const ended = new Promise<EndpointAnswer | undefined>((resolve) => {
       end = resolve;
     });
     this.flights.set(id, { fingerprint: request.fingerprint.toString('hex'), ended });
-    let stored: Answer | undefined;
+    let stored: EndpointAnswer | undefined;
     try {
       const result = await this.attempts(attempt, dueMs);
       if (result.kind === 'stored' || result.stored) stored = result.answer;
@@ -104,7 +104,7 @@ export class Flights {
     }
   }
 
-  private async waitFor(flight: Flight, dueMs: number): Promise<Answer | undefined> {
+  private async waitFor(flight: Flight, dueMs: number): Promise<EndpointAnswer | undefined> {
     const leftMs = this.leftMs(dueMs);
     const inTime = await this.counted(within(this.limits.clock, leftMs, flight.ended));
     if (inTime) return flight.ended;

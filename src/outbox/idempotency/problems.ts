@@ -27,7 +27,7 @@ const isCode = (code: string | undefined): code is Code =>
 const WITHIN_HANDLER: ReadonlySet<string> = new Set(['request_taken_over', 'answer_too_large']);
 
 /** Answer of a refused request. */
-export interface Refusal {
+export interface KeyRefusal {
   readonly code: Code;
   readonly status: number;
   /** gRPC status. */
@@ -49,9 +49,9 @@ function statusOf(error: MillraceError, reusedStatus: number): number {
   return error.row.http;
 }
 
-/** Returns the answer of a refused request; undefined for an error of the handler or of the service,
- *  which its framework handles. */
-export function refusalOf(thrown: unknown, reusedStatus: number): Refusal | undefined {
+/** Returns the answer of a refused request; undefined for an error of the handler or of the
+ *  service, which its framework handles. */
+export function refusalOf(thrown: unknown, reusedStatus: number): KeyRefusal | undefined {
   const fromHandler = thrown instanceof HandlerFailure;
   const error = findMillraceError(fromHandler ? thrown.thrown : thrown);
   if (error !== undefined && isCode(error.code) && (!fromHandler || WITHIN_HANDLER.has(error.code))) {
@@ -80,7 +80,7 @@ export function refusalOf(thrown: unknown, reusedStatus: number): Refusal | unde
 
 /** Answer for an error that no framework handles. It has no text of the error, which may contain
  *  values of the service. */
-export const INTERNAL: Refusal = {
+export const INTERNAL: KeyRefusal = {
   code: 'internal',
   status: 500,
   grpc: 13,
@@ -91,7 +91,7 @@ export const INTERNAL: Refusal = {
 
 /** Returns headers and body of the problem document of a refusal. */
 export function problemOf(
-  { code, status, detail, retryAfterS, extra }: Refusal,
+  { code, status, detail, retryAfterS, extra }: KeyRefusal,
   instance: string,
 ): { readonly headers: Readonly<Record<string, string>>; readonly body: string } {
   const [type, title] = PROBLEMS[code];

@@ -1,7 +1,7 @@
 /** Record of a key inside an open transaction.
  *
- *  Invariants: (1) at most one transaction has claimed a key, by the primary key of the table; (2) a
- *  record commits only with the effect of its request, because both are in one transaction; (3) a
+ *  Invariants: (1) at most one transaction has claimed a key, by the primary key of the table; (2)
+ *  a record commits only with the effect of its request, because both are in one transaction; (3) a
  *  record is never changed once it has a status.
  */
 import { invariant } from '../../core/errors.ts';
@@ -9,10 +9,10 @@ import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import {
   ANSWER_BYTES_MAX,
-  type Answer,
   type AnswerColumns,
   allowedHeaders,
   decodeAnswer,
+  type EndpointAnswer,
   encodeAnswer,
   REPLAYED_HEADERS,
 } from './answer.ts';
@@ -30,7 +30,7 @@ export interface KeyedRequest {
 }
 
 /** State of a key in the table. */
-export type Claim =
+export type KeyClaim =
   | { readonly kind: 'claimed' }
   | { readonly kind: 'stored'; readonly columns: AnswerColumns; readonly fingerprint: string }
   | { readonly kind: 'in_flight'; readonly fingerprint?: string };
@@ -41,7 +41,7 @@ type Row = Readonly<Record<string, unknown>>;
 const CLAIMS_MAX = 3;
 
 /** Reads the columns of a record; a record without a status is in flight. */
-export function foundOf(row: Row | undefined): Claim | undefined {
+export function foundOf(row: Row | undefined): KeyClaim | undefined {
   const hash = row?.['fingerprint'];
   if (row === undefined || typeof hash !== 'string') return undefined;
   if (typeof row['status'] !== 'string') return { kind: 'in_flight', fingerprint: hash };
@@ -91,7 +91,7 @@ export async function claimKey(
   request: KeyedRequest,
   ttlMs: number,
   idleMs?: number,
-): Promise<Claim> {
+): Promise<KeyClaim> {
   const { scope, key } = request;
   const idle = idleMs === undefined ? '' : String(idleMs);
   const params = [scope, key, request.fingerprint, ttlMs, lockOf(sql.table, scope, key), idle];
@@ -140,16 +140,16 @@ export interface IdempotentRequest {
 /** Outcome of `idempotent`. */
 export type Idempotent =
   /** The effect took place in this transaction. */
-  | { readonly kind: 'done'; readonly answer: Answer }
+  | { readonly kind: 'done'; readonly answer: EndpointAnswer }
   /** A committed transaction had the effect; this is its answer. */
-  | { readonly kind: 'replayed'; readonly answer: Answer }
+  | { readonly kind: 'replayed'; readonly answer: EndpointAnswer }
   /** Another transaction has the key and has not ended. */
   | { readonly kind: 'in_flight' };
 
 const STATEMENTS = new Map<string, TableSql>();
 
 /** Returns the statements on a table, built once. @throws bad_table_name */
-export function statementsOf(table: string): TableSql {
+function statementsOf(table: string): TableSql {
   const sql = STATEMENTS.get(table) ?? tableSql(table);
   STATEMENTS.set(table, sql);
   return sql;
@@ -161,8 +161,8 @@ export function statementsOf(table: string): TableSql {
  *  @throws not_in_transaction, bad_table_name, idempotency_key_reused, answer_too_large; errors of
  *    the effect, after which the transaction can only be rolled back
  *  @example
- *  const order = { scope: 'tenant-1', key: 'order-7', parts: ['createOrder', 7], ttlMs: 86_400_000 };
- *  const outcome = await idempotent(client, order, async () => {
+ *  const order = { scope: 'tenant-1', key: 'order-7', parts: ['createOrder', 7], ttlMs: 86_400_000
+ *  }; const outcome = await idempotent(client, order, async () => {
  *    await client.query('INSERT INTO orders (id) VALUES ($1)', [7]);
  *    return { status: 201, headers: [], body: Buffer.from('{"id":7}') };
  *  });
@@ -170,7 +170,7 @@ export function statementsOf(table: string): TableSql {
 export async function idempotent(
   tx: OpenTransaction,
   request: IdempotentRequest,
-  effect: () => Promise<Answer>,
+  effect: () => Promise<EndpointAnswer>,
 ): Promise<Idempotent> {
   const { scope, key, parts, ttlMs, table = TABLE_DEFAULT } = request;
   const sql = statementsOf(table);

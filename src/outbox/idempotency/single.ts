@@ -5,7 +5,7 @@
  *  has ended.
  */
 import { requireOpen } from '../database/transaction.ts';
-import type { Answer } from './answer.ts';
+import type { EndpointAnswer } from './answer.ts';
 import { decodeAnswer, encodeAnswer } from './answer.ts';
 import type { Attempt } from './flights.ts';
 import type { Resolved } from './options.ts';
@@ -31,19 +31,19 @@ const UNSTORED = new Error('the answer is not stored, so its transaction is roll
 export async function inOneTransaction<Tx, Request>(
   options: Resolved<Tx, Request>,
   request: KeyedRequest,
-  execute: (tx: Tx) => Promise<Answer>,
+  execute: (tx: Tx) => Promise<EndpointAnswer>,
 ): Promise<Attempt> {
   const { source, sql, ttlMs, leaseMs, stores, headers, answerBytesMax } = options;
   // Clients may wrap the error that rolls back; these are the errors as they were thrown.
   let failed: HandlerFailure | undefined;
-  let unstored: Answer | undefined;
+  let unstored: EndpointAnswer | undefined;
   try {
     return await source.transaction<Attempt>(async (tx, open) => {
       const on = openOf(tx, open);
       const claim = await claimKey(on, sql, request, ttlMs, leaseMs);
       if (claim.kind === 'in_flight') return { kind: 'in_flight' };
       if (claim.kind === 'stored') return { kind: 'stored', answer: decodeAnswer(claim.columns, headers) };
-      let answer: Answer;
+      let answer: EndpointAnswer;
       try {
         answer = await execute(tx);
       } catch (thrown) {

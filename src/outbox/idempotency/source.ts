@@ -25,6 +25,26 @@ export interface PgPoolLike<Client> {
   connect(): Promise<Client>;
 }
 
+// biome-ignore lint/suspicious/noExplicitAny: any source of transactions
+export type AnySql = PgPoolLike<any> | TransactionSource<any>;
+
+/** Client of a `connect` without, or with, the overload for a callback that pools of pg have. */
+type ClientOf<Connect> = Connect extends () => Promise<infer Client>
+  ? unknown extends Client
+    ? Connect extends { (): Promise<infer Overloaded>; (callback: never): void }
+      ? Overloaded
+      : Client
+    : Client
+  : never;
+
+/** Transaction that a handler receives from a source. */
+export type TransactionOf<Sql> = Sql extends { readonly totalCount: number; readonly connect: infer Connect }
+  ? ClientOf<Connect>
+  : // biome-ignore lint/suspicious/noExplicitAny: the result of the work
+    Sql extends { transaction(work: (tx: infer Tx, ...more: any[]) => Promise<any>): Promise<any> }
+    ? Tx
+    : never;
+
 /** Runs a transaction on a client of the pool. The client is closed, not reused, after a lost
  *  connection or a failed ROLLBACK. */
 async function onPgPool<T>(

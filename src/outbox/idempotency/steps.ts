@@ -4,16 +4,16 @@
  *  of a request writes: each write names the owner's token, so a paused former owner changes no row
  *  after another process has resumed the request; (3) a finished request has no owner.
  *
- *  The owner renews a lease by the clock of the database. When it has expired, the next request with
- *  the key replaces the token and resumes after the last recorded step.
+ *  The owner renews a lease by the clock of the database. When it has expired, the next request
+ *  with the key replaces the token and resumes after the last recorded step.
  */
 import { randomUuid } from '../../core/clock.ts';
 import { outboxError } from '../errors.ts';
-import { type Answer, decodeAnswer, encodeAnswer } from './answer.ts';
+import { decodeAnswer, type EndpointAnswer, encodeAnswer } from './answer.ts';
 import { fingerprint } from './fingerprint.ts';
 import type { Attempt } from './flights.ts';
 import type { Resolved } from './options.ts';
-import { type Claim, foundOf, type KeyedRequest, requireSame } from './record.ts';
+import { foundOf, type KeyClaim, type KeyedRequest, requireSame } from './record.ts';
 import { HandlerFailure } from './single.ts';
 import { openOf } from './source.ts';
 
@@ -31,16 +31,16 @@ export interface Steps<Tx> {
   /** Runs a step in its own transaction, unless a former attempt recorded its result.
    *  @throws request_taken_over, bad_option; errors of the step, which is rolled back */
   step<T>(name: string, work: (tx: Tx) => Promise<T>): Promise<T>;
-  /** Runs a call to another system without a transaction, and records its result afterwards. A crash
-   *  in between repeats the call with the same `stepKey`, a UUID: give it to that system as its
-   *  idempotency key.
+  /** Runs a call to another system without a transaction, and records its result afterwards. A
+   *  crash in between repeats the call with the same `stepKey`, a UUID: give it to that system as
+   *  its idempotency key.
    *  @throws request_taken_over, bad_option; errors of the call */
   call<T>(name: string, work: (stepKey: string) => Promise<T>): Promise<T>;
 }
 
 type Opened =
   | { readonly kind: 'owned'; readonly steps: ReadonlyMap<string, string> }
-  | Exclude<Claim, { kind: 'claimed' }>;
+  | Exclude<KeyClaim, { kind: 'claimed' }>;
 
 /** Request that this process owns until its lease expires. */
 class OwnedRequest<Tx, Request> implements Steps<Tx> {
@@ -153,7 +153,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   }
 
   /** Stores the answer and ends the ownership. @throws request_taken_over, answer_too_large */
-  async finish(answer: Answer): Promise<void> {
+  async finish(answer: EndpointAnswer): Promise<void> {
     const { sql, headers, answerBytesMax } = this.options;
     const columns = encodeAnswer(answer, headers, answerBytesMax);
     const rows = await this.write(sql.finish, [columns.status, columns.headers, columns.body]);
@@ -192,7 +192,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
 export async function inSteps<Tx, Request>(
   options: Resolved<Tx, Request>,
   request: KeyedRequest,
-  execute: (steps: Steps<Tx>) => Promise<Answer>,
+  execute: (steps: Steps<Tx>) => Promise<EndpointAnswer>,
 ): Promise<Attempt> {
   const owned = new OwnedRequest(options, request);
   const opened = await owned.open();

@@ -3,7 +3,7 @@
  *  The methods that send are replaced on the object, so everything above them (express, fastify,
  *  NestJS, streams) works unchanged. Nothing reaches the socket before `send`.
  */
-import type { Answer, Header } from '../answer.ts';
+import type { EndpointAnswer, Header } from '../answer.ts';
 import { answerTooLarge } from '../answer.ts';
 
 type Values = number | string | readonly string[];
@@ -125,7 +125,7 @@ export class CapturedResponse {
   }
 
   /** Returns the ended response. @throws answer_too_large */
-  answer(): Answer {
+  answer(): EndpointAnswer {
     if (this.bytes > this.bytesMax) throw answerTooLarge(this.bytesMax);
     const headers = Object.entries(this.res.getHeaders()).flatMap(([name, value]): Header[] =>
       (Array.isArray(value) ? value : [value])

@@ -1,6 +1,6 @@
 /** Idempotent handlers for servers with the Request and Response of the fetch standard: hono. */
 
-import { type Answer, answerTooLarge } from '../answer.ts';
+import { answerTooLarge, type EndpointAnswer } from '../answer.ts';
 import type { EndpointCore, KeyFacts } from '../core.ts';
 import { thrownBy } from '../core.ts';
 import { KEY_NAME, readKey } from '../key.ts';
@@ -14,7 +14,7 @@ export interface HonoLike {
 }
 
 /** Reads the body of a response. @throws answer_too_large */
-async function answerOf(response: Response, bytesMax: number): Promise<Answer> {
+async function answerOf(response: Response, bytesMax: number): Promise<EndpointAnswer> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   if (response.body !== null) {
@@ -27,7 +27,10 @@ async function answerOf(response: Response, bytesMax: number): Promise<Answer> {
   return { status: response.status, headers: [...response.headers], body: Buffer.concat(chunks) };
 }
 
-function responseOf({ status, headers, body }: Answer, more: Readonly<Record<string, string>>): Response {
+function responseOf(
+  { status, headers, body }: EndpointAnswer,
+  more: Readonly<Record<string, string>>,
+): Response {
   const all = new Headers();
   for (const [name, value] of headers) all.append(name, value);
   for (const [name, value] of Object.entries(more)) all.set(name, value);

@@ -1,9 +1,9 @@
-/** Idempotent unary handlers of @grpc/grpc-js. Only answers with status OK are stored: their message
- *  is replayed byte for byte. */
+/** Idempotent unary handlers of @grpc/grpc-js. Only answers with status OK are stored: their
+ *  message is replayed byte for byte. */
 import type { EndpointCore, KeyFacts } from '../core.ts';
 import { thrownBy } from '../core.ts';
 import { KEY_NAME, readKey } from '../key.ts';
-import { INTERNAL, type Refusal } from '../problems.ts';
+import { INTERNAL, type KeyRefusal } from '../problems.ts';
 
 const REPLAYED = 'idempotency-replayed';
 const RETRY_MS = 'grpc-retry-pushback-ms';
@@ -43,7 +43,7 @@ function metadataOf(call: UnaryCallLike<unknown>, entries: Readonly<Record<strin
   return made;
 }
 
-function statusOf(call: UnaryCallLike<unknown>, refusal: Refusal): Error {
+function statusOf(call: UnaryCallLike<unknown>, refusal: KeyRefusal): Error {
   const { retryAfterS } = refusal;
   const retry = retryAfterS === undefined ? {} : { [RETRY_MS]: String(Number(retryAfterS) * 1000) };
   return Object.assign(new Error(refusal.detail), {

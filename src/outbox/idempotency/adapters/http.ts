@@ -118,7 +118,7 @@ export async function serveHttp<Context extends object, Request>(
 }
 
 /** Sends a problem document. The connection closes where the body was not read to its end. */
-export function sendProblem(res: ResponseLike, path: string, refusal: Parameters<typeof problemOf>[0]): void {
+function sendProblem(res: ResponseLike, path: string, refusal: Parameters<typeof problemOf>[0]): void {
   if (res.headersSent) return;
   const { headers, body } = problemOf(refusal, path);
   res.statusCode = refusal.status;

@@ -35,8 +35,8 @@ export function nestInterceptor<Context extends object, Request extends object>(
 ): NestInterceptorLike {
   return {
     intercept: (context, next) =>
-      // After a replay or a refusal the promise stays pending: the answer is sent, and a result would
-      // make NestJS answer again.
+      // After a replay or a refusal the promise stays pending: the answer is sent, and a result
+      // would make NestJS answer again.
       new Promise((resolve, reject) => {
         const http = context.switchToHttp();
         const request = http.getRequest() as Request & { readonly raw?: IncomingLike };

@@ -2,8 +2,8 @@
  *  idempotency rows, then order and outbox row for the inserted keys only. The three rows of an
  *  order commit with one flush.
  *
- *  Values of a fixed shape (UUIDs, hex, decimal numbers) need no escaping in an array literal; keys of
- *  another shape are quoted. The
+ *  Values of a fixed shape (UUIDs, hex, decimal numbers) need no escaping in an array literal; keys
+ *  of another shape are quoted. The
  *  server builds the texts of response and payload from the same columns; `responseOf` builds the
  *  same text here.
  */

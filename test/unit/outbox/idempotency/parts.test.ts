@@ -1,4 +1,5 @@
-/** Pure parts of idempotent endpoints: fingerprints, stored answers, options, captured responses. */
+/** Pure parts of idempotent endpoints: fingerprints, stored answers, options, captured responses.
+ *  */
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import fc from 'fast-check';
