@@ -9,6 +9,7 @@ import { outboxError } from '../errors.ts';
 /** Part of a request: bytes, text, or a JSON value. `undefined` is a part of its own: nothing. */
 export type FingerprintPart = unknown;
 
+const PREFIX = Buffer.from('millrace.idempotency.v1\n', 'latin1');
 /** Maximum number of parts. */
 const PARTS_MAX = 100;
 
@@ -42,16 +43,17 @@ export function fingerprint(parts: readonly FingerprintPart[]): Buffer {
     throw outboxError('bad_option', 'the fingerprint of a request is not a list of parts', {
       next: `return an array of 1 to ${PARTS_MAX} parts`,
     });
-  const hash = createHash('sha256').update('millrace.idempotency.v1\n', 'utf8');
+  const input: Uint8Array[] = [PREFIX];
   for (const [index, part] of parts.entries()) {
     const [type, bytes] = bytesOf(part, index);
-    hash.update(`${type} ${bytes.length}\n`, 'utf8').update(bytes);
+    input.push(Buffer.from(`${type} ${bytes.length}\n`, 'latin1'), bytes);
   }
-  return hash.digest();
+  return createHash('sha256').update(Buffer.concat(input)).digest();
 }
 
 /** Advisory lock of a key: the first 64 bits of a SHA-256, as the decimal text of a bigint, so that
  *  a client cannot choose keys that share a lock. */
 export function lockOf(table: string, scope: string, key: string): string {
-  return fingerprint(['lock', table, scope, key]).readBigInt64BE(0).toString();
+  const text = `lock\n${table}\n${scope.length} ${scope}${key}`;
+  return createHash('sha256').update(text, 'utf8').digest().readBigInt64BE(0).toString();
 }

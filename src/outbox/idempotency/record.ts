@@ -94,17 +94,15 @@ export async function claimKey(
 ): Promise<KeyClaim> {
   const { scope, key } = request;
   const idle = idleMs === undefined ? '' : String(idleMs);
-  const params = [scope, key, request.fingerprint, ttlMs, lockOf(sql.table, scope, key), idle];
+  const lock = lockOf(sql.table, scope, key);
+  const params = [scope, key, request.fingerprint, ttlMs, lock, idle];
   for (let count = 0; count < CLAIMS_MAX; count++) {
-    const { rows } = await tx.query(sql.claim, params);
-    const [row] = rows;
-    if (row?.['claimed'] === 'true') return { kind: 'claimed' };
-    // The record may have committed after the statement had its snapshot.
-    const found =
-      foundOf(row) ??
-      (row?.['free'] === 'true' ? foundOf((await tx.query(sql.read, [scope, key])).rows[0]) : undefined);
+    if ((await tx.query(sql.claim, params)).rowCount === 1) return { kind: 'claimed' };
+    const [row] = (await tx.query(sql.find, [scope, key, lock])).rows;
+    const found = foundOf(row);
     if (found !== undefined && found.kind !== 'claimed') requireSame(found.fingerprint, request);
     if (found !== undefined) return found;
+    // Free without a record: the other transaction has ended meanwhile, or the record has expired.
     if (row?.['free'] !== 'true') break;
   }
   return { kind: 'in_flight' };

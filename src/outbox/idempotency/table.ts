@@ -46,6 +46,7 @@ CREATE INDEX ${local}_expires_at ON ${name} USING brin (expires_at) WITH (pages_
 export interface TableSql {
   readonly table: string;
   readonly claim: string;
+  readonly find: string;
   readonly read: string;
   readonly store: string;
   readonly prune: string;
@@ -71,14 +72,11 @@ export function tableSql(given: string): TableSql {
     table,
     // The lock tells a key in flight from a free key without a wait; the primary key decides. A
     // transaction idle for $6 ms is ended by the server, so a vanished host holds no key.
-    claim: `
-WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($5::text::bigint) AS free), claimed AS (
-  INSERT INTO ${table} (scope, key, fingerprint, expires_at)
-  SELECT $1::text, $2::text, $3::bytea, ${later('$4')} FROM lock WHERE free
-  ON CONFLICT (scope, key) DO NOTHING RETURNING true
-)
-SELECT (SELECT free FROM lock)::text AS free, (EXISTS (SELECT FROM claimed))::text AS claimed, ${ROW},
-  CASE WHEN $6::text <> '' THEN set_config('idle_in_transaction_session_timeout', $6::text, true) END AS idle
+    claim: `INSERT INTO ${table} (scope, key, fingerprint, expires_at)
+SELECT $1::text, $2::text, $3::bytea, ${later('$4')} WHERE pg_try_advisory_xact_lock($5::text::bigint)
+ON CONFLICT (scope, key) DO NOTHING
+RETURNING CASE WHEN $6::text <> '' THEN set_config('idle_in_transaction_session_timeout', $6::text, true) END AS idle`,
+    find: `SELECT pg_try_advisory_xact_lock($3::text::bigint)::text AS free, ${ROW}
 FROM (SELECT) AS one LEFT JOIN ${table} AS r ON r.scope = $1::text AND r.key = $2::text`,
     read: `SELECT ${ROW} FROM ${table} AS r WHERE r.scope = $1::text AND r.key = $2::text`,
     store: `UPDATE ${table} SET status = $3::int, headers = $4::text, body = $5::bytea
