@@ -75,8 +75,7 @@ async function bodyOf<Request>(
 
 /** Serves one exchange: executes the handler or replays, and sends the answer after the commit.
  *  @param invoke calls the handler; its promise settles when the handler has returned
- *  @returns true: answered. false: the error must be handled by the framework, and is thrown by
- *    `failure` */
+ *  @returns `answered: false` with an error of the handler, which its framework handles */
 export async function serveHttp<Context extends object, Request>(
   core: EndpointCore<Context, Request>,
   exchange: HttpExchange<Request>,
