@@ -152,7 +152,7 @@ describe.each([
     const bad = [
       '\x16\x03\x01\r\n\r\n',
       'GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n',
-      order('x'),
+      order('x y'),
       half,
       order(newKey(), '{"a":'),
       'GET /',

@@ -347,7 +347,7 @@ describe('refused request', () => {
   });
 
   itFull('each refused request has its own request id', async () => {
-    const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x')));
+    const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x y')));
     expect(new Set(replies.map((reply) => reply.headers['x-request-id'])).size).toBe(10);
   });
 });
