@@ -197,7 +197,7 @@ describe('the example with recovery points', () => {
   });
 
   it.each(['SIGKILL', 'SIGSTOP'] as const)(
-    'after %s between two steps another server resumes, repeats no step and calls with the same key',
+    'another server resumes after %s between two steps, repeats no step and calls with the same key',
     async (signal) => {
       charges.length = 0;
       let answer: () => void = () => {};

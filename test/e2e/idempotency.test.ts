@@ -62,7 +62,7 @@ describe('a request whose key is in flight', () => {
     expect(metricOf(metrics, 'idempotency_requests_total', 'replayed')).toBe(1);
   });
 
-  it('without waiting, callers in both processes get 409 with Retry-After, and the first is not disturbed', async () => {
+  it('callers in both processes get 409 with Retry-After where requests do not wait, and the first is not disturbed', async () => {
     const { app, open, entered } = gated();
     const one = await startShop('node:http', shop, { waitMs: 0 }, app);
     const two = await startShop('express', shop, { waitMs: 0 }, app);

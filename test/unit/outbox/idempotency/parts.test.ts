@@ -109,7 +109,7 @@ describe('stored answers', () => {
     expect(allowedHeaders(REPLAYED_HEADERS).size).toBe(REPLAYED_HEADERS.length);
   });
 
-  it('by default, answers that ask for another attempt and server errors are not stored', () => {
+  it('answers that ask for another attempt and server errors are not stored by default', () => {
     const stored = [200, 201, 204, 302, 400, 402, 404, 410, 422];
     const passing = [401, 403, 408, 409, 425, 429, 500, 502, 503];
     expect(stored.filter((status) => !storedByDefault(status))).toEqual([]);
