@@ -22,6 +22,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   orders: () => import('./orders.ts'),
   relay: () => import('./relay.ts'),
   inbox: () => import('./inbox.ts'),
+  idempotency: () => import('./idempotency.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
   hostile: () => import('./hostile.ts'),

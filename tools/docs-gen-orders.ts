@@ -86,8 +86,8 @@ const ACCESS = [
 const RULES = [
   '## Idempotency keys',
   '',
-  '- A key is one UUID of any version. Case and quotes do not matter. Two header lines, two values, or a byte that is not part',
-  '  of a UUID are refused.',
+  '- A key is 1 to 255 visible ASCII characters, bare or as a quoted string. Quotes do not matter, nor the case of a UUID; other',
+  '  keys are compared byte for byte. Two header lines, a blank or an invisible character are refused.',
   '- A key applies to the creation of an order, over HTTP and gRPC alike, and is kept for `-key-ttl` (30 days). Afterwards it',
   '  counts as unused. All processes on a database share this time: the first process stores it, a process with another value',
   '  does not start, and `-key-ttl-change` replaces it.',

@@ -40,7 +40,7 @@ const SETTINGS = {
   postgres: {
     type: 'string',
     secret: true,
-    help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
+    help: 'orders, relay, inbox, idempotency, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
   },
   only: {
     type: 'list',
@@ -60,7 +60,12 @@ const SETTINGS = {
     min: 1,
     help: 'orders, relay, engine, engine-soak, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, for contracts the highest flat rate, which it searches)',
   },
-  rows: { type: 'int', min: 1000, max: 1_000_000_000, help: 'relay, inbox: rows of a backlog (1000000)' },
+  rows: {
+    type: 'int',
+    min: 1000,
+    max: 1_000_000_000,
+    help: 'relay, inbox: rows of a backlog (1000000); idempotency: requests of a run (20000)',
+  },
   preload: {
     type: 'int',
     min: 0,

@@ -14,6 +14,11 @@ export const OUTBOX_ERRORS = {
   order_not_found: errorRow('not_found'),
   /** Another request with this key has not finished within the wait. */
   in_flight: errorRow('unavailable'),
+  /** The answer of an idempotent endpoint exceeds the stored size; its transaction was rolled back.
+   *  */
+  answer_too_large: errorRow('internal'),
+  /** Another process resumed a request with recovery points after the lease of this one. */
+  request_taken_over: errorRow('fenced'),
   /** Shed before any work was done. */
   overloaded: errorRow('unavailable', { http: 429, grpc: 8 }),
   database_unavailable: errorRow('unavailable'),

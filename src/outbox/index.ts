@@ -48,6 +48,30 @@ export { EFFECT_TIMES, EffectRunner, type EffectRunnerOptions } from './effects/
 export type { DeadReason } from './effects/store.ts';
 export { effectsTableSql } from './effects/table.ts';
 export { OUTBOX_ERRORS } from './errors.ts';
+// Idempotent endpoints: one effect for each key that a client sends.
+export {
+  ANSWER_BYTES_MAX,
+  type EndpointAnswer,
+  REPLAYED_HEADERS,
+  storedByDefault,
+} from './idempotency/answer.ts';
+export {
+  IdempotentEndpoints,
+  idempotency,
+  idempotencySteps,
+  type TransactionContext,
+} from './idempotency/endpoints.ts';
+export { type FingerprintPart, fingerprint } from './idempotency/fingerprint.ts';
+export { KEY_CHARS_MAX, readKey } from './idempotency/key.ts';
+export {
+  IDEMPOTENCY_DEFAULTS,
+  type IdempotencyOptions,
+  type SelectedRequest,
+} from './idempotency/options.ts';
+export { type Idempotent, type IdempotentRequest, idempotent } from './idempotency/record.ts';
+export type { TransactionSource } from './idempotency/source.ts';
+export { STEP_BYTES_MAX, STEPS_MAX, type Steps } from './idempotency/steps.ts';
+export { idempotencyTableSql } from './idempotency/table.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
 // The inbox: applies each message once.
 export type { TransactionRunner } from './inbox/client-transaction.ts';

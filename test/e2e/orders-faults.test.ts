@@ -196,7 +196,7 @@ describeFull('overload', () => {
     const shed = newKey();
     problemOf(await service.order(shed), 429, 'overloaded');
     problemOf(await service.order(key), 429, 'overloaded');
-    problemOf(await service.order('x'), 400, 'bad-idempotency-key');
+    problemOf(await service.order('x y'), 400, 'bad-idempotency-key');
     problemOf(await service.ask({ path: `/orders/${newKey()}` }), 404, 'order-not-found');
     expect(await metric(service, 'orders_in_flight')).toBe(1);
     await held.rollBack();
@@ -315,7 +315,7 @@ describeFull('database outages', () => {
     createdOf(await service.order(before), true);
     problemOf(await service.ask({ path: `/orders/${newKey()}` }), 503, 'database-unavailable');
     // Requests that need no database are still validated.
-    problemOf(await service.order('x'), 400, 'bad-idempotency-key');
+    problemOf(await service.order('x y'), 400, 'bad-idempotency-key');
     await untilReadyAnswers(service, 503);
     expect((await service.ask({ path: '/health' })).status).toBe(200);
     expect(await rowCounts(pool)).toEqual([1, 1, 1]);

@@ -93,7 +93,7 @@ it('a grpcio client gets the reason of a refusal', async () => {
   const message = { accountId: '7', amountCents: '1999' };
   for (const metadata of [
     [],
-    [['idempotency-key', 'x']],
+    [['idempotency-key', 'x y']],
     [
       ['idempotency-key', newKey()],
       ['idempotency-key', newKey()],

@@ -107,6 +107,24 @@ describe('new order', () => {
     expect(await rowCounts(pool)).toEqual(counts);
   });
 
+  it('any key of visible characters creates one order, also where SQL gives the text a meaning', async () => {
+    const end = newKey();
+    const keys = ['NULL', '{}', 'a"b', 'a\\b', "it's", 'a,b', '$1', '--', 'x'.repeat(200)].map(
+      (one) => one + end,
+    );
+    keys.push(`~${'k'.repeat(254)}`, 'NULL', 'null');
+    const first = await Promise.all(keys.map((key) => service.order(key)));
+    const orderIds = first.map((answer) => createdOf(answer, false));
+    expect(new Set(orderIds).size).toBe(keys.length);
+    const replays = await Promise.all(keys.map((key) => other.order(key)));
+    expect(replays.map((answer) => createdOf(answer, true))).toEqual(orderIds);
+    const { rows } = await pool.query(
+      'SELECT idem_key FROM idempotency_keys WHERE order_id = ANY($1::uuid[])',
+      [orderIds],
+    );
+    expect(rows.map((row) => row['idem_key']).sort()).toEqual([...keys].sort());
+  });
+
   itFull(
     'a repeated request gets the stored answer after a restart and after a change of status',
     async () => {
@@ -271,7 +289,8 @@ describe('refused request', () => {
   itFull.each<[string, number, string, () => Parameters<Service['ask']>[0]]>([
     ['no key', 400, 'bad-idempotency-key', () => ({ ...send, headers: json, body })],
     ['an empty key', 400, 'bad-idempotency-key', withKey('')],
-    ['a key that is not a UUID', 400, 'bad-idempotency-key', withKey('order-17')],
+    ['a key with a blank', 400, 'bad-idempotency-key', withKey('order 17')],
+    ['a key of 256 characters', 400, 'bad-idempotency-key', withKey('x'.repeat(256))],
     ['two keys in one header', 400, 'bad-idempotency-key', withKey(`${newKey()}, ${newKey()}`)],
     ['two key headers', 400, 'bad-idempotency-key', withKey([newKey(), newKey()])],
     ['a non-ASCII key', 400, 'bad-idempotency-key', withKey(`${newKey().slice(1)}\u00e9`)],
@@ -328,7 +347,7 @@ describe('refused request', () => {
   });
 
   itFull('each refused request has its own request id', async () => {
-    const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x')));
+    const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x y')));
     expect(new Set(replies.map((reply) => reply.headers['x-request-id'])).size).toBe(10);
   });
 });

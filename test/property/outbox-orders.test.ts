@@ -201,7 +201,30 @@ describe('idempotency keys', () => {
       }),
     );
   });
-  it('a key is refused after any change that leaves no UUID', () => {
+  it('a key is read exactly when it is 1 to 255 visible characters, bare or quoted', () => {
+    const near = fc
+      .array(fc.constantFrom('"', '\\', 'a', ',', ' ', '!', '~', '\x7f', '\x1f'), { maxLength: 8 })
+      .map((chars) => chars.join(''));
+    const long = fc.integer({ min: 250, max: 260 }).map((length) => 'k'.repeat(length));
+    fc.assert(
+      fc.property(fc.oneof(near, long, fc.string()), fc.boolean(), (text, quoted) => {
+        const value = quoted ? `"${text.replace(/["\\]/g, '\\$&')}"` : text;
+        const visible =
+          text.length > 0 && text.length <= 255 && [...text].every((one) => one > ' ' && one <= '~');
+        const valid = visible && (quoted || !text.startsWith('"'));
+        let key: string | undefined;
+        try {
+          key = readIdempotencyKey([value]);
+        } catch (thrown) {
+          expect(findMillraceError(thrown)?.code).toBe('bad_idempotency_key');
+        }
+        // A bare text in quotes is itself a quoted string.
+        if (quoted || !text.startsWith('"')) expect(key).toBe(valid ? text : undefined);
+      }),
+    );
+  });
+
+  it('a text with any change that leaves no UUID is no UUID', () => {
     const odd = fc.oneof(
       fc.constantFrom('g', ' ', '-', '"', ',', '\u00e9'),
       fc.string({ unit: 'grapheme', maxLength: 2 }),

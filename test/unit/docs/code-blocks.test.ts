@@ -105,6 +105,15 @@ describe('code blocks of the documents', () => {
     for (const path of examples) expect(page, path).toContain(`\`\`\`js\n${read(path)}\`\`\``);
   });
 
+  it('the how-to of idempotent endpoints prints its examples exactly as they run', () => {
+    const examples = repositoryFiles().filter((path) =>
+      /^examples\/idempotent-endpoints\/.*\.mjs$/.test(path),
+    );
+    expect(examples).toHaveLength(9);
+    const page = read('docs/how-to/idempotent-endpoints.md');
+    for (const path of examples) expect(page, path).toContain(`\`\`\`js\n${read(path)}\`\`\``);
+  });
+
   it('the how-to of columns prints its example exactly as it runs', () => {
     const page = read('docs/how-to/columns.md');
     expect(page).toContain(`\`\`\`js\n${read('examples/columns/totals.mjs')}\`\`\``);

@@ -13,9 +13,10 @@ import {
   type GrpcReply,
 } from '../../../io/grpc/port.ts';
 import { outboxError } from '../../errors.ts';
+import { KEY_NAME } from '../../idempotency/key.ts';
 import { canonicalUuid } from '../../ids.ts';
 import { CREATE_NEED, READ_NEED } from '../access.ts';
-import { readTraceparent } from '../http/headers.ts';
+import { readIdempotencyKey, readTraceparent } from '../http/headers.ts';
 import { ORDERS_ERRORS } from '../http/problems.ts';
 import type { Orders } from '../service.ts';
 import { readCreateMessage, readGetMessage, writeCreateMessage, writeOrderMessage } from './messages.ts';
@@ -24,7 +25,6 @@ export const ORDERS_SERVICE = 'orders.v1.Orders';
 /** Largest message: valid ones hold two numbers or one id. */
 export const MESSAGE_BYTES_MAX = 64 * 1024;
 
-const KEY = 'idempotency-key';
 const REPLAYED = 'idempotency-replayed';
 const ERROR_DOMAIN = 'orders.millrace';
 const RETRY_DELAY_MS = 1000;
@@ -41,24 +41,6 @@ export interface OrdersGrpcOptions {
   readonly log: Logger;
   /** Calls by outcome: created, replayed, or the error code. */
   readonly outcomes: Counter;
-}
-
-/** Reads the canonical key from the metadata; bare or quoted, as over HTTP.
- *  @throws bad_idempotency_key */
-function readKey(call: GrpcCall): string {
-  const bad = (why: string) =>
-    outboxError('bad_idempotency_key', why, {
-      next: `send ${KEY} once, with a UUID, as ASCII metadata`,
-      details: { field: KEY },
-    });
-  const values = call.metadata(KEY);
-  if (values.length === 0) throw bad(`the metadata has no ${KEY} in ASCII`);
-  if (values.length > 1) throw bad(`${KEY} is given more than once`);
-  const value = values[0] as string;
-  const quoted = value.length === 38 && value.startsWith('"') && value.endsWith('"');
-  const key = canonicalUuid(quoted ? value.slice(1, -1) : value);
-  if (key === undefined) throw bad(`${KEY} is not a UUID`);
-  return key;
 }
 
 interface Failure {
@@ -163,7 +145,7 @@ export function ordersMethods(options: OrdersGrpcOptions): readonly GrpcMethod[]
   });
   return [
     guarded('Create', CREATE_NEED, async (call) => {
-      const key = readKey(call);
+      const key = readIdempotencyKey(call.metadata(KEY_NAME), 'metadata');
       const request = readCreateMessage(call.message);
       const traceparent = readTraceparent(call.metadata('traceparent'));
       const answer = await service().create(key, request, { traceparent });

@@ -1,31 +1,28 @@
 /** Reads and checks the request headers of the orders service. Pure. The server bounds the size of
  *  the head. */
 import { outboxError } from '../../errors.ts';
+import { KEY_CHARS_MAX, readKey } from '../../idempotency/key.ts';
 import { canonicalUuid } from '../../ids.ts';
 
-const SCRATCH = Buffer.alloc(36);
+const SCRATCH = Buffer.alloc(KEY_CHARS_MAX);
 
 /** Copies the text: a substring would keep the whole request head in memory for as long as the key
  *  is cached. */
-function copyOf(uuid: string): string {
-  SCRATCH.write(uuid, 'latin1');
-  return SCRATCH.toString('latin1');
+function copyOf(key: string): string {
+  const length = SCRATCH.write(key, 'latin1');
+  return SCRATCH.toString('latin1', 0, length);
 }
 
-/** Reads the canonical key from the header's values; bare or quoted as a structured-field string.
+/** Reads the key of an order: a UUID in its canonical form, any other key as it is.
  *  @throws bad_idempotency_key */
-export function readIdempotencyKey(values: readonly string[]): string {
-  const next = 'send one Idempotency-Key header with a UUID';
-  if (values.length === 0)
-    throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is missing', { next });
-  if (values.length > 1)
-    throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is given more than once', { next });
-  const value = values[0] as string;
+export function readIdempotencyKey(
+  values: readonly string[],
+  where: 'header' | 'metadata' = 'header',
+): string {
+  const value = values.length === 1 ? (values[0] as string) : '';
   const quoted = value.length === 38 && value.startsWith('"') && value.endsWith('"');
-  const key = canonicalUuid(quoted ? value.slice(1, -1) : value);
-  if (key === undefined)
-    throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is not a UUID', { next });
-  return copyOf(key);
+  const uuid = canonicalUuid(quoted ? value.slice(1, -1) : value);
+  return copyOf(uuid ?? readKey(values, where));
 }
 
 const JSON_TYPE = /^application\/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?$/i;

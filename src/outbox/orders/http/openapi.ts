@@ -1,22 +1,17 @@
 /** OpenAPI 3.1 description of the HTTP interface of orders, built from the tables of operations and
  *  problems. */
 
+import { PROBLEM_JSON, RETRY_AFTER_S } from '../../problem-document.ts';
 import { BODY_BYTES_MAX } from '../request.ts';
-import {
-  PROBLEM_JSON,
-  PROBLEM_TYPE_PREFIX,
-  PROBLEMS_BY_CODE,
-  PROBLEMS_BY_STATUS,
-  type ProblemRow,
-  RETRY_AFTER_S,
-} from './problems.ts';
+import { PROBLEM_TYPE_PREFIX, PROBLEMS_BY_CODE, PROBLEMS_BY_STATUS, type ProblemRow } from './problems.ts';
 
 type Json = { readonly [name: string]: unknown };
 type ProblemCode = keyof typeof PROBLEMS_BY_CODE;
 
 const KEY = '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34';
 const ORDER_ID = '019aa5d2-7c40-7a3e-9b51-0c2f6d8e4a17';
-const UUID = '[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}';
+/** A key, bare or as a structured field string. */
+const KEY_PATTERN = '^([!#-~][!-~]{0,254}|"([!#-\\[\\]-~]|\\\\["\\\\]){1,255}")$';
 const REQUEST_ID = '019aa5d2-7c41-7bb0-8d10-3e5a9c7f2b64';
 
 /** Statuses with which the HTTP server itself can answer any request. */
@@ -124,8 +119,8 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
         in: 'header',
         required: true,
         description:
-          'One UUID of any version, bare or in double quotes, in either case; all forms are the same key. A gRPC call with the same key is the same request.',
-        schema: { type: 'string', pattern: `^(${UUID}|"${UUID}")$` },
+          'One key of 1 to 255 visible ASCII characters, bare or as a quoted string of RFC 9651; both forms are the same key, and so is a UUID in either case. A gRPC call with the same key is the same request.',
+        schema: { type: 'string', pattern: KEY_PATTERN },
         example: KEY,
       },
       {

@@ -4,11 +4,9 @@
 import { ACCESS_ERRORS } from '../../../access/refusal.ts';
 import type { HttpResponse } from '../../../io/http/port.ts';
 import { OUTBOX_ERRORS } from '../../errors.ts';
+import { PROBLEM_JSON, problemText, RETRY_AFTER_S } from '../../problem-document.ts';
 
 export const PROBLEM_TYPE_PREFIX = 'urn:orders:problem:';
-export const PROBLEM_JSON = 'application/problem+json';
-/** Retry-After of 429 and 503: the request was not processed, or is safe to repeat with its key. */
-export const RETRY_AFTER_S = '1';
 
 export interface ProblemRow {
   /** Suffix after PROBLEM_TYPE_PREFIX. */
@@ -59,7 +57,7 @@ export const PROBLEMS_BY_CODE = {
     'bad_idempotency_key',
     'bad-idempotency-key',
     'Idempotency-Key is missing or malformed',
-    'The header is missing, empty or duplicate, has two values, or is not a UUID. Send one UUID, bare or in double quotes.',
+    'The header is missing, empty or duplicate, has two values, a blank, an invisible character, or more than 255 characters. Send one key of 1 to 255 visible characters, bare or in double quotes.',
   ),
   bad_body: row(
     'bad_body',
@@ -207,16 +205,8 @@ export interface Problem {
 }
 
 export function problemResponse({ row, detail, instance, requestId, headers, extra }: Problem): HttpResponse {
-  const { status } = row;
-  const body = {
-    type: `${PROBLEM_TYPE_PREFIX}${row.type}`,
-    title: row.title,
-    status,
-    detail,
-    instance,
-    request_id: requestId,
-    ...extra,
-  };
+  const { status, title } = row;
+  const type = `${PROBLEM_TYPE_PREFIX}${row.type}`;
   return {
     status,
     headers: {
@@ -226,6 +216,6 @@ export function problemResponse({ row, detail, instance, requestId, headers, ext
       ...(status === 429 || status === 503 ? { 'retry-after': RETRY_AFTER_S } : {}),
       ...headers,
     },
-    body: JSON.stringify(body),
+    body: problemText({ type, title, status, detail, instance, extra: { request_id: requestId, ...extra } }),
   };
 }

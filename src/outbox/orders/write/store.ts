@@ -2,7 +2,8 @@
  *  idempotency rows, then order and outbox row for the inserted keys only. The three rows of an
  *  order commit with one flush.
  *
- *  Values of a fixed shape (UUIDs, hex, decimal numbers) need no escaping in an array literal. The
+ *  Values of a fixed shape (UUIDs, hex, decimal numbers) need no escaping in an array literal; keys
+ *  of another shape are quoted. The
  *  server builds the texts of response and payload from the same columns; `responseOf` builds the
  *  same text here.
  */
@@ -17,7 +18,7 @@ import type {
 import { ORDER_CREATED, STATUS_CREATED } from '../event.ts';
 import type { StoredAnswer } from './replay-cache.ts';
 
-/** Order to write. Key and ids are canonical UUIDs. */
+/** Order to write. The ids are canonical UUIDs; the key is any visible text. */
 export interface NewOrder {
   readonly key: string;
   /** 64 hex digits. */
@@ -113,7 +114,8 @@ const SPLIT_WAYS = 8;
 const nothing = (): void => {};
 const rowCount = (rows: TextRows): number => rows.rowCount;
 
-/** Quotes a text for an array literal, except hex and dashes, which trace contexts consist of. */
+/** Quotes a text for an array literal, except hex and dashes, of which UUIDs and trace contexts
+ *  consist. */
 const quoted = (text: string): string =>
   /^[0-9a-f-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`;
 
@@ -133,7 +135,7 @@ export function insertOrders(
   let traces: string | null = null;
   let comma = '';
   for (const order of orders) {
-    keys += comma + order.key;
+    keys += comma + quoted(order.key);
     hashes += comma + order.requestHash;
     orderIds += comma + order.orderId;
     accounts += comma + order.accountId;
@@ -243,7 +245,7 @@ export function readStored(
   keys: readonly string[],
   keyTtlMs: number,
 ): Promise<ReadonlyMap<string, StoredAnswer>> {
-  return session.execute(READ_STORED, [`{${keys.join(',')}}`], (rows) => {
+  return session.execute(READ_STORED, [`{${keys.map(quoted).join(',')}}`], (rows) => {
     const stored = new Map<string, StoredAnswer>();
     for (let row = 0; row < rows.rowCount; row++) {
       const text = (column: number): string => rows.text(row, column) as string;

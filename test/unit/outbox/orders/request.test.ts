@@ -38,6 +38,30 @@ describe('Idempotency-Key', () => {
     expect(readIdempotencyKey([value])).toBe(value);
   });
 
+  it.each([
+    ['one character', '!', '!'],
+    ['255 characters', '~'.repeat(255), '~'.repeat(255)],
+    ['255 characters in quotes', `"${'x'.repeat(255)}"`, 'x'.repeat(255)],
+    ['any visible characters', `{a:'b',"c"}\\`, `{a:'b',"c"}\\`],
+    ['an escaped quote and backslash', '"a\\"b\\\\c"', 'a"b\\c'],
+    ['255 escaped characters', `"${'\\"'.repeat(255)}"`, '"'.repeat(255)],
+    [
+      'a UUID without dashes, as it is',
+      KEY.replaceAll('-', '').toUpperCase(),
+      KEY.replaceAll('-', '').toUpperCase(),
+    ],
+    ['the text NULL', 'NULL', 'NULL'],
+  ])('an Idempotency-Key is read as it is: %s', (_, value, key) => {
+    expect(readIdempotencyKey([value])).toBe(key);
+  });
+
+  it('a key from gRPC metadata is read like a header, and an error names the metadata', () => {
+    expect(readIdempotencyKey(['order-17'], 'metadata')).toBe('order-17');
+    const error = refusal(() => readIdempotencyKey([], 'metadata'));
+    expect(error.details).toEqual({ field: 'idempotency-key' });
+    expect(error.toLine()).toContain('metadata');
+  });
+
   it.each<[string, readonly string[]]>([
     ['missing', []],
     ['empty', ['']],
@@ -45,17 +69,16 @@ describe('Idempotency-Key', () => {
     ['two values in one line', [`${KEY}, ${KEY}`]],
     ['two lines, even of one value', [KEY, KEY]],
     ['two lines, one empty', [KEY, '']],
-    ['no UUID', ['order-17']],
-    ['a UUID without dashes', [KEY.replaceAll('-', '')]],
-    ['a UUID in braces', [`{${KEY}}`]],
-    ['a URN', [`urn:uuid:${KEY}`]],
-    ['too short', [KEY.slice(1)]],
-    ['too long', [`${KEY}0`]],
-    ['dashed elsewhere', ['3f2b8c1-e9d4a-4b6f-8e21-7a5c0d9e1f34']],
-    ['not hexadecimal', [`${KEY.slice(0, 35)}g`]],
+    ['a blank inside', ['order 17']],
+    ['256 characters', ['x'.repeat(256)]],
+    ['256 characters in quotes', [`"${'x'.repeat(256)}"`]],
+    ['a tab', ['order\t17']],
+    ['a control character', ['order\u007f']],
+    ['one quote', ['"']],
     ['open quoted', [`"${KEY}`]],
-    ['closed quoted', [`${KEY}"`]],
-    ['in single quotes', [`'${KEY}'`]],
+    ['quoted with an open escape', ['"a\\"']],
+    ['quoted with an unknown escape', ['"a\\n"']],
+    ['two quoted strings', ['"a","b"']],
     ['quoted twice', [`""${KEY}""`]],
     ['quoted with a blank', [`" ${KEY}"`]],
     ['quoted with a parameter', [`"${KEY}";a=1`]],
