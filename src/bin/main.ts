@@ -30,6 +30,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   relay: () => import('./relay.ts'),
   payments: () => import('./payments.ts'),
   reconcile: () => import('./reconcile.ts'),
+  chaos: () => import('./chaos.ts'),
   engine: () => import('./engine.ts'),
   slo: () => import('./slo.ts'),
   bench: () => import('./bench.ts'),

@@ -7,8 +7,9 @@ import { coreError } from '../../core/errors.ts';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { succeed } from '../ended.ts';
-import type { Fact, Slice, SliceContext, SliceProcess } from '../fact.ts';
-import { ready } from '../ready.ts';
+import type { Fact, Slice, SliceContext } from '../fact.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
+import { ready } from '../../shell/children/ready.ts';
 import {
   CASES,
   LATENESS_MS,
@@ -138,7 +139,7 @@ async function tryOne(
       `-partitions=${PARTITIONS}`,
     ]),
   );
-  const startEngine = (name: string, ...more: readonly string[]): SliceProcess =>
+  const startEngine = (name: string, ...more: readonly string[]): StartedCommand =>
     context.spawn(`engine-${plan.id}-${name}`, [
       ...engineArgs(context, plan, { topic, stateDir, sinkTable }),
       ...more,
