@@ -19,6 +19,7 @@ export interface CommandTests {
  *  alone. */
 export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   bench: { works: 'test/e2e/inbox-bench.test.ts' },
+  chaos: { works: 'test/e2e/chaos.test.ts' },
   'compat-check': { works: 'test/e2e/compat-check.test.ts' },
   consumer: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
   demo: { works: 'test/e2e/contracts-demo.test.ts' },

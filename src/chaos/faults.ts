@@ -62,6 +62,12 @@ export const FAULTS = {
     mostMs: 12_000,
     help: 'SIGSTOP of a service, SIGCONT later: longer than its lease or its session, it returns as a zombie',
   },
+  'clock-step': {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 8000,
+    help: 'the wall clock of a service jumps by up to four minutes, and jumps back',
+  },
   'postgres-stop': {
     need: 'own',
     leastMs: 200,
@@ -79,6 +85,12 @@ export const FAULTS = {
     leastMs: 1000,
     mostMs: 8000,
     help: 'an open transaction that pins the xmin horizon and locks the newest outbox rows',
+  },
+  'disk-full': {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'a table refuses new rows with the error of a full disk',
   },
   'slot-drop': {
     need: 'wal',
@@ -103,6 +115,9 @@ export const FAULTS = {
 } as const satisfies Readonly<Record<string, FaultRow>>;
 export type FaultKind = keyof typeof FAULTS;
 export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
+
+/** Tables that a full disk refuses rows of. */
+export const FULL_TABLES = ['idempotency_keys', 'orders', 'outbox', 'inbox', 'charges'] as const;
 
 /** Faults that run against servers of the user unless -faults names others. */
 export const GENTLE_FAULTS: readonly FaultKind[] = ['crash', 'kill', 'pause'];

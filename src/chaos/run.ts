@@ -1,7 +1,7 @@
 /** Carries out the plan of a chaos run: each lane applies its faults one after the other.
  *
- *  Invariants: (1) a fault begins at its time or when the fault before it in its lane has ended,
- *  whichever is later; (2) each planned fault has exactly one outcome; (3) after a stop no further
+ *  Invariants: (1) a fault begins at its time, or the planned pause after the fault before it in its
+ *  lane has ended, whichever is later: on a slow machine too, the pipeline works between two faults; (2) each planned fault has exactly one outcome; (3) after a stop no further
  *  fault begins. */
 import { sleep, type Timers } from '../core/clock.ts';
 import type { Lane } from './faults.ts';
@@ -53,9 +53,10 @@ async function runLane(
 ): Promise<readonly FaultOutcome[]> {
   const { clock, signal } = options;
   const outcomes: FaultOutcome[] = [];
-  for (const fault of faults) {
-    const nowMs = (): number => clock.monotonicMs() - startMs;
-    if (!signal.aborted) await sleep(clock, Math.max(0, fault.atMs - nowMs()), signal);
+  const nowMs = (): number => clock.monotonicMs() - startMs;
+  for (const [index, fault] of faults.entries()) {
+    const dueMs = Math.max(fault.atMs, earliestMs(fault, faults[index - 1], outcomes.at(-1)));
+    if (dueMs > nowMs()) await sleep(clock, dueMs - nowMs(), signal);
     const outcome = signal.aborted
       ? { fault, applied: false, detail: 'the run was stopped before', startMs: nowMs(), endMs: nowMs() }
       : await runFault(options, fault, nowMs);
@@ -63,6 +64,18 @@ async function runLane(
     options.onEnd?.(outcome);
   }
   return outcomes;
+}
+
+/** Longest pause that is kept before a fault that is late, in ms. */
+const PAUSE_MS_MAX = 5000;
+
+function earliestMs(
+  { atMs }: PlannedFault,
+  before: PlannedFault | undefined,
+  outcome: FaultOutcome | undefined,
+): number {
+  if (before === undefined || outcome === undefined) return 0;
+  return outcome.endMs + Math.min(PAUSE_MS_MAX, Math.max(0, atMs - before.atMs - before.durationMs));
 }
 
 async function runFault(

@@ -15,6 +15,7 @@ import {
   FAULT_KINDS,
   FAULTS,
   type FaultKind,
+  FULL_TABLES,
   LANES,
   type Lane,
   type Link,
@@ -48,6 +49,7 @@ export interface PlannedFault {
   /** crash: the point. */
   readonly point?: CrashPoint;
   /** crash: units of finished work before the point takes effect; net-delay: the delay in ms;
+   *  clock-step: the step in ms, negative for a step back;
    *  backend-kill: which of the connections, as a number that is taken modulo their count. */
   readonly amount?: number;
 }
@@ -66,6 +68,8 @@ const CRASH_AFTER_MAX = 20;
 /** Payments counts batches, which are fewer than rows. */
 const CRASH_AFTER_BATCHES_MAX = 3;
 const DELAY_MS = { least: 5, most: 250 } as const;
+/** Below the -clock-skew of payments, 5 min, beyond which a message may be too old to decide. */
+const STEP_MS = { least: 10_000, most: 240_000 } as const;
 const FAULTS_MAX = 10_000;
 
 interface Card {
@@ -82,7 +86,7 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
     const points = crashPoints.filter((point) => CRASH_POINTS[point] === ofService);
     return [
       ...(has('crash') ? points.map((point): Card => ({ kind: 'crash', target: ofService, point })) : []),
-      ...(['kill', 'pause'] as const).filter(has).map((kind): Card => ({ kind, target: ofService })),
+      ...(['kill', 'pause', 'clock-step'] as const).filter(has).map((kind): Card => ({ kind, target: ofService })),
     ];
   }
   const kinds: Readonly<Partial<Record<Lane, readonly FaultKind[]>>> = {
@@ -90,6 +94,7 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
       'postgres-stop',
       'backend-kill',
       'idle-transaction',
+      'disk-full',
       ...(relay === 'wal' ? (['slot-drop'] as const) : []),
     ],
     kafka: ['broker-kill'],
@@ -103,6 +108,7 @@ function poolOf(kind: FaultKind, { brokerCount, links }: ScheduleSettings): read
   if (kind === 'broker-kill') return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
   if (kind.startsWith('net-')) return links;
   if (kind === 'backend-kill') return SERVICES;
+  if (kind === 'disk-full') return FULL_TABLES;
   return ['postgres'];
 }
 
@@ -137,6 +143,11 @@ const between = (least: number, most: number, fraction: number): number =>
 function amountOf(card: Card, fraction: number): number | undefined {
   if (card.kind === 'net-delay') return between(DELAY_MS.least, DELAY_MS.most, fraction);
   if (card.kind === 'backend-kill') return between(0, 1_000_000, fraction);
+  if (card.kind === 'clock-step') {
+    // The upper half steps forward.
+    const size = between(STEP_MS.least, STEP_MS.most, Math.abs(2 * fraction - 1));
+    return fraction < 0.5 ? -size : size;
+  }
   if (card.point === undefined) return undefined;
   const most = CRASH_POINTS[card.point] === 'payments' ? CRASH_AFTER_BATCHES_MAX : CRASH_AFTER_MAX;
   return between(1, most, fraction);
@@ -194,7 +205,7 @@ export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
 /** One line about a fault. */
 export function faultText({ kind, target, point, durationMs, amount }: PlannedFault): string {
   const what = point === undefined ? kind : `${kind} at ${point}`;
-  const delay = kind === 'net-delay' ? ` by ${amount} ms` : '';
+  const by = kind === 'net-delay' || kind === 'clock-step' ? ` by ${amount} ms` : '';
   const lasting = durationMs === 0 ? '' : ` for ${(durationMs / 1000).toFixed(1)} s`;
-  return `${what} of ${target}${delay}${lasting}`;
+  return `${what} of ${target}${by}${lasting}`;
 }

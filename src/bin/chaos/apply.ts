@@ -85,6 +85,18 @@ const pause: Apply = async (targets, { target, durationMs }, signal) => {
   return `pid ${pid}`;
 };
 
+const clockStep: Apply = async (targets, { target, durationMs, amount }, signal) => {
+  const service = serviceOf(targets, target);
+  const pid = await startAfter(service, async () => {
+    const stepped = await service.stepClock(amount ?? 0, signal);
+    await sleep(targets.clock, durationMs, signal);
+    await stepped.back();
+    return stepped.pid;
+  });
+  await service.ready(signal);
+  return `pid ${pid}`;
+};
+
 const postgresStop: Apply = async (targets, fault, signal) =>
   restartServer(targets, POSTGRES, 'SIGQUIT', fault.durationMs, signal);
 
@@ -173,6 +185,42 @@ const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
     }),
   );
 
+/** Makes a table refuse rows by a trigger with the SQLSTATE of a full disk. A sequence counts the
+ *  refusals, because it does not roll back. */
+const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
+  withDatabase(targets, signal, async (pool) => {
+    const { schema, clock } = targets;
+    await pool.query(`CREATE SEQUENCE IF NOT EXISTS ${schema}.chaos_refused MINVALUE 0`);
+    await pool.query(`SELECT setval('${schema}.chaos_refused', 0)`);
+    await pool.query(
+      `CREATE OR REPLACE FUNCTION ${schema}.chaos_full_disk() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN
+         PERFORM nextval('${schema}.chaos_refused');
+         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+       END $$`,
+    );
+    const refused = async (): Promise<number> => {
+      const { rows } = await pool.query<{ n: bigint }>(`SELECT last_value AS n FROM ${schema}.chaos_refused`);
+      return Number(rows[0]?.n);
+    };
+    let count = 0;
+    try {
+      await pool.query(
+        `CREATE TRIGGER chaos_full_disk BEFORE INSERT OR UPDATE ON ${schema}.${target}
+         FOR EACH ROW EXECUTE FUNCTION ${schema}.chaos_full_disk()`,
+      );
+      await sleep(clock, durationMs, signal);
+      for (count = await refused(); count === 0; count = await refused()) {
+        if (signal.aborted) throw stopped();
+        await sleep(clock, POLL_MS, signal);
+      }
+    } finally {
+      await pool.query(`DROP TRIGGER IF EXISTS chaos_full_disk ON ${schema}.${target}`);
+    }
+    await allReady(targets, signal);
+    return `${count} rows refused`;
+  });
+
 const slotDrop: Apply = async (targets, _fault, signal) =>
   withDatabase(targets, signal, async (pool) => {
     const { slot, clock } = targets;
@@ -243,9 +291,11 @@ const APPLY: Readonly<Record<FaultKind, Apply>> = {
   crash,
   kill,
   pause,
+  'clock-step': clockStep,
   'postgres-stop': postgresStop,
   'backend-kill': backendKill,
   'idle-transaction': idleTransaction,
+  'disk-full': diskFull,
   'slot-drop': slotDrop,
   'broker-kill': brokerKill,
   'net-cut': breakLink(

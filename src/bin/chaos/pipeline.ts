@@ -1,6 +1,7 @@
 /** Processes of a chaos run: orders, relay and payments behind the proxies, and the load client. */
 import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
+import { extname, join } from 'node:path';
+import { CLOCK_STEP_VARIABLE } from '../../chaos/clock-step.ts';
 import type { Service } from '../../chaos/faults.ts';
 import { environmentName } from '../../core/settings.ts';
 import { freePort, LOOPBACK } from '../../devstack/ports.ts';
@@ -49,6 +50,13 @@ export function childEnvironment(context: Context): Readonly<Record<string, stri
   return { ...env, ...brokerEnvironment(context.settings['broker-property']) };
 }
 
+/** Variables of a process that preload the shim which steps its clock. */
+function clockStep(stepMs: number): Readonly<Record<string, string>> {
+  const shim = new URL(`../../chaos/clock-shim${extname(import.meta.url)}`, import.meta.url);
+  const options = [process.env['NODE_OPTIONS'] ?? '', `--import=${shim.href}`].join(' ').trim();
+  return { NODE_OPTIONS: options, [CLOCK_STEP_VARIABLE]: String(stepMs) };
+}
+
 export interface Pipeline {
   readonly services: Readonly<Record<Service, ManagedService>>;
   /** Starts the load client. */
@@ -82,6 +90,7 @@ export async function preparePipeline(
       // Other users can see arguments.
       env: { [environmentName('postgres')]: servers.postgresOf(name) },
       processes,
+      clockStep,
       clock,
       onUnplannedEnd,
     });

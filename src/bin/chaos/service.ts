@@ -4,6 +4,7 @@
  *  Invariants: (1) at most one process of a service runs at a time; (2) every end is either planned by
  *  a fault or recorded; (3) after `stop` no process is started. */
 import { readFileSync } from 'node:fs';
+import { stepsIn } from '../../chaos/clock-step.ts';
 import { crashLineOf } from '../../chaos/crash-line.ts';
 import type { UnplannedEnd } from '../../chaos/verdict.ts';
 import { sleep, type Timers, within } from '../../core/clock.ts';
@@ -18,6 +19,8 @@ const RESTART_MS = 500;
 const POLL_MS = 50;
 /** Crashes at a point with nothing in flight before the fault counts as not applied. */
 const CRASHES_MAX = 10;
+/** Time until a process confirms a step of its clock, in ms. */
+const STEP_MS_MAX = 60_000;
 /** Time that a service gets after SIGTERM, in ms, above the -drain-timeout of the services. */
 const STOP_MS_MAX = 60_000;
 
@@ -26,6 +29,8 @@ export interface ServiceOptions {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly processes: Processes;
+  /** Variables that preload the shim for `stepClock`. */
+  readonly clockStep: (stepMs: number) => Readonly<Record<string, string>>;
   readonly clock: Timers;
   readonly onUnplannedEnd: (end: Omit<UnplannedEnd, 'atMs'>) => void;
 }
@@ -50,11 +55,13 @@ export class ManagedService {
     this.name = options.name;
   }
 
-  /** Starts a process. @param extra flags of this process and of those that replace it */
-  start(extra: readonly string[] = []): void {
+  /** Starts a process.
+   *  @param extra flags of this process and of those that replace it
+   *  @param more variables of this process and of those that replace it */
+  start(extra: readonly string[] = [], more: ServiceOptions['env'] = {}): void {
     this.isWanted = true;
     const { name, args, env, processes, clock, onUnplannedEnd } = this.options;
-    const child = processes.spawn(name, [name, ...args, ...extra], env);
+    const child = processes.spawn(name, [name, ...args, ...extra], { ...env, ...more });
     const current: Current = { child, willCrash: extra.length > 0, isEnding: false, over: undefined };
     this.current = current;
     void child.ended.then(async (how) => {
@@ -63,7 +70,7 @@ export class ManagedService {
       if (isCrash(child, how)) return;
       onUnplannedEnd({ service: name, ...how, logPath: child.logPath });
       await sleep(clock, RESTART_MS);
-      if (this.isWanted && this.current === current) this.start(extra);
+      if (this.isWanted && this.current === current) this.start(extra, more);
     });
   }
 
@@ -109,6 +116,32 @@ export class ManagedService {
           throw coreError('unreachable', `${this.name} ended while it was stopped`);
       },
     };
+  }
+
+  /** Steps the wall clock of the process, which must have been started with the shim, and waits until it
+   *  has. @returns a function that steps it back, and its pid */
+  async stepClock(
+    stepMs: number,
+    signal: AbortSignal,
+  ): Promise<{ readonly pid: number; readonly back: () => Promise<void> }> {
+    await this.end();
+    this.start([], { ...this.options.clockStep(stepMs) });
+    await this.ready(signal);
+    const current = await this.running(signal);
+    const { child } = current;
+    const toggle = async (): Promise<void> => {
+      const before = stepsIn(readFileSync(child.logPath, 'utf8'));
+      child.kill('SIGUSR2');
+      const { clock } = this.options;
+      const endMs = clock.monotonicMs() + STEP_MS_MAX;
+      while (stepsIn(readFileSync(child.logPath, 'utf8')) === before) {
+        if (current.over !== undefined || clock.monotonicMs() > endMs)
+          throw coreError('unreachable', `${this.name} did not step its clock`);
+        await sleep(clock, POLL_MS);
+      }
+    };
+    await toggle();
+    return { pid: child.pid, back: toggle };
   }
 
   /** Replaces the process by one that ends itself at the point, until one of them had work in flight.
