@@ -92,7 +92,8 @@ function checkReports({ settings }: Context): void {
 /** Command that repeats the plan. An address of the user is left to the environment: it is secret. */
 function replayOf({ settings }: Context, plan: readonly PlannedFault[]): string {
   const kinds = [...new Set(plan.map(({ kind }) => kind))];
-  const ms = (value: number | undefined): string | undefined => (value === undefined ? undefined : `${value}ms`);
+  const ms = (value: number | undefined): string | undefined =>
+    value === undefined ? undefined : `${value}ms`;
   return replayCommand([
     ['seed', String(settings.seed)],
     ['duration', ms(settings.duration)],
@@ -148,7 +149,10 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
   });
   const observer = new Observer({
     ...{ clock, schema: names.schema, connect, group, onSample: watch.onSample },
-    partitions: Array.from({ length: settings.partitions }, (_, partition) => ({ topic: names.topic, partition })),
+    partitions: Array.from({ length: settings.partitions }, (_, partition) => ({
+      topic: names.topic,
+      partition,
+    })),
   });
   context.onClose(() => observer.stop());
   return { servers, proxies, names, processes, pipeline, driver, connect, observer, ends, dir };

@@ -86,7 +86,9 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
     const points = crashPoints.filter((point) => CRASH_POINTS[point] === ofService);
     return [
       ...(has('crash') ? points.map((point): Card => ({ kind: 'crash', target: ofService, point })) : []),
-      ...(['kill', 'pause', 'clock-step'] as const).filter(has).map((kind): Card => ({ kind, target: ofService })),
+      ...(['kill', 'pause', 'clock-step'] as const)
+        .filter(has)
+        .map((kind): Card => ({ kind, target: ofService })),
     ];
   }
   const kinds: Readonly<Partial<Record<Lane, readonly FaultKind[]>>> = {
@@ -194,8 +196,7 @@ export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
   const missing = settings.faults.find((kind) => !all.some((one) => one.kind === kind));
   if (missing !== undefined)
     throw coreError('bad_value', `the fault ${missing} cannot be planned with these settings`, {
-      next:
-        FAULTS[missing].need === 'wal' ? 'give -relay=wal, or leave it out' : 'leave it out of -faults',
+      next: FAULTS[missing].need === 'wal' ? 'give -relay=wal, or leave it out' : 'leave it out of -faults',
     });
   return all
     .sort((a, b) => a.atMs - b.atMs || LANES.indexOf(a.lane) - LANES.indexOf(b.lane))

@@ -1,7 +1,7 @@
 /** Verdict of a chaos run, and the command that runs its plan again. */
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
-import { faultText } from './schedule.ts';
 import type { FaultOutcome } from './run.ts';
+import { faultText } from './schedule.ts';
 
 /** End of a process that no fault planned. */
 export interface UnplannedEnd {

@@ -178,7 +178,11 @@ async function chooseNodes(
     for (const { name, advertisedPorts } of options.kafkaDoors ?? []) {
       const advertisedPort = advertisedPorts[i];
       invariant(advertisedPort !== undefined && !isSecured, 'each broker of a plaintext stack has its door');
-      doors.push({ name, port: await choosePort('-kafka-port', undefined, undefined, taken), advertisedPort });
+      doors.push({
+        name,
+        port: await choosePort('-kafka-port', undefined, undefined, taken),
+        advertisedPort,
+      });
     }
     const node = {
       ...{ id: i + 1, name: `kafka-${i + 1}`, port, controllerPort },

@@ -38,9 +38,13 @@ it.each(ROWS)(
     const asked = [...where, ...flags, `-seed=${seed}`, `-relay=${relay}`, '-duration=10s'];
     const { code, stdout, stderr } = await runChaos(own, asked);
     const report = stdout === '' ? undefined : reportOf(stdout);
-    expect({ code, reasons: report?.reasons }, `${report?.replay}\n${stderr}`).toEqual({ code: 0, reasons: [] });
+    expect({ code, reasons: report?.reasons }, `${report?.replay}\n${stderr}`).toEqual({
+      code: 0,
+      reasons: [],
+    });
     expect(report?.outcomes.every(({ applied }) => applied)).toBe(true);
-    const kinds = servers === 'shared' ? SHARED : FAULT_KINDS.filter((kind) => relay === 'wal' || kind !== 'slot-drop');
+    const kinds =
+      servers === 'shared' ? SHARED : FAULT_KINDS.filter((kind) => relay === 'wal' || kind !== 'slot-drop');
     expect(new Set(report?.outcomes.map(({ fault }) => fault.kind))).toEqual(new Set(kinds));
   },
   RUN_MS,

@@ -92,9 +92,7 @@ describe('a chaos run on given servers', () => {
       expect(replay).toContain('millrace chaos -seed=412 -duration=3000ms -rate=60 ');
       expect(replay).toContain(' -faults=crash -crash-point=offset ');
       // A schema that the user named is kept, also for an inspection.
-      const { rows } = await pool.query(
-        'SELECT order_id FROM charges GROUP BY order_id HAVING count(*) > 1',
-      );
+      const { rows } = await pool.query('SELECT order_id FROM charges GROUP BY order_id HAVING count(*) > 1');
       expect(rows.length).toBeGreaterThan(0);
       await pool.query(`DROP SCHEMA ${schema} CASCADE`);
       await pool.close();

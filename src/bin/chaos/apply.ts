@@ -46,9 +46,7 @@ const stopped = (): Error => coreError('timeout', 'the fault met nothing');
 
 const crash: Apply = async (targets, { target, point, amount }, signal) => {
   const service = serviceOf(targets, target);
-  const unfinished = await startAfter(service, () =>
-    service.crashAt(point as string, amount ?? 1, signal),
-  );
+  const unfinished = await startAfter(service, () => service.crashAt(point as string, amount ?? 1, signal));
   await service.ready(signal);
   return `${unfinished} in flight`;
 };
@@ -258,7 +256,10 @@ const slotDrop: Apply = async (targets, _fault, signal) =>
 
 /** Breaks a link for the planned time, and longer until the failure has met a connection. */
 const breakLink =
-  (begin: (proxy: TcpProxy, fault: PlannedFault) => void, effectOf: (effects: ProxyEffects) => string): Apply =>
+  (
+    begin: (proxy: TcpProxy, fault: PlannedFault) => void,
+    effectOf: (effects: ProxyEffects) => string,
+  ): Apply =>
   async (targets, fault, signal) => {
     const proxies = targets.proxies.of(fault.target);
     const sum = (): ProxyEffects =>

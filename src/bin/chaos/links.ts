@@ -1,5 +1,5 @@
 /** Proxies of a chaos run, by the link that they stand in. */
-import { type Link, LINKS } from '../../chaos/faults.ts';
+import { LINKS, type Link } from '../../chaos/faults.ts';
 import type { Timers } from '../../core/clock.ts';
 import { TcpProxy } from '../../devstack/proxy.ts';
 

@@ -145,7 +145,10 @@ export class Observer {
 /** Final answers on the page of the load client. */
 async function answeredBy(load: StartedCommand): Promise<number> {
   const url = `http://${await load.address()}/metrics`;
-  const page = parseExposition(await textOf(url, { timeoutMs: SCRAPE_MS_MAX, bytesMax: EXPOSITION_BYTES_MAX }), url);
+  const page = parseExposition(
+    await textOf(url, { timeoutMs: SCRAPE_MS_MAX, bytesMax: EXPOSITION_BYTES_MAX }),
+    url,
+  );
   return (page.samples.get('load_requests_total') ?? [])
     .filter(({ labels }) => FINAL.includes(labels['outcome'] ?? ''))
     .reduce((sum, { value }) => sum + value, 0);

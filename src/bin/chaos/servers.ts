@@ -1,5 +1,5 @@
 /** Kafka and PostgreSQL of a chaos run: servers of its own behind proxies, or those of the user. */
-import { type FaultKind, FAULT_KINDS, FAULTS, GENTLE_FAULTS, SERVICES } from '../../chaos/faults.ts';
+import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS, SERVICES } from '../../chaos/faults.ts';
 import { coreError } from '../../core/errors.ts';
 import { LOOPBACK } from '../../devstack/ports.ts';
 import type { TcpProxy } from '../../devstack/proxy.ts';

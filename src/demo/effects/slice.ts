@@ -10,10 +10,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
+import { ready } from '../../shell/children/ready.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
 import type { DemoService, Slice, SliceContext } from '../fact.ts';
-import type { StartedCommand } from '../../shell/children/started-command.ts';
-import { ready } from '../../shell/children/ready.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
 
 const REQUESTS_PER_SECOND = 400;

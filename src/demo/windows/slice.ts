@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { ready } from '../../shell/children/ready.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
 import type { Fact, Slice, SliceContext } from '../fact.ts';
-import type { StartedCommand } from '../../shell/children/started-command.ts';
-import { ready } from '../../shell/children/ready.ts';
 import {
   CASES,
   LATENESS_MS,

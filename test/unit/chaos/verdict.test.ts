@@ -60,7 +60,9 @@ describe('verdict of a chaos run', () => {
 
   it('counts that differ without a delta, missing answers and an empty run do not hold', () => {
     const counts = { ...RECONCILED, holds: false, distinct_charges: 9 };
-    expect(reasons({ reconciliation: counts })).toEqual(['the counts differ: 10 intents, 10 orders, 9 charges']);
+    expect(reasons({ reconciliation: counts })).toEqual([
+      'the counts differ: 10 intents, 10 orders, 9 charges',
+    ]);
     const unanswered = { ...RECONCILED, unanswered_intents: 2 };
     expect(reasons({ reconciliation: unanswered })).toEqual(['2 intents have no answer and no order']);
     const empty = { ...RECONCILED, produced_intents: 0, distinct_orders: 0, distinct_charges: 0 };
@@ -76,7 +78,14 @@ describe('verdict of a chaos run', () => {
 
   it('a process may end because a server is down, and not by a bug or a foreign signal', () => {
     expect(reasons({ ends: [END] })).toEqual([]);
-    expect(reasons({ ends: [{ ...END, code: 70 }, { ...END, code: null, signal: 'SIGSEGV' }] })).toEqual([
+    expect(
+      reasons({
+        ends: [
+          { ...END, code: 70 },
+          { ...END, code: null, signal: 'SIGSEGV' },
+        ],
+      }),
+    ).toEqual([
       'relay ended by itself with code 70; see relay.log',
       'relay ended by itself with SIGSEGV; see relay.log',
     ]);
@@ -99,12 +108,23 @@ it('the replay command leaves unset flags out and quotes for a shell', () => {
 
 it('the crash line of a log is found among other lines, and a log without one has none', () => {
   const line = JSON.stringify({ msg: 'crash point reached', point: 'publish', unfinished: 3 });
-  expect(crashLineOf(`{"msg":"start"}\nlistening on x\n${line}\n`)).toEqual({ point: 'publish', unfinished: 3 });
+  expect(crashLineOf(`{"msg":"start"}\nlistening on x\n${line}\n`)).toEqual({
+    point: 'publish',
+    unfinished: 3,
+  });
   expect(crashLineOf('{"msg":"start"}\n')).toBeUndefined();
 });
 
 describe('report of a chaos run', () => {
-  const sample = { atMs: 0, answered: 0, answeredPerSecond: 0, pending: 0, lag: 0, consumed: 0, consumedPerSecond: 0 };
+  const sample = {
+    atMs: 0,
+    answered: 0,
+    answeredPerSecond: 0,
+    pending: 0,
+    lag: 0,
+    consumed: 0,
+    consumedPerSecond: 0,
+  };
   const samples = [sample, { ...sample, atMs: 3000, answeredPerSecond: 90 }];
 
   it('the plot has a band from the beginning to the end of each fault, and a line for each panel', () => {

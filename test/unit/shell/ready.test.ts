@@ -2,8 +2,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
-import type { StartedCommand } from '../../../src/shell/children/started-command.ts';
 import { ready } from '../../../src/shell/children/ready.ts';
+import type { StartedCommand } from '../../../src/shell/children/started-command.ts';
 
 it('the wait for readiness reports a process that ended, and returns the address of a ready one', async () => {
   let status = 503;
