@@ -7,7 +7,7 @@ import { type CrashPoint, LINKS } from '../chaos/faults.ts';
 import { type ChaosReport, chaosPage, chaosPlot, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
 import { faultText, type PlannedFault, planChaos } from '../chaos/schedule.ts';
-import { judge, replayCommand, type UnplannedEnd, type Verdict } from '../chaos/verdict.ts';
+import { type ChaosVerdict, judge, replayCommand, type UnplannedEnd } from '../chaos/verdict.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
@@ -24,7 +24,13 @@ import { packageVersion } from '../shell/package.ts';
 import { applyTo } from './chaos/apply.ts';
 import { Proxies } from './chaos/links.ts';
 import { Observer } from './chaos/observer.ts';
-import { childEnvironment, type Names, namesOf, type Pipeline, preparePipeline } from './chaos/pipeline.ts';
+import {
+  type ChaosPipeline,
+  childEnvironment,
+  namesOf,
+  preparePipeline,
+  type RunNames,
+} from './chaos/pipeline.ts';
 import { canProxyPostgres, faultsOf, openServers, type Servers, usesGivenServers } from './chaos/servers.ts';
 import { type ChaosContext as Context, SETTINGS } from './chaos/settings.ts';
 import { removeTraces, requireEmptyTables } from './chaos/tables.ts';
@@ -41,9 +47,9 @@ const IDS_MAX = 20;
 interface World {
   readonly servers: Servers;
   readonly proxies: Proxies;
-  readonly names: Names;
+  readonly names: RunNames;
   readonly processes: Processes;
-  readonly pipeline: Pipeline;
+  readonly pipeline: ChaosPipeline;
   readonly driver: BrokerDriver;
   readonly connect: () => Promise<SqlPool>;
   readonly observer: Observer;
@@ -53,7 +59,7 @@ interface World {
 }
 
 /** Results of a run up to its verdict. */
-interface Finished extends Verdict {
+interface Finished extends ChaosVerdict {
   readonly reconciliation: Reconciliation;
   readonly outcomes: readonly FaultOutcome[];
   readonly load: Readonly<Record<string, unknown>>;
@@ -89,7 +95,8 @@ function checkReports({ settings }: Context): void {
     });
 }
 
-/** Command that repeats the plan. An address of the user is left to the environment: it is secret. */
+/** Command that repeats the plan. An address of the user is left to the environment: it is
+ *  secret. */
 function replayOf({ settings }: Context, plan: readonly PlannedFault[]): string {
   const kinds = [...new Set(plan.map(({ kind }) => kind))];
   const ms = (value: number | undefined): string | undefined =>
@@ -248,7 +255,7 @@ async function endLoad(
 }
 
 /** Stops a service, whose drain is part of what is judged. */
-async function endService(service: Pipeline['services']['orders'], ends: UnplannedEnd[]): Promise<void> {
+async function endService(service: ChaosPipeline['services']['orders'], ends: UnplannedEnd[]): Promise<void> {
   const how = await service.stop();
   if (how !== undefined && how.code !== EXIT.done)
     ends.push({ service: service.name, ...how, atMs: 0, logPath: service.logPath });
@@ -269,7 +276,7 @@ async function reconcileRun({ connect, names, pipeline }: World): Promise<Reconc
   }
 }
 
-function titleOf({ settings }: Context, { holds }: Verdict): string {
+function titleOf({ settings }: Context, { holds }: ChaosVerdict): string {
   return `chaos, seed ${settings.seed}, relay ${settings.relay}: ${holds ? 'zero deltas, every fault applied' : 'BROKEN'}`;
 }
 

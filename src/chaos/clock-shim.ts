@@ -1,6 +1,6 @@
-/** Preloaded into a service of a chaos run (`node --import`): SIGUSR2 steps the wall clock of the process
- *  by the number of ms in the environment, and the next SIGUSR2 steps it back. Monotonic time and the
- *  clocks of libraries outside JavaScript do not change.
+/** Preloaded into a service of a chaos run (`node --import`): SIGUSR2 steps the wall clock of
+ *  the process by the number of ms in the environment, and the next SIGUSR2 steps it back.
+ *  Monotonic time and the clocks of libraries outside JavaScript do not change.
  *
  *  Invariant: a date of a given time is untouched; only the current time is shifted. */
 import { CLOCK_STEP_LINE, CLOCK_STEP_VARIABLE } from './clock-step.ts';

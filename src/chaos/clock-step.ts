@@ -1,4 +1,4 @@
-/** What a chaos run and the shim that steps the clock of a service have in common. */
+/** Names that a chaos run and the shim that steps the clock of a service share. */
 
 /** Step of the clock in ms; negative: back. */
 export const CLOCK_STEP_VARIABLE = 'MILLRACE_CHAOS_CLOCK_STEP_MS';

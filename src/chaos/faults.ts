@@ -2,7 +2,7 @@
 
 /** Services of a run, in the order of the data. */
 export const SERVICES = ['orders', 'relay', 'payments'] as const;
-export type Service = (typeof SERVICES)[number];
+export type ServiceName = (typeof SERVICES)[number];
 
 /** Where a process ends itself by SIGKILL, with the service that has the point. */
 export const CRASH_POINTS = {
@@ -12,7 +12,7 @@ export const CRASH_POINTS = {
   mark: 'relay',
   effect: 'payments',
   offset: 'payments',
-} as const satisfies Readonly<Record<string, Service>>;
+} as const satisfies Readonly<Record<string, ServiceName>>;
 export type CrashPoint = keyof typeof CRASH_POINTS;
 export const CRASH_POINT_NAMES = Object.keys(CRASH_POINTS) as readonly CrashPoint[];
 
@@ -31,11 +31,12 @@ export type Link = (typeof LINKS)[number];
 export const LANES = [...SERVICES, 'postgres', 'kafka', 'network'] as const;
 export type Lane = (typeof LANES)[number];
 
-/** What a fault needs of the servers. */
+/** Requirement of a fault on the servers. */
 export type FaultNeed =
   /** Runs on any servers. */
   | 'any'
-  /** Signals a server, or stands between Kafka and its clients: only servers that the run started. */
+  /** Signals a server, or stands between Kafka and its clients: only servers that the run
+   *  started. */
   | 'own'
   /** A relay in wal mode. */
   | 'wal';

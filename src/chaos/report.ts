@@ -3,7 +3,7 @@ import { type PlotMark, type PlotPanel, type Shade, timelinePlot } from '../core
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
 import { type FaultOutcome, outcomeText } from './run.ts';
 import type { PlannedFault } from './schedule.ts';
-import type { UnplannedEnd, Verdict } from './verdict.ts';
+import type { ChaosVerdict, UnplannedEnd } from './verdict.ts';
 
 export const REPORT_FORMAT = 'millrace-chaos-1';
 
@@ -23,7 +23,7 @@ export interface ChaosSample {
   readonly consumedPerSecond: number;
 }
 
-export interface ChaosReport extends Verdict {
+export interface ChaosReport extends ChaosVerdict {
   readonly format: typeof REPORT_FORMAT;
   readonly version: string;
   readonly seed: number;

@@ -1,8 +1,9 @@
 /** Carries out the plan of a chaos run: each lane applies its faults one after the other.
  *
- *  Invariants: (1) a fault begins at its time, or the planned pause after the fault before it in its
- *  lane has ended, whichever is later: on a slow machine too, the pipeline works between two faults; (2) each planned fault has exactly one outcome; (3) after a stop no further
- *  fault begins. */
+ *  Invariants: (1) a fault begins at its time, or the planned pause after the fault before it in
+ *  its lane has ended, whichever is later: on a slow machine too, the pipeline works between two
+ *  faults; (2) each planned fault has exactly one outcome; (3) after a stop no further fault
+ *  begins. */
 import { sleep, type Timers } from '../core/clock.ts';
 import type { Lane } from './faults.ts';
 import { faultText, type PlannedFault } from './schedule.ts';

@@ -1,12 +1,12 @@
 /** Plan of a chaos run: a pure function of the seed and the settings.
  *
- *  Each lane has its own faults, one after the other. A deck has every kind of fault of the lane once
- *  (each crash point once); the lane deals shuffled decks until its time is used, and at least one
- *  deck, so that every chosen fault is planned whatever the duration. The faults of a lane share the
- *  time between a warm-up and a tail in equal slots.
+ *  Each lane has its own faults, one after the other. A deck has every kind of fault of the lane
+ *  once (each crash point once); the lane deals shuffled decks until its time is used, and at
+ *  least one deck, so that every chosen fault is planned whatever the duration. The faults of a
+ *  lane share the time between a warm-up and a tail in equal slots.
  *
- *  Invariants: (1) equal seed and settings give an equal plan, byte for byte; (2) the draws of a lane
- *  do not depend on the faults of other lanes; (3) the faults of a lane do not overlap. */
+ *  Invariants: (1) equal seed and settings give an equal plan, byte for byte; (2) the draws of a
+ *  lane do not depend on the faults of other lanes; (3) the faults of a lane do not overlap. */
 import { coreError } from '../core/errors.ts';
 import { RandomStream, seedOf } from '../core/random/threefry.ts';
 import {

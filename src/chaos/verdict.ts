@@ -20,19 +20,19 @@ export interface RunFacts {
   readonly undrained: string | undefined;
 }
 
-export interface Verdict {
+export interface ChaosVerdict {
   readonly holds: boolean;
   /** Everything that keeps the verdict from holding; empty if it holds. */
   readonly reasons: readonly string[];
 }
 
-/** Exit code of a dependency that is unreachable, which a service may use while its servers are down:
- *  an orchestrator starts it again. */
+/** Exit code of a dependency that is unreachable, which a service may use while its servers are
+ *  down: an orchestrator starts it again. */
 const UNREACHABLE = 3;
 
 /** Judges a run: zero deltas, every planned fault applied, no process that ended by a bug, and a
  *  drained pipeline. A run without intents shows nothing. */
-export function judge({ reconciliation, outcomes, ends, undrained }: RunFacts): Verdict {
+export function judge({ reconciliation, outcomes, ends, undrained }: RunFacts): ChaosVerdict {
   const reasons: string[] = [];
   if (reconciliation.produced_intents === 0) reasons.push('no intent was produced');
   for (const { class: name, count, meaning, ids } of reconciliation.deltas)

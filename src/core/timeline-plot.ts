@@ -1,6 +1,6 @@
-/** Plot of a run as SVG: panels of values over time, with a numbered line at each mark and a band for
- *  a mark that lasts. Colors follow the light or dark scheme of the reader; a renderer without style
- *  sheets shows the light one. */
+/** Plot of a run as SVG: panels of values over time, with a numbered line at each mark and a
+ *  band for a mark that lasts. Colors follow the light or dark scheme of the reader; a renderer
+ *  without style sheets shows the light one. */
 
 const WIDTH = 960;
 const PANEL = 120;

@@ -1,9 +1,9 @@
 /** TCP proxy between two processes that fails on demand: cut, delay, or half-open.
  *
  *  Invariants: (1) bytes of one direction leave in the order of their arrival, also when a delay
- *  ends; (2) what the proxy does depends only on the calls of its owner and on the bytes, never on a
- *  clock or a random number of its own; (3) a connection whose bytes were dropped is reset at the
- *  latest when the link heals, because its stream has a gap. */
+ *  ends; (2) what the proxy does depends only on the calls of its owner and on the bytes, never
+ *  on a clock or a random number of its own; (3) a connection whose bytes were dropped is reset
+ *  at the latest when the link heals, because its stream has a gap. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import type { Timers } from '../core/clock.ts';
@@ -143,13 +143,14 @@ export class TcpProxy {
     for (const pair of this.pairs) this.reset(pair);
   }
 
-  /** Delays both directions of all connections until `heal`; bytes that wait then keep their delay. */
+  /** Delays both directions of all connections until `heal`; bytes that wait then keep their
+   *  delay. */
   delay(ms: number): void {
     this.delayMs = ms;
   }
 
-  /** Drops what the target sends until `heal`. Requests still arrive, so their outcome is unknown to
-   *  the client, as when a host vanishes after it acted. */
+  /** Drops what the target sends until `heal`. Requests still arrive, so their outcome is
+   *  unknown to the client, as when a host vanishes after it acted. */
   halfOpen(): void {
     this.isHalfOpen = true;
   }

@@ -1,5 +1,5 @@
-/** Servers of a stack as the targets of faults: ends a server by a signal, and starts it again on its
- *  ports and data. The clients are not warned.
+/** Servers of a stack as the targets of faults: ends a server by a signal, and starts it again
+ *  on its ports and data. The clients are not warned.
  *
  *  Invariants: (1) a signal goes only to a server that the stack's folder records, or that this
  *  object started; (2) servers started here end with this process, as those of an owned stack. */

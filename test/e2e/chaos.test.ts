@@ -75,7 +75,7 @@ describe('a chaos run on given servers', () => {
       const schema = `forgetful_${own.suffix}`;
       const pool = await connectPool(postgres, { schema });
       await createTables(pool, schema, 'payments');
-      // What UNIQUE would hide: the schema lets the second charge in.
+      // UNIQUE would hide the double charge.
       await pool.query('ALTER TABLE charges DROP CONSTRAINT charges_order_id_key');
       await pool.query(
         `CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS

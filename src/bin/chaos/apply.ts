@@ -1,7 +1,7 @@
-/** Applies the faults of a plan to the processes, servers and links of a run. Each function ends its
- *  fault, whatever happens, waits until the target is healthy, and returns the evidence that the fault
- *  met it. */
-import type { FaultKind, Service } from '../../chaos/faults.ts';
+/** Applies the faults of a plan to the processes, servers and links of a run. Each function ends
+ *  its fault, whatever happens, waits until the target is healthy, and returns the evidence that
+ *  the fault met it. */
+import type { FaultKind, ServiceName } from '../../chaos/faults.ts';
 import type { ApplyFault } from '../../chaos/run.ts';
 import type { PlannedFault } from '../../chaos/schedule.ts';
 import { sleep, type Timers } from '../../core/clock.ts';
@@ -13,7 +13,7 @@ import type { Proxies } from './links.ts';
 import type { ManagedService } from './service.ts';
 
 export interface FaultTargets {
-  readonly services: Readonly<Record<Service, ManagedService>>;
+  readonly services: Readonly<Record<ServiceName, ManagedService>>;
   readonly proxies: Proxies;
   /** Servers of this run; undefined: the user's. */
   readonly servers: StackServers | undefined;
@@ -32,7 +32,7 @@ const ROWS_LOCKED_MAX = 50;
 const POSTGRES = 'postgres';
 
 const serviceOf = ({ services }: FaultTargets, target: string): ManagedService => {
-  const service = services[target as Service];
+  const service = services[target as ServiceName];
   if (service === undefined) throw coreError('internal', `there is no service ${target}`);
   return service;
 };

@@ -1,4 +1,4 @@
-/** Proxies of a chaos run, by the link that they stand in. */
+/** Proxies of a chaos run, by link. */
 import { LINKS, type Link } from '../../chaos/faults.ts';
 import type { Timers } from '../../core/clock.ts';
 import { TcpProxy } from '../../devstack/proxy.ts';

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { extname, join } from 'node:path';
 import { CLOCK_STEP_VARIABLE } from '../../chaos/clock-step.ts';
-import type { Service } from '../../chaos/faults.ts';
+import type { ServiceName } from '../../chaos/faults.ts';
 import { environmentName } from '../../core/settings.ts';
 import { freePort, LOOPBACK } from '../../devstack/ports.ts';
 import { brokerEnvironment } from '../../shell/broker-settings.ts';
@@ -11,7 +11,7 @@ import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { HTTP_SETTINGS, SHARED_SETTINGS } from '../../shell/command.ts';
 import type { Proxies } from './links.ts';
 import type { Servers } from './servers.ts';
-import { ManagedService, type ServiceOptions } from './service.ts';
+import { ManagedService, type ManagedServiceOptions } from './service.ts';
 import { type ChaosContext as Context, SETTINGS } from './settings.ts';
 
 /** Short times of takeover, so that a killed process does not stop the pipeline for long. */
@@ -21,8 +21,8 @@ const LOAD_TIMEOUT = '5s';
 /** Time that the load client gets for its unanswered requests after the last fault. */
 const LOAD_DRAIN = '120s';
 
-/** Names that the run creates. */
-export interface Names {
+/** Objects that the run creates, by their names. */
+export interface RunNames {
   readonly schema: string;
   readonly topic: string;
   readonly group: string;
@@ -30,7 +30,7 @@ export interface Names {
   readonly publication: string;
 }
 
-export function namesOf({ settings }: Pick<Context, 'settings'>): Names {
+export function namesOf({ settings }: Pick<Context, 'settings'>): RunNames {
   const unique = `${settings.seed}_${randomBytes(4).toString('hex')}`;
   const schema = settings.schema ?? `chaos_${unique}`;
   return {
@@ -57,8 +57,8 @@ function clockStep(stepMs: number): Readonly<Record<string, string>> {
   return { NODE_OPTIONS: options, [CLOCK_STEP_VARIABLE]: String(stepMs) };
 }
 
-export interface Pipeline {
-  readonly services: Readonly<Record<Service, ManagedService>>;
+export interface ChaosPipeline {
+  readonly services: Readonly<Record<ServiceName, ManagedService>>;
   /** Starts the load client. */
   readonly startLoad: () => StartedCommand;
   readonly ledger: string;
@@ -73,17 +73,17 @@ export async function preparePipeline(
     readonly dir: string;
     readonly servers: Servers;
     readonly proxies: Proxies;
-    readonly names: Names;
-    readonly onUnplannedEnd: ServiceOptions['onUnplannedEnd'];
+    readonly names: RunNames;
+    readonly onUnplannedEnd: ManagedServiceOptions['onUnplannedEnd'];
   },
-): Promise<Pipeline> {
+): Promise<ChaosPipeline> {
   const { settings, clock } = context;
   const { processes, dir, servers, proxies, names, onUnplannedEnd } = parts;
   const [http, grpc] = await proxies.open('load-orders', 2);
   const [httpPort, grpcPort] = await twoPorts();
   http?.setTarget({ host: LOOPBACK, port: httpPort });
   grpc?.setTarget({ host: LOOPBACK, port: grpcPort });
-  const service = (name: Service, args: readonly string[]): ManagedService =>
+  const service = (name: ServiceName, args: readonly string[]): ManagedService =>
     new ManagedService({
       name,
       args: [`-schema=${names.schema}`, '-migrate', '-log-level=info', ...args],

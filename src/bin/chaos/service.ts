@@ -1,8 +1,8 @@
-/** A service of a chaos run: a command that is started again whenever it ends, as an orchestrator
- *  would.
+/** A service of a chaos run: a command that is started again whenever it ends, as an
+ *  orchestrator would.
  *
- *  Invariants: (1) at most one process of a service runs at a time; (2) every end is either planned by
- *  a fault or recorded; (3) after `stop` no process is started. */
+ *  Invariants: (1) at most one process of a service runs at a time; (2) every end is either
+ *  planned by a fault or recorded; (3) after `stop` no process is started. */
 import { readFileSync } from 'node:fs';
 import { stepsIn } from '../../chaos/clock-step.ts';
 import { crashLineOf } from '../../chaos/crash-line.ts';
@@ -24,7 +24,7 @@ const STEP_MS_MAX = 60_000;
 /** Time that a service gets after SIGTERM, in ms, above the -drain-timeout of the services. */
 const STOP_MS_MAX = 60_000;
 
-export interface ServiceOptions {
+export interface ManagedServiceOptions {
   readonly name: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
@@ -46,11 +46,11 @@ interface Current {
 
 export class ManagedService {
   readonly name: string;
-  private readonly options: ServiceOptions;
+  private readonly options: ManagedServiceOptions;
   private current: Current | undefined;
   private isWanted = false;
 
-  constructor(options: ServiceOptions) {
+  constructor(options: ManagedServiceOptions) {
     this.options = options;
     this.name = options.name;
   }
@@ -58,7 +58,7 @@ export class ManagedService {
   /** Starts a process.
    *  @param extra flags of this process and of those that replace it
    *  @param more variables of this process and of those that replace it */
-  start(extra: readonly string[] = [], more: ServiceOptions['env'] = {}): void {
+  start(extra: readonly string[] = [], more: ManagedServiceOptions['env'] = {}): void {
     this.isWanted = true;
     const { name, args, env, processes, clock, onUnplannedEnd } = this.options;
     const child = processes.spawn(name, [name, ...args, ...extra], { ...env, ...more });
@@ -74,8 +74,8 @@ export class ManagedService {
     });
   }
 
-  /** Waits until the process answers /ready with success. A process that ended and was replaced does
-   *  not end the wait. @throws timeout when the signal is aborted */
+  /** Waits until the process answers /ready with success. A process that ended and was replaced
+   *  does not end the wait. @throws timeout when the signal is aborted */
   async ready(signal: AbortSignal): Promise<void> {
     for (;;) {
       const { current } = this;
@@ -102,8 +102,8 @@ export class ManagedService {
     throw coreError('unreachable', `${this.name} had ended with ${how.signal ?? `code ${how.code}`}`);
   }
 
-  /** Stops the process with SIGSTOP. @returns a function that continues it and throws unreachable if
-   *  it ended meanwhile, and its pid */
+  /** Stops the process with SIGSTOP. @returns a function that continues it and throws
+   *  unreachable if it ended meanwhile, and its pid */
   async pause(signal: AbortSignal): Promise<{ readonly pid: number; readonly resume: () => void }> {
     const current = await this.running(signal);
     const { child } = current;
@@ -118,8 +118,8 @@ export class ManagedService {
     };
   }
 
-  /** Steps the wall clock of the process, which must have been started with the shim, and waits until it
-   *  has. @returns a function that steps it back, and its pid */
+  /** Steps the wall clock of the process, which must have been started with the shim, and waits
+   *  until it has. @returns a function that steps it back, and its pid */
   async stepClock(
     stepMs: number,
     signal: AbortSignal,
@@ -144,8 +144,8 @@ export class ManagedService {
     return { pid: child.pid, back: toggle };
   }
 
-  /** Replaces the process by one that ends itself at the point, until one of them had work in flight.
-   *  Afterwards the service has no process.
+  /** Replaces the process by one that ends itself at the point, until one of them had work in
+   *  flight. Afterwards the service has no process.
    *  @returns the unfinished work */
   async crashAt(point: string, after: number, signal: AbortSignal): Promise<number> {
     for (let attempt = 0; attempt < CRASHES_MAX; attempt++) {
@@ -169,8 +169,8 @@ export class ManagedService {
     this.start();
   }
 
-  /** Ends the service: SIGTERM, and SIGKILL after a generous time. @returns the exit, undefined for a
-   *  service without a process */
+  /** Ends the service: SIGTERM, and SIGKILL after a generous time. @returns the exit, undefined
+   *  for a service without a process */
   async stop(): Promise<Current['over']> {
     this.isWanted = false;
     const { current } = this;

@@ -3,7 +3,7 @@ import { sleep, type Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import type { BrokerDriver } from '../../io/kafka/port.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
-import type { Names } from './pipeline.ts';
+import type { RunNames } from './pipeline.ts';
 
 const DROPS_MAX = 50;
 const DROP_PAUSE_MS = 100;
@@ -26,7 +26,7 @@ export async function requireEmptyTables(pool: SqlPool, schema: string): Promise
 }
 
 export interface RemoveOptions {
-  readonly names: Names;
+  readonly names: RunNames;
   readonly pool: SqlPool;
   readonly driver: BrokerDriver;
   readonly brokers: string;
@@ -35,8 +35,8 @@ export interface RemoveOptions {
   readonly removesData: boolean;
 }
 
-/** Removes what a run created on servers of the user. The slot never stays: it would hold the log of
- *  the server. */
+/** Removes what a run created on servers of the user. The slot never stays: it would hold the
+ *  log of the server. */
 export async function removeTraces(options: RemoveOptions): Promise<void> {
   const { names, pool, driver, brokers, removesData } = options;
   await dropSlot(options);

@@ -1,4 +1,5 @@
-/** Execution of a plan under virtual time: order within a lane, overlap of lanes, limits and stops. */
+/** Execution of a plan under virtual time: order within a lane, overlap of lanes, limits and
+ *  stops. */
 import { describe, expect, it } from 'vitest';
 import type { Lane } from '../../../src/chaos/faults.ts';
 import { type FaultOutcome, outcomeText, runFaults } from '../../../src/chaos/run.ts';

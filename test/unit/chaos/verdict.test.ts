@@ -1,4 +1,4 @@
-/** Verdict, replay command and report of a chaos run. */
+/** ChaosVerdict, replay command and report of a chaos run. */
 import { describe, expect, it } from 'vitest';
 import { crashLineOf } from '../../../src/chaos/crash-line.ts';
 import { type ChaosReport, chaosPage, chaosPlot, REPORT_FORMAT } from '../../../src/chaos/report.ts';

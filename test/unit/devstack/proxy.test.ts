@@ -42,7 +42,7 @@ async function echo(): Promise<Echo> {
 interface Client {
   readonly socket: Socket;
   text(): string;
-  /** How the connection ended; undefined: it is open. */
+  /** Ending of the connection; undefined: it is open. */
   end(): 'end' | 'reset' | undefined;
 }
 
