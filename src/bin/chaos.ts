@@ -1,6 +1,6 @@
 /** `millrace chaos`: runs orders, relay and payments under load, breaks them by a plan from a seed,
  *  and ends with the verdict of the reconciler. */
-import { createReadStream, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, createReadStream, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { extname, join } from 'node:path';
 import { type CrashPoint, LINKS } from '../chaos/faults.ts';
@@ -86,13 +86,24 @@ function planOf(context: Context): readonly PlannedFault[] {
   });
 }
 
-/** @throws bad_value for a report of another form, before anything is started */
+/** Fails before anything is started. @throws bad_value for a report of another form, not_writable */
 function checkReports({ settings }: Context): void {
   const wrong = (settings.report ?? []).find((path) => !REPORTS.includes(extname(path)));
   if (wrong !== undefined)
     throw coreError('bad_value', `-report=${wrong} has no known ending`, {
       next: `give a file that ends in ${REPORTS.join(', ')}`,
     });
+  for (const path of settings.report ?? []) {
+    try {
+      // Opened for appending: a report that exists keeps its content until the run has ended.
+      closeSync(openSync(path, 'a'));
+    } catch (cause) {
+      throw coreError('not_writable', `cannot write the report ${path}: ${(cause as Error).message}`, {
+        next: 'give a path in a folder that exists and can be written',
+        cause,
+      });
+    }
+  }
 }
 
 /** Command that repeats the plan. An address of the user is left to the environment: it is
@@ -327,12 +338,13 @@ function describe(context: Context, world: World, plan: readonly PlannedFault[],
   return end.holds ? EXIT.done : EXIT.no;
 }
 
-/** Removes what the run created on servers of the user. */
-async function cleanUp(context: Context, world: World, holds: boolean): Promise<void> {
+/** Removes the folder of the run, and what it created on servers of the user.
+ *  @param isClean false: data and logs stay for an inspection */
+async function cleanUp(context: Context, world: World, isClean: boolean): Promise<void> {
   const { servers, names, driver, connect } = world;
-  if (holds) rmSync(world.dir, { recursive: true, force: true });
+  if (isClean) rmSync(world.dir, { recursive: true, force: true });
   if (servers.own !== undefined) return;
-  const removesData = context.settings.schema === undefined && holds;
+  const removesData = context.settings.schema === undefined && isClean;
   const pool = await connect();
   try {
     await removeTraces({ names, pool, driver, brokers: servers.brokers, clock: context.clock, removesData });
@@ -357,21 +369,23 @@ async function run(context: Context): Promise<number> {
   watch.phase('starting');
   const world = await openWorld(context, watch);
   context.setReady();
-  let holds = false;
+  // A run that was stopped leaves nothing to inspect.
+  let isClean = false;
   try {
     const end = await breakIt(context, world, plan, watch);
     watch.phase('done');
     watch.done();
     if (end === undefined) {
+      isClean = true;
       context.say(`the run was stopped; replay: ${replayOf(context, plan)}`);
       return CHAOS_EXIT.stopped;
     }
-    holds = end.holds;
+    isClean = end.holds;
     return describe(context, world, plan, end);
   } finally {
     for (const service of Object.values(world.pipeline.services)) service.abandon();
     await world.processes.end(END_GRACE_MS);
-    await cleanUp(context, world, holds).catch((thrown: Error) =>
+    await cleanUp(context, world, isClean).catch((thrown: Error) =>
       context.log.warn({ err: thrown.message, schema: world.names.schema }, 'the run left something behind'),
     );
   }

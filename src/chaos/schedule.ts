@@ -10,6 +10,7 @@
 import { coreError } from '../core/errors.ts';
 import { RandomStream, seedOf } from '../core/random/threefry.ts';
 import {
+  CRASH_POINT_NAMES,
   CRASH_POINTS,
   type CrashPoint,
   FAULT_KINDS,
@@ -83,7 +84,10 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
   const has = (kind: FaultKind): boolean => faults.includes(kind);
   const ofService = SERVICES.find((one) => one === lane);
   if (ofService !== undefined) {
-    const points = crashPoints.filter((point) => CRASH_POINTS[point] === ofService);
+    // In the order of the table: the order of the flag must not change the plan.
+    const points = CRASH_POINT_NAMES.filter(
+      (point) => crashPoints.includes(point) && CRASH_POINTS[point] === ofService,
+    );
     return [
       ...(has('crash') ? points.map((point): Card => ({ kind: 'crash', target: ofService, point })) : []),
       ...(['kill', 'pause', 'clock-step'] as const)

@@ -14,7 +14,7 @@ export interface ProxyTarget {
   readonly port: number;
 }
 
-/** Effects of the failures since the last `heal`, as evidence that a failure was met. */
+/** Effects of the last failure, as evidence that it met a connection. */
 export interface ProxyEffects {
   /** Connections that the proxy ended, and connections that it refused. */
   readonly cut: number;
@@ -139,19 +139,23 @@ export class TcpProxy {
 
   /** Resets the open connections, and each new one until `heal`. */
   cut(): void {
+    this.begin();
     this.isCut = true;
+    this.effectsNow.cut = this.pairs.size;
     for (const pair of this.pairs) this.reset(pair);
   }
 
   /** Delays both directions of all connections until `heal`; bytes that wait then keep their
    *  delay. */
   delay(ms: number): void {
+    this.begin();
     this.delayMs = ms;
   }
 
   /** Drops what the target sends until `heal`. Requests still arrive, so their outcome is
    *  unknown to the client, as when a host vanishes after it acted. */
   halfOpen(): void {
+    this.begin();
     this.isHalfOpen = true;
   }
 
@@ -161,6 +165,9 @@ export class TcpProxy {
     this.isHalfOpen = false;
     this.delayMs = 0;
     for (const pair of this.pairs) if (pair.hasGap) this.reset(pair);
+  }
+
+  private begin(): void {
     this.effectsNow = { cut: 0, delayed: 0, droppedBytes: 0 };
   }
 
@@ -174,7 +181,7 @@ export class TcpProxy {
   private accept(outer: Socket): void {
     outer.on('error', () => {});
     if (this.isCut || this.target === undefined) {
-      this.effectsNow.cut++;
+      if (this.isCut) this.effectsNow.cut++;
       outer.resetAndDestroy();
       return;
     }
@@ -183,7 +190,11 @@ export class TcpProxy {
     this.pairs.add(pair);
     const toTarget = new Flow(outer, inner, this.clock);
     const toClient = new Flow(inner, outer, this.clock);
-    outer.on('data', (bytes) => this.pass(toTarget, bytes));
+    outer.on('data', (bytes) => {
+      // A target that has closed would answer with a reset.
+      if (inner.destroyed) this.reset(pair);
+      else this.pass(toTarget, bytes);
+    });
     outer.on('end', () => toTarget.forward(undefined, this.delayMs));
     inner.on('data', (bytes) => {
       if (!this.isHalfOpen && !pair.hasGap) return this.pass(toClient, bytes);
@@ -209,7 +220,6 @@ export class TcpProxy {
 
   private reset(pair: Pair): void {
     if (!this.pairs.delete(pair)) return;
-    this.effectsNow.cut++;
     for (const socket of [pair.outer, pair.inner]) socket.resetAndDestroy();
   }
 

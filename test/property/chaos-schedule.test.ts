@@ -43,6 +43,17 @@ describe('plan of a chaos run', () => {
     });
   });
 
+  it('the order in which faults and crash points are listed does not change the plan', () => {
+    holds((given) => {
+      const turned = {
+        ...given,
+        faults: [...given.faults].reverse(),
+        crashPoints: [...given.crashPoints].reverse(),
+      };
+      expect(planChaos(turned)).toEqual(planChaos(given));
+    });
+  });
+
   it('the plan of one lane does not depend on the faults of other lanes', () => {
     holds((given) => {
       const whole = planChaos(given);

@@ -8,7 +8,10 @@ import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { textOf } from '../../shell/fetch-text.ts';
 import { EXPOSITION_BYTES_MAX, parseExposition } from '../../slo/exposition.ts';
 
+/** Time between two samples at first. It doubles each time that there are SAMPLES_MAX samples, of
+ *  which every second one is then dropped. */
 const SAMPLE_MS = 1000;
+const SAMPLES_MAX = 4000;
 const OFFSETS_MS_MAX = 5000;
 const SCRAPE_MS_MAX = 2000;
 const POLL_MS = 200;
@@ -30,7 +33,7 @@ interface Offsets {
 }
 
 export class Observer {
-  readonly samples: ChaosSample[] = [];
+  samples: ChaosSample[] = [];
   private readonly options: ObserverOptions;
   private pool: SqlPool | undefined;
   private readonly over = new AbortController();
@@ -111,6 +114,7 @@ export class Observer {
   }
 
   private async sampleUntilStopped(load: StartedCommand, startMs: number): Promise<void> {
+    let everyMs = SAMPLE_MS;
     const { clock, onSample } = this.options;
     const { signal } = this.over;
     let last: ChaosSample = {
@@ -137,7 +141,11 @@ export class Observer {
       };
       this.samples.push(last);
       onSample(last);
-      await sleep(clock, SAMPLE_MS, signal);
+      if (this.samples.length >= SAMPLES_MAX) {
+        this.samples = this.samples.filter((_, index) => index % 2 === 0);
+        everyMs *= 2;
+      }
+      await sleep(clock, everyMs, signal);
     }
   }
 }

@@ -28,7 +28,7 @@ export interface ManagedServiceOptions {
   readonly name: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  readonly processes: Processes;
+  readonly processes: Pick<Processes, 'spawn'>;
   /** Variables that preload the shim for `stepClock`. */
   readonly clockStep: (stepMs: number) => Readonly<Record<string, string>>;
   readonly clock: Timers;

@@ -98,6 +98,7 @@ describe('TCP proxy', () => {
     const during = client(proxy.port);
     await until('a refusal', () => during.end() === 'reset');
     expect(proxy.effects.cut).toBe(2);
+    expect(proxy.connections).toBe(0);
     proxy.heal();
     const after = client(proxy.port);
     after.socket.write('b');
@@ -153,6 +154,20 @@ describe('TCP proxy', () => {
     proxy.setTarget({ host: '127.0.0.1', port });
     const two = client(proxy.port);
     await until('a reset', () => two.end() === 'reset');
+    expect(proxy.effects.cut).toBe(0);
+  });
+
+  it('a client that writes after the target has closed is reset', async () => {
+    const { proxy, target } = await world();
+    const one = client(proxy.port);
+    one.socket.write('a');
+    await until('an echo', () => one.text() === 'a');
+    target.sockets[0]?.destroy();
+    await until('a reset', () => {
+      if (one.socket.writable) one.socket.write('b');
+      return one.socket.destroyed;
+    });
+    await until('no connection', () => proxy.connections === 0);
   });
 
   it('the ports of the connections are those that the target sees', async () => {
