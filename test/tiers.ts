@@ -53,6 +53,7 @@ const FAST_LIBRARY: readonly string[] = [
 export const FULL_ONLY: readonly string[] = [
   'test/repository/imports.test.ts',
   'test/repository/stall.test.ts',
+  'test/property/effects-planted-faults.test.ts',
   'test/property/registry-planted-faults.test.ts',
   'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',

@@ -66,6 +66,7 @@ export const simError = errorsOf(SIM_ERRORS);
 const EVENTS = {
   _TIMED_OUT: [-185, 'Local: Timed out', true],
   _STATE: [-172, 'Local: Erroneous state', false],
+  _GAPLESS_GUARANTEE: [-148, 'Local: Gap-less ordering would not be guaranteed', false],
   _FENCED: [-144, 'Local: This instance has been fenced by a newer instance', false],
   INVALID_PRODUCER_EPOCH: [47, 'Broker: Producer attempted an operation with an old epoch', false],
   _MSG_TIMED_OUT: [-192, 'Local: Message timed out', true],
@@ -231,6 +232,8 @@ export const unknownPartition = (at: TopicPartition): MillraceError =>
 
 /** Properties that have no effect here, or that the simulation implements. */
 const KNOWN_PROPERTIES = new Set([
+  'batch.size',
+  'enable.gapless.guarantee',
   'queue.buffering.max.messages',
   'message.max.bytes',
   'linger.ms',

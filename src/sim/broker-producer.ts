@@ -17,6 +17,8 @@ const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
 const NO_OFFSET = -1001n;
 /** Default of `message.timeout.ms`, as in librdkafka. */
 const MESSAGE_TIMEOUT_MS = 300_000;
+/** Longest delay of a timer, for `message.timeout.ms` 0: rows wait without a limit. */
+const NEVER_MS = 2 ** 31 - 1;
 
 export class SimProducer implements BatchProducer {
   protected readonly cluster: SimCluster;
@@ -26,12 +28,17 @@ export class SimProducer implements BatchProducer {
   private turn: Promise<unknown> = Promise.resolve();
   private bytes = 0;
   private unkeyed = 0;
+  /** True with `enable.gapless.guarantee`: no row is appended after a row that failed. */
+  private readonly isGapless: boolean;
+  private hasGap = false;
   protected closed = false;
 
   constructor(cluster: SimCluster, link: SimLink, options: ProducerOptions) {
     this.cluster = cluster;
     this.link = link;
-    this.messageTimeoutMs = Number(options.properties?.['message.timeout.ms'] ?? MESSAGE_TIMEOUT_MS);
+    const { properties } = options;
+    this.messageTimeoutMs = Number(properties?.['message.timeout.ms'] ?? MESSAGE_TIMEOUT_MS) || NEVER_MS;
+    this.isGapless = properties?.['enable.gapless.guarantee'] === true;
     this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
   }
 
@@ -89,9 +96,11 @@ export class SimProducer implements BatchProducer {
         report.offset,
       );
       if (event === undefined) continue;
+      this.hasGap = this.isGapless;
       report.status[row] = event.code;
       report.offset[row] = NO_OFFSET;
-      events.set(event.code, event);
+      // librdkafka ends a gapless producer with its first failed row.
+      events.set(event.code, this.isGapless ? { ...event, fatal: true } : event);
       failed++;
     }
     this.cluster.changed();
@@ -118,7 +127,7 @@ export class SimProducer implements BatchProducer {
     const partition = asked < 0 ? chosen : asked;
     const log = partitions[partition];
     if (log === undefined) return simEvent('_UNKNOWN_PARTITION');
-    const refusal = this.refusal();
+    const refusal = this.hasGap ? simEvent('_GAPLESS_GUARANTEE') : this.refusal();
     if (refusal !== undefined) return refusal;
     if (this.cluster.strikes('lostRow')) return simEvent('_MSG_TIMED_OUT');
     const at = columns.timestamp[row] as bigint;

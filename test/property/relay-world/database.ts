@@ -62,7 +62,8 @@ export interface DatabaseHooks {
   /** True when a statement or its answer is lost now. */
   readonly isLost: () => boolean;
   readonly onMark: (row: OutboxRow) => void;
-  readonly onStatement: () => void;
+  /** Called after each statement, with the process that sent it. */
+  readonly onStatement: (process: SimProcess) => void;
   /** True when ids come from one sequence that a relay may read. */
   readonly hasSequence: boolean;
 }
@@ -152,7 +153,7 @@ export class OutboxDatabase {
     await this.hooks.delay();
     if (this.hooks.isLost()) throw await process.receive(lost());
     const answer = this.answer(text, values);
-    this.hooks.onStatement();
+    this.hooks.onStatement(process);
     await this.hooks.delay();
     if (this.hooks.isLost()) throw await process.receive(lost());
     return process.receive(
@@ -230,7 +231,7 @@ export class OutboxDatabase {
     ],
     ['SELECT shard, owner, epoch', () => this.leaseRows()],
     ['SELECT shard, epoch FROM relay_leases', () => this.leaseRows()],
-    ['published_at = now()', (values) => this.mark(values)],
+    ['published_at = now()', (values, text) => this.mark(values, text)],
     ['published_at IS NULL AS pending FROM', ([ids]) => this.statesOf(idsOf(ids as string))],
     ['date_part', (values, text) => this.readPage(values, text)],
     ['AS top, min(id) AS low', () => [{ top: null, low: null, n: 0n, age: null }]],
@@ -321,13 +322,17 @@ export class OutboxDatabase {
     return [...this.leases].map(([shard, lease]) => ({ shard, ...lease }));
   }
 
-  private mark([ids, shards, epochs, , wanted]: Values): Answer {
+  /** A relay with a planted fault marks a range (test/property/effects-planted-faults.test.ts). */
+  private mark([ids, shards, epochs, , wanted]: Values, text: string): Answer {
     const held = (shards as number[]).filter(
       (shard, i) => this.leases.get(shard)?.epoch === (epochs as bigint[])[i],
     );
     if (held.length !== wanted) return 0;
     let count = 0;
-    for (const id of idsOf(ids as string)) {
+    const named = idsOf(ids as string);
+    const highest = named.reduce((a, b) => (a > b ? a : b), 0n);
+    const range = text.includes('WHERE id <=');
+    for (const id of range ? [...this.rows.keys()].filter((each) => each <= highest) : named) {
       const found = this.rows.get(id);
       if (found === undefined || !found.isVisible || found.isMarked) continue;
       this.hooks.onMark(found.row);

@@ -1,0 +1,52 @@
+/** Row locks of the simulated database: a unique value that an open transaction inserted makes a
+ *  second insert wait for the end of the first, as an index of PostgreSQL does. */
+import type { VirtualClock } from '../../../src/sim/clock.ts';
+
+interface Held {
+  readonly holder: object;
+  readonly waiting: Set<() => void>;
+}
+
+export class RowLocks {
+  private readonly held = new Map<string, Held>();
+  private readonly clock: VirtualClock;
+
+  constructor(clock: VirtualClock) {
+    this.clock = clock;
+  }
+
+  /** Takes the lock, and waits for another holder at most `timeoutMs`. False: it waited in vain. */
+  async take(holder: object, name: string, timeoutMs: number): Promise<boolean> {
+    const endMs = this.clock.monotonicMs() + timeoutMs;
+    for (;;) {
+      const held = this.held.get(name);
+      if (held === undefined) {
+        this.held.set(name, { holder, waiting: new Set() });
+        return true;
+      }
+      if (held.holder === holder) return true;
+      const leftMs = endMs - this.clock.monotonicMs();
+      if (leftMs <= 0) return false;
+      await new Promise<void>((resolve) => {
+        const wake = (): void => {
+          cancel();
+          held.waiting.delete(wake);
+          resolve();
+        };
+        const cancel = this.clock.after(leftMs, wake);
+        held.waiting.add(wake);
+      });
+    }
+  }
+
+  isHeldBy(holder: object, name: string): boolean {
+    return this.held.get(name)?.holder === holder;
+  }
+
+  release(holder: object, name: string): void {
+    const held = this.held.get(name);
+    if (held?.holder !== holder) return;
+    this.held.delete(name);
+    for (const wake of [...held.waiting]) wake();
+  }
+}
