@@ -55,9 +55,9 @@ export interface PlannedFault {
   readonly amount?: number;
 }
 
-/** Shares of the duration before the first fault and after the last one. */
-const WARM_UP = 0.1;
-const TAIL = 0.1;
+/** Part of the duration before the first slot, and as much after the last one; at most EDGE_MS_MAX. */
+const EDGE = 0.1;
+const EDGE_MS_MAX = 5000;
 /** Part of a slot in which its fault begins, and the most of it that the fault lasts. */
 const JITTER = 0.3;
 const LASTING = 0.6;
@@ -166,7 +166,8 @@ function planLane(lane: Lane, settings: ScheduleSettings): readonly Unnumbered[]
   if (deck.length === 0) return [];
   const { seed, durationMs, everyMs } = settings;
   const draws = new LaneDraws(seed, lane);
-  const windowMs = durationMs * (1 - WARM_UP - TAIL);
+  const edgeMs = Math.min(EDGE_MS_MAX, durationMs * EDGE);
+  const windowMs = durationMs - 2 * edgeMs;
   const count = Math.min(FAULTS_MAX, Math.max(deck.length, Math.round(windowMs / everyMs)));
   const slotMs = windowMs / count;
   const dealt = new Map<FaultKind, number>();
@@ -182,7 +183,7 @@ function planLane(lane: Lane, settings: ScheduleSettings): readonly Unnumbered[]
     dealt.set(card.kind, turn + 1);
     const first = Math.floor(draws.fraction(FAULT_KINDS.indexOf(card.kind), PART.TARGET, 0) * pool.length);
     return {
-      atMs: Math.round(durationMs * WARM_UP + slotMs * (index + JITTER * jitter)),
+      atMs: Math.round(edgeMs + slotMs * (index + JITTER * jitter)),
       lane,
       kind: card.kind,
       target: pool[(first + turn) % pool.length] as string,

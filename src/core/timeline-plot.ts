@@ -76,6 +76,7 @@ function styles({ panels, kinds }: TimelinePlot): string {
       ...Object.entries(kinds).map(([kind, shade]) => `.${kind}{stroke:${pick(shade)}}`),
       ...Object.entries(kinds).map(([kind, shade]) => `text.${kind}{stroke:none;fill:${pick(shade)}}`),
       ...panels.map(({ name, shade }) => `.${name}{stroke:${pick(shade)}}`),
+      '.band{stroke:none}',
     ].join('');
   return `<style>${rules(([light]) => light)}@media (prefers-color-scheme: dark){${rules(([, dark]) => dark)}}</style>`;
 }
@@ -120,7 +121,7 @@ function marksOf(
     const band =
       untilMs === undefined
         ? ''
-        : `<rect class="${kind} band" x="${fixed(at)}" width="${fixed(x(untilMs) - at)}" y="${TOP - 18}" height="${bottom - TOP + 18}" fill="${light}" fill-opacity="0.1" stroke="none">${title}</rect>`;
+        : `<rect class="${kind} band" x="${fixed(at)}" width="${fixed(x(untilMs) - at)}" y="${TOP - 18}" height="${bottom - TOP + 18}" fill="${light}" fill-opacity="0.06" stroke="none">${title}</rect>`;
     const line = `${band}<line class="${kind}" x1="${fixed(at)}" x2="${fixed(at)}" y1="${TOP - 18}" y2="${bottom}" stroke="${light}" stroke-dasharray="3 3">${title}</line>`;
     const row = free.findIndex((from) => at >= from);
     if (row < 0) return line;

@@ -122,10 +122,13 @@ describeFull('a chaos run that is stopped', () => {
       const run = startChaos(own, flags, { env: markedEnvironment(mark) });
       const page = await pageIn(await run.address(), 'faults');
       expect(page.get('chaos_faults_planned')).toBeGreaterThan(100);
-      await until('a fault that has ended', async () =>
-        [...(await pageOf(await run.address()))].some(
-          ([name, value]) => name.startsWith('chaos_faults_total') && value > 0,
-        ),
+      await until(
+        'a fault that has ended',
+        async () =>
+          [...(await pageOf(await run.address()))].some(
+            ([name, value]) => name.startsWith('chaos_faults_total') && value > 0,
+          ),
+        RUN_MS,
       );
       const broker = [...markedProcesses(mark).values()].find((line) => line.includes('kafka.Kafka'));
       const folder = /log4j2\.configurationFile=file:\/\/(\S+)\/run\//.exec(broker ?? '')?.[1];
@@ -166,8 +169,12 @@ describeFull('flags of chaos', () => {
     [['-faults=slot-drop'], 'the fault slot-drop needs -relay=wal'],
     [['-postgres=postgres://a@127.0.0.1/b'], '-postgres needs -brokers'],
     [['-brokers=127.0.0.1:1'], '-brokers needs -postgres'],
-    [[...given, '-faults=broker-kill'], 'the fault broker-kill needs servers that this run starts'],
-    [[...given, '-broker-count=3'], '-broker-count'],
+    [
+      ['-brokers=127.0.0.1:1', '-postgres=postgres://a@127.0.0.1/b', '-faults=broker-kill'],
+      'the fault broker-kill needs servers that this run starts',
+    ],
+    [['-brokers=127.0.0.1:1', '-postgres=postgres://a@127.0.0.1/b', '-broker-count=3'], '-broker-count'],
+    [['-report=/proc/none/run.json'], 'cannot write the report /proc/none/run.json'],
     [['-unsafe-ttl'], '-dedup-ttl'],
     [['-schema=Not-Plain'], '-schema'],
   ])('chaos %j is refused with exit 2 and one line', async (flags, text) => {

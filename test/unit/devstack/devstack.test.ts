@@ -268,17 +268,17 @@ describe('broker configuration', () => {
       { name: 'PAYMENTS', port: 9202, advertisedPort: 9302 },
     ];
     const text = serverProperties({ ...nodes[0]!, doors }, nodes, 'kafka-1');
-    const valueOf = (name: string): string | undefined => new RegExp(`^${name}=(.*)$`, 'm').exec(text)?.[1];
-    expect(valueOf('listeners')).toBe(
+    const settingOf = (name: string): string | undefined => new RegExp(`^${name}=(.*)$`, 'm').exec(text)?.[1];
+    expect(settingOf('listeners')).toBe(
       'PLAINTEXT://127.0.0.1:9001,RELAY://127.0.0.1:9201,PAYMENTS://127.0.0.1:9202,CONTROLLER://127.0.0.1:9101',
     );
-    expect(valueOf('advertised.listeners')).toBe(
+    expect(settingOf('advertised.listeners')).toBe(
       'PLAINTEXT://127.0.0.1:9001,RELAY://127.0.0.1:9301,PAYMENTS://127.0.0.1:9302',
     );
-    expect(valueOf('listener.security.protocol.map')).toBe(
+    expect(settingOf('listener.security.protocol.map')).toBe(
       'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,RELAY:PLAINTEXT,PAYMENTS:PLAINTEXT',
     );
-    expect(valueOf('inter.broker.listener.name')).toBe('PLAINTEXT');
+    expect(settingOf('inter.broker.listener.name')).toBe('PLAINTEXT');
   });
 
   it('generated cluster ids have the form that Kafka accepts', () => {
