@@ -86,7 +86,8 @@ function planOf(context: Context): readonly PlannedFault[] {
   });
 }
 
-/** Fails before anything is started. @throws bad_value for a report of another form, not_writable */
+/** Checks the files before anything is started.
+ *  @throws bad_value for a report of another form, not_writable */
 function checkReports({ settings }: Context): void {
   const wrong = (settings.report ?? []).find((path) => !REPORTS.includes(extname(path)));
   if (wrong !== undefined)

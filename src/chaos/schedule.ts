@@ -55,7 +55,8 @@ export interface PlannedFault {
   readonly amount?: number;
 }
 
-/** Part of the duration before the first slot, and as much after the last one; at most EDGE_MS_MAX. */
+/** Part of the duration before the first slot, and as much after the last one; at most
+ *  EDGE_MS_MAX. */
 const EDGE = 0.1;
 const EDGE_MS_MAX = 5000;
 /** Part of a slot in which its fault begins, and the most of it that the fault lasts. */

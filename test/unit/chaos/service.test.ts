@@ -149,7 +149,7 @@ describe('service of a chaos run', () => {
   });
 
   it('a process that ends before its crash point is recorded and replaced by one with the same point', async () => {
-    const { clock, service, started, ends, last } = world((signal, one) => {
+    const { clock, service, ends, last } = world((signal, one) => {
       if (signal === 'SIGTERM') one.end(0);
     });
     const crash = service.crashAt('mark', 1, never);
