@@ -39,7 +39,9 @@ import { type Watch, watchChaos } from './chaos/watch.ts';
 const CHAOS_EXIT = { stopped: 5 } as const;
 const REPORTS = ['.json', '.html', '.svg'];
 const CONNECT_TIMEOUT_MS = 5000;
-const START_MS_MAX = 180_000;
+/** Time limit until the first charge, in ms. */
+const START_MS_MAX = 600_000;
+const WATCH_MS = 200;
 const END_GRACE_MS = 5000;
 const IDS_MAX = 20;
 
@@ -53,7 +55,8 @@ interface World {
   readonly driver: BrokerDriver;
   readonly connect: () => Promise<SqlPool>;
   readonly observer: Observer;
-  readonly ends: UnplannedEnd[];
+  readonly ends: readonly UnplannedEnd[];
+  readonly record: (end: Omit<UnplannedEnd, 'atMs'>) => void;
   /** Folder with the logs and the ledger. */
   readonly dir: string;
 }
@@ -155,16 +158,18 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
   });
   context.onClose(() => group.close());
+  await group.reach(CONNECT_TIMEOUT_MS);
   const processes = startProcesses(context, dir);
   const ends: UnplannedEnd[] = [];
   const startMs = clock.monotonicMs();
+  const record = (end: Omit<UnplannedEnd, 'atMs'>): void => {
+    const at = { ...end, atMs: clock.monotonicMs() - startMs };
+    ends.push(at);
+    watch.onUnplannedEnd(at);
+  };
   const pipeline = await preparePipeline(context, {
     ...{ processes, dir, servers, proxies, names },
-    onUnplannedEnd: (end) => {
-      const at = { ...end, atMs: clock.monotonicMs() - startMs };
-      ends.push(at);
-      watch.onUnplannedEnd(at);
-    },
+    onUnplannedEnd: record,
   });
   const observer = new Observer({
     ...{ clock, schema: names.schema, connect, group, onSample: watch.onSample },
@@ -174,7 +179,7 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
     })),
   });
   context.onClose(() => observer.stop());
-  return { servers, proxies, names, processes, pipeline, driver, connect, observer, ends, dir };
+  return { servers, proxies, names, processes, pipeline, driver, connect, observer, ends, record, dir };
 }
 
 /** Children of this run; they end with it, however it ends. */
@@ -189,21 +194,65 @@ function startProcesses(context: Context, dir: string): Processes {
   return processes;
 }
 
-/** Starts the services one after the other: orders makes the tables that the relay reads. */
-async function startServices(context: Context, { pipeline }: World): Promise<void> {
+/** Runs a step before the first fault, which ends early when a process ends for another reason than
+ *  an unreachable server: without a fault, that is an error of the set-up.
+ *  @throws unreachable, timeout */
+async function beforeFaults(
+  { clock, drain }: Context,
+  { ends, dir }: World,
+  step: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
   const over = new AbortController();
   const stop = (): void => over.abort();
-  context.drain.addEventListener('abort', stop, { once: true });
-  const cancel = context.clock.after(START_MS_MAX, stop);
+  drain.addEventListener('abort', stop, { once: true });
+  const cancels = [
+    clock.after(START_MS_MAX, stop),
+    clock.every(WATCH_MS, () => {
+      if (ends.some(({ code }) => code !== EXIT.unavailable)) stop();
+    }),
+  ];
   try {
+    await step(over.signal);
+  } catch (thrown) {
+    const early = ends.find(({ code }) => code !== EXIT.unavailable);
+    if (early === undefined || drain.aborted) throw thrown;
+    const { service, code, signal, logPath } = early;
+    throw coreError(
+      'unreachable',
+      `${service} ended with ${signal ?? `code ${code}`} before the first fault`,
+      {
+        next: `see ${logPath}, and the other logs in ${dir}`,
+        cause: thrown,
+      },
+    );
+  } finally {
+    for (const cancel of cancels) cancel();
+    drain.removeEventListener('abort', stop);
+  }
+}
+
+/** Starts the services one after the other (orders makes the tables that the relay reads), then the
+ *  load client, and waits for the first charge. */
+async function startAll(context: Context, world: World, watch: Watch): Promise<Load | undefined> {
+  const { pipeline, observer } = world;
+  const { clock, drain } = context;
+  let load: Load | undefined;
+  await beforeFaults(context, world, async (signal) => {
     for (const service of Object.values(pipeline.services)) {
       service.start();
-      await service.ready(over.signal);
+      await service.ready(signal);
     }
-  } finally {
-    cancel();
-    context.drain.removeEventListener('abort', stop);
-  }
+    watch.phase('load');
+    load = startLoad(world, clock.monotonicMs());
+    observer.start(load.child, load.startMs);
+    if (!(await observer.consumed(START_MS_MAX, signal)))
+      throw coreError('timeout', `no order was charged within ${START_MS_MAX} ms`, {
+        next: `see the logs in ${world.dir}`,
+      });
+  }).catch((thrown: unknown) => {
+    if (!drain.aborted) throw thrown;
+  });
+  return drain.aborted ? undefined : load;
 }
 
 async function breakIt(
@@ -214,16 +263,8 @@ async function breakIt(
 ): Promise<Finished | undefined> {
   const { clock, drain, settings } = context;
   const { observer, pipeline, proxies, ends } = world;
-  await startServices(context, world);
-  if (drain.aborted) return undefined;
-  watch.phase('load');
-  const load = pipeline.startLoad();
-  const startMs = clock.monotonicMs();
-  observer.start(load, startMs);
-  if (!(await observer.consumed(START_MS_MAX, drain)) && !drain.aborted)
-    throw coreError('timeout', `no order was charged within ${START_MS_MAX} ms`, {
-      next: `see the logs in ${world.dir}`,
-    });
+  const load = await startAll(context, world, watch);
+  if (load === undefined) return undefined;
   watch.phase('faults');
   const beganMs = clock.monotonicMs();
   const outcomes = await runFaults({
@@ -238,39 +279,58 @@ async function breakIt(
   await sleep(clock, Math.max(0, beganMs + settings.duration - clock.monotonicMs()), drain);
   if (drain.aborted) return undefined;
   watch.phase('draining');
-  const loaded = await endLoad(load, ends, clock.monotonicMs() - startMs);
+  const loaded = await load.end();
   const undrained = await observer.drained(settings['settle-timeout'], drain);
   await observer.stop();
-  for (const service of Object.values(pipeline.services)) await endService(service, ends);
+  await endServices(world);
   if (drain.aborted) return undefined;
   watch.phase('judging');
   const reconciliation = await reconcileRun(world);
   watch.onDeltas(reconciliation.deltas.reduce((sum, { count }) => sum + count, 0));
   const verdict = judge({ reconciliation, outcomes, ends, undrained });
-  const seconds = (clock.monotonicMs() - startMs) / 1000;
+  const seconds = (clock.monotonicMs() - load.startMs) / 1000;
   return { ...verdict, reconciliation, outcomes, load: loaded, seconds };
 }
 
-/** Stops the load client, which first completes its open requests. @returns its report */
-async function endLoad(
-  load: StartedCommand,
-  ends: UnplannedEnd[],
-  atMs: number,
-): Promise<Readonly<Record<string, unknown>>> {
-  load.kill('SIGTERM');
-  const how = await load.ended;
-  if (how.code !== EXIT.done) {
-    ends.push({ service: 'load', ...how, atMs, logPath: load.logPath });
-    return {};
-  }
-  return JSON.parse(load.stdout()) as Readonly<Record<string, unknown>>;
+/** Running load client. */
+interface Load {
+  readonly child: StartedCommand;
+  /** Monotonic time of its start. */
+  readonly startMs: number;
+  /** Stops the client, which first completes its open requests. @returns its report */
+  readonly end: () => Promise<Readonly<Record<string, unknown>>>;
 }
 
-/** Stops a service, whose drain is part of what is judged. */
-async function endService(service: ChaosPipeline['services']['orders'], ends: UnplannedEnd[]): Promise<void> {
-  const how = await service.stop();
-  if (how !== undefined && how.code !== EXIT.done)
-    ends.push({ service: service.name, ...how, atMs: 0, logPath: service.logPath });
+function startLoad(world: World, startMs: number): Load {
+  const child = world.pipeline.startLoad();
+  let isEnding = false;
+  const record = (how: Awaited<StartedCommand['ended']>): void => {
+    world.record({ service: 'load', ...how, logPath: child.logPath });
+  };
+  void child.ended.then((how) => {
+    if (!isEnding) record(how);
+  });
+  return {
+    child,
+    startMs,
+    end: async () => {
+      isEnding = true;
+      child.kill('SIGTERM');
+      const how = await child.ended;
+      if (how.code === EXIT.done) return JSON.parse(child.stdout()) as Readonly<Record<string, unknown>>;
+      if (!world.ends.some(({ service }) => service === 'load')) record(how);
+      return {};
+    },
+  };
+}
+
+/** Stops the services, whose drain is part of what is judged. */
+async function endServices({ pipeline, record }: World): Promise<void> {
+  for (const service of Object.values(pipeline.services)) {
+    const how = await service.stop();
+    if (how !== undefined && how.code !== EXIT.done)
+      record({ service: service.name, ...how, logPath: service.logPath });
+  }
 }
 
 async function reconcileRun({ connect, names, pipeline }: World): Promise<Reconciliation> {

@@ -69,9 +69,11 @@ const TWO_32 = 4_294_967_296;
 const CRASH_AFTER_MAX = 20;
 /** Payments counts batches, which are fewer than rows. */
 const CRASH_AFTER_BATCHES_MAX = 3;
+/** Delay of each direction. */
 const DELAY_MS = { least: 5, most: 250 } as const;
 /** Below the -clock-skew of payments, 5 min, beyond which a message may be too old to decide. */
 const STEP_MS = { least: 10_000, most: 240_000 } as const;
+/** Faults of a lane. */
 const FAULTS_MAX = 10_000;
 
 interface Card {

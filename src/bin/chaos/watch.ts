@@ -77,7 +77,7 @@ export function watchChaos(context: Context, plan: readonly PlannedFault[]): Wat
     },
     onUnplannedEnd: ({ service, code, signal }) => {
       ends.add(1, ends.series(service));
-      say(`${service} ended with ${signal ?? `code ${code}`}; it is started again`);
+      say(`${service} ended by itself with ${signal ?? `code ${code}`}`);
     },
     onDeltas: (count) => deltas.set(count),
     done: () => progress.done(),
