@@ -78,6 +78,7 @@ export function fastEndToEnd(): readonly string[] {
  *  them. All other tests run in the first pass only: tests that never use the addon, tests of the
  *  addon itself, and tests of faults in servers and machines. */
 export const SECOND_PASS: readonly string[] = [
+  'test/e2e/chaos.test.ts',
   'test/e2e/contracts.test.ts',
   'test/e2e/demos.test.ts',
   'test/e2e/engine.test.ts',

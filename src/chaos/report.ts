@@ -1,5 +1,5 @@
 /** Report of a chaos run: a document for programs and a plot of rate, lag and faults. */
-import { type PlotMark, type PlotPanel, type Shade, timelinePlot } from '../core/timeline-plot.ts';
+import { type PlotMark, type PlotPanel, type Shade, timelinePlot } from '../core/plot/timeline.ts';
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
 import { type FaultOutcome, outcomeText } from './run.ts';
 import type { PlannedFault } from './schedule.ts';

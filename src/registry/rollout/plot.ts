@@ -1,5 +1,5 @@
 /** Plot of a rollout: rate, lag and errors over time, with a mark at each entry of the timeline. */
-import { type PlotPanel, type Shade, timelinePlot } from '../../core/timeline-plot.ts';
+import { type PlotPanel, type Shade, timelinePlot } from '../../core/plot/timeline.ts';
 import type { FleetSample, TimelineEntry } from './model.ts';
 
 const KINDS: Readonly<Record<TimelineEntry['kind'], Shade>> = {

@@ -80,7 +80,7 @@ describe('execution of a plan', () => {
     );
   });
 
-  it('after a stop no fault begins, and each planned fault still has an outcome', async () => {
+  it('no fault begins after a stop, and each planned fault still has an outcome', async () => {
     const plan = [fault(1, 'relay', 100), fault(2, 'relay', 200), fault(3, 'orders', 900)];
     const { outcomes, began } = await play(plan, () => 1000, 500);
     expect(began.map(([id]) => id)).toEqual([1]);

@@ -221,7 +221,7 @@ describe('load client', () => {
     await expect(simulate(() => ({ ms: 1 }), { ledger: full })).rejects.toThrow('the disk is full');
   });
 
-  describe('over gRPC', () => {
+  describe('load client over gRPC', () => {
     const orderId = '00000000-0000-7000-8000-000000000001';
     /** CreateResponse of the order. */
     const message = Buffer.concat([
