@@ -97,6 +97,10 @@ void ThrowStatus(napi_env env, kernel::Status status, const char* what) {
   Throw(env, kInternal, "%s: unknown status %d", what, static_cast<int>(status));
 }
 
+void ThrowPayloadStatus(napi_env env, kernel::Status status) {
+  ThrowStatus(env, status, status == kernel::Status::kSpanOutOfRange ? "payloads" : "into");
+}
+
 bool BytesOf(napi_env env, napi_value value, Span<std::uint8_t>* out) {
   bool is = false;
   void* data = nullptr;
@@ -287,6 +291,19 @@ bool Call::Bytes(std::size_t index, const char* name, Span<std::uint8_t>* out) {
   if (BytesOf(env_, values_[index], out)) return true;
   ThrowType(env_, "%s: expected an ArrayBuffer or a view that is not detached", name);
   return false;
+}
+
+bool Call::Payloads(std::size_t index, PayloadRange* out) {
+  Span<std::uint8_t> bytes;
+  Span<std::uint32_t> start;
+  Span<std::int32_t> length;
+  if (!Array(index, "payloads", &bytes) || !Array(index + 1, "start", &start) ||
+      !Array(index + 2, "length", &length) || !Uint32(index + 3, "from", &out->from) ||
+      !Uint32(index + 4, "to", &out->to)) {
+    return false;
+  }
+  out->payloads = {{bytes.data, bytes.size}, {start.data, start.size}, {length.data, length.size}};
+  return true;
 }
 
 napi_value ToNumber(napi_env env, double value) {

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "kernel/batch.h"
+#include "kernel/codec/decoder.h"
 #include "kernel/span.h"
 
 namespace millrace::binding {
@@ -40,6 +41,16 @@ void ThrowStatus(napi_env env, kernel::Status status, const char* what);
 // detached memory. Shared memory arrives as a view, because Node-API cannot access a
 // SharedArrayBuffer itself.
 bool BytesOf(napi_env env, napi_value value, Span<std::uint8_t>* out);
+
+// Payloads [from, to) of a buffer.
+struct PayloadRange {
+  kernel::codec::Payloads payloads;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+};
+
+// Throws the error of a kernel that read payloads: it is about them, or about its target `into`.
+void ThrowPayloadStatus(napi_env env, kernel::Status status);
 
 // Arguments of one call.
 class Call {
@@ -80,6 +91,9 @@ class Call {
 
   // An ArrayBuffer or any view, as bytes.
   [[nodiscard]] bool Bytes(std::size_t index, const char* name, Span<std::uint8_t>* out);
+
+  // Five arguments from `index` on: payloads, start, length, from, to. The kernel checks the spans.
+  [[nodiscard]] bool Payloads(std::size_t index, PayloadRange* out);
 
   // A batch of layout L (kernel::Rows<layout::EventBatch> …) in an ArrayBuffer or a view of all its
   // bytes. The numbers of the header are checked against the real size of the buffer.

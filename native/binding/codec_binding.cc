@@ -75,29 +75,21 @@ napi_value OpenProtobuf(napi_env env, napi_callback_info info) {
 // codecDecode(program, payloads, start, length, from, to, skips, into, state): number
 napi_value Decode(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  Span<std::uint8_t> payloads;
-  Span<std::uint32_t> start;
-  Span<std::int32_t> length;
-  std::uint32_t from = 0;
-  std::uint32_t to = 0;
+  PayloadRange range;
   bool skips = false;
   Span<std::uint8_t> into;
   Span<std::uint32_t> state;
   if (!call.HasArguments(9)) return nullptr;
   const std::shared_ptr<Program> program = Open<Program>(call, 0, "program", kProgram);
-  if (program == nullptr || !call.Array(1, "payloads", &payloads) ||
-      !call.Array(2, "start", &start) || !call.Array(3, "length", &length) ||
-      !call.Uint32(4, "from", &from) || !call.Uint32(5, "to", &to) ||
-      !call.Boolean(6, "skips", &skips) || !call.Bytes(7, "into", &into) ||
-      !call.Array(8, "state", &state)) {
+  if (program == nullptr || !call.Payloads(1, &range) || !call.Boolean(6, "skips", &skips) ||
+      !call.Bytes(7, "into", &into) || !call.Array(8, "state", &state)) {
     return nullptr;
   }
   std::uint32_t rows = 0;
-  const Status status = program->decoder().Decode(
-      {{payloads.data, payloads.size}, {start.data, start.size}, {length.data, length.size}}, from,
-      to, skips, into, state, &rows);
+  const Status status =
+      program->decoder().Decode(range.payloads, range.from, range.to, skips, into, state, &rows);
   if (status == Status::kOk) return ToNumber(env, rows);
-  ThrowStatus(env, status, status == Status::kSpanOutOfRange ? "payloads" : "into");
+  ThrowPayloadStatus(env, status);
   return nullptr;
 }
 

@@ -44,27 +44,19 @@ napi_value OpenFinder(napi_env env, napi_callback_info info) {
 // jsonFind(finder, payloads, start, length, from, to, isDocument, kind, starts, ends, integer)
 napi_value Find(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  Span<std::uint8_t> payloads;
-  Span<std::uint32_t> start;
-  Span<std::int32_t> length;
-  std::uint32_t from = 0;
-  std::uint32_t to = 0;
+  PayloadRange range;
   kernel::json::FoundRows into;
   if (!call.HasArguments(11)) return nullptr;
   const std::shared_ptr<Finder> finder = Open<Finder>(call, 0, "finder", kFinder);
-  if (finder == nullptr || !call.Array(1, "payloads", &payloads) ||
-      !call.Array(2, "start", &start) || !call.Array(3, "length", &length) ||
-      !call.Uint32(4, "from", &from) || !call.Uint32(5, "to", &to) ||
+  if (finder == nullptr || !call.Payloads(1, &range) ||
       !call.Array(6, "isDocument", &into.is_document) || !call.Array(7, "kind", &into.kind) ||
       !call.Array(8, "starts", &into.start) || !call.Array(9, "ends", &into.end) ||
       !call.Array(10, "integer", &into.integer)) {
     return nullptr;
   }
-  const Status status = finder->finder().Find(
-      {{payloads.data, payloads.size}, {start.data, start.size}, {length.data, length.size}}, from,
-      to, into);
+  const Status status = finder->finder().Find(range.payloads, range.from, range.to, into);
   if (status == Status::kOk) return Undefined(env);
-  ThrowStatus(env, status, status == Status::kSpanOutOfRange ? "payloads" : "into");
+  ThrowPayloadStatus(env, status);
   return nullptr;
 }
 

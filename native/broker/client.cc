@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "broker/library.h"
 
@@ -32,7 +33,9 @@ void OnError(rd_kafka_t* client, int code, const char* reason, void* opaque) {
 }
 
 void OnLog(const rd_kafka_t* client, int level, const char* facility, const char* line) {
-  if (level <= LOG_WARNING && client != nullptr) JournalOf(client)->NoteLog(facility, line);
+  // librdkafka logs the end of a connection as a failure, however severe.
+  const bool is_reason = level <= LOG_WARNING || std::strcmp(facility, "FAIL") == 0;
+  if (is_reason && client != nullptr) JournalOf(client)->NoteLog(facility, line);
 }
 
 }  // namespace
@@ -53,7 +56,8 @@ void Journal::Note(Event event) {
 
 void Journal::NoteLog(const char* facility, const char* line) {
   const std::lock_guard lock(mutex_);
-  last_log_ = std::string(facility) + ": " + line;
+  if (logs_.size() >= kLogsMax) logs_.pop_front();
+  logs_.push_back(std::string(facility) + ": " + line);
 }
 
 std::vector<Event> Journal::Drain() {
@@ -63,9 +67,16 @@ std::vector<Event> Journal::Drain() {
   return out;
 }
 
-std::string Journal::LastLog() {
+std::string Journal::Logs() {
   const std::lock_guard lock(mutex_);
-  return last_log_;
+  std::string lines;
+  for (const std::string& line : logs_) lines += lines.empty() ? line : "\n" + line;
+  return lines;
+}
+
+void Journal::ClearLogs() {
+  const std::lock_guard lock(mutex_);
+  logs_.clear();
 }
 
 bool Journal::Fatal(Event* event) {
@@ -92,23 +103,18 @@ rd_kafka_conf_t* MakeConf(const Properties& properties, Journal* journal, std::s
   return conf;
 }
 
-Event Connect(rd_kafka_t* client, Journal* journal, int timeout_ms, Waiter* waiter) {
-  const std::int64_t deadline = NowMs() + timeout_ms;
-  for (int slice_ms = kSliceMs;; slice_ms = std::min(2 * slice_ms, kSliceMsMax)) {
-    const auto left = static_cast<int>(std::max<std::int64_t>(1, deadline - NowMs()));
-    const rd_kafka_metadata_t* metadata = nullptr;
-    const rd_kafka_resp_err_t code =
-        rd_kafka_metadata(client, 0, nullptr, &metadata, std::min(left, slice_ms));
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
-      rd_kafka_metadata_destroy(metadata);
-      return {};
-    }
-    if (waiter->Stopping()) return EventOf(kErrDestroy);
-    if (NowMs() < deadline) continue;
-    Event event = EventOf(code);
-    if (const std::string why = journal->LastLog(); !why.empty()) event.message = why;
-    return event;
+Event Connect(rd_kafka_t* client, Journal* journal, int timeout_ms) {
+  const rd_kafka_metadata_t* metadata = nullptr;
+  const rd_kafka_resp_err_t code =
+      rd_kafka_metadata(client, 0, nullptr, &metadata, std::min(timeout_ms, kSliceMsMax));
+  if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    rd_kafka_metadata_destroy(metadata);
+    journal->ClearLogs();
+    return {};
   }
+  Event event = EventOf(code);
+  if (std::string why = journal->Logs(); !why.empty()) event.message = std::move(why);
+  return event;
 }
 
 Event Watermarks(rd_kafka_t* client, const Place& place, int timeout_ms, Waiter* waiter,

@@ -42,22 +42,26 @@ struct Event {
 Event EventOf(int code);
 
 // Journal of errors and log lines of one client, written by librdkafka's threads. Bounded: the
-// oldest errors are dropped.
+// oldest are dropped.
 class Journal {
  public:
   static constexpr std::size_t kEventsMax = 256;
+  static constexpr std::size_t kLogsMax = 16;
 
   void Note(Event event);
   void NoteLog(const char* facility, const char* line);
   std::vector<Event> Drain();
-  // Last warning or error that was logged: the reason why no broker answers.
-  std::string LastLog();
+  // Last warnings, errors and failures of connections that were logged since a broker answered, the
+  // newest at the end: the reasons why none answers. librdkafka logs the same failure of a broker
+  // twice a minute only.
+  std::string Logs();
+  void ClearLogs();
   bool Fatal(Event* event);
 
  private:
   std::mutex mutex_;
   std::deque<Event> events_;
-  std::string last_log_;
+  std::deque<std::string> logs_;
   Event fatal_;
 };
 
@@ -73,8 +77,9 @@ class Waiter {
 // Null, with `error` set, for a property that librdkafka refuses.
 rd_kafka_conf_s* MakeConf(const Properties& properties, Journal* journal, std::string* error);
 
-// Waits at most `timeout_ms` for the first answer of a broker.
-Event Connect(rd_kafka_s* client, Journal* journal, int timeout_ms, Waiter* waiter);
+// Sends one request and waits at most `timeout_ms` for its answer, and 2 s at most, because a stop
+// waits as long. The caller repeats it. The message of the error is the journal's log lines.
+Event Connect(rd_kafka_s* client, Journal* journal, int timeout_ms);
 
 // Reads the first and the next offset of a partition from the broker.
 Event Watermarks(rd_kafka_s* client, const Place& place, int timeout_ms, Waiter* waiter,

@@ -27,6 +27,7 @@ export interface BrokerFunctions {
     properties: readonly string[],
     onRebalance: (kind: 'assigned' | 'revoked' | 'lost', places: readonly NativePlace[]) => void,
   ): ConsumerHandle;
+  /** One request, of 2 s at most. The message of its event is the latest lines of the log. */
   brokerConsumerConnect(handle: ConsumerHandle, timeoutMs: number): Promise<NativeAnswer>;
   /** Rows, ends, events, names of topics that are new since the last call, the duration in ms, and
    *  receipts: pairs of a number of rows that were received together and their age in ms at the end

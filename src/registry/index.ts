@@ -30,6 +30,7 @@ export {
   type ColumnDecoderOptions,
   type ColumnInput,
   RecordColumnDecoder,
+  type WriterRecords,
 } from './client/column-decoder.ts';
 export {
   type ColumnEncoderOptions,

@@ -307,6 +307,26 @@ describe('reading', () => {
     expect(ended.code).toBe(0);
   });
 
+  it.each([
+    ['alone', []],
+    ['threads', ['-instances=2', '-threads=2']],
+    ['group', [`-group=absent-${own.suffix}`, '-out=-', '-session-timeout=6s']],
+  ])('-exit-at-end ends with an error if the registry does not answer (%s)', async (how, more) => {
+    const absent = topicOf(`absent-${how}`);
+    await createTopics(stack.brokers, [{ topic: absent, partitions: 2 }]);
+    const value = Buffer.from('\u0000\u0000\u0000\u0000\u0001x');
+    const records = [0, 1].map((partition) => ({ partition, value }));
+    await append(stack.brokers, absent, records);
+    const servers = [`-brokers=${stack.brokers}`, '-registry=http://127.0.0.1:9', '-connect-timeout=1s'];
+    const flags = [...servers, `-topic=${absent}`, '-exit-at-end', ...more];
+    const { code, stdout, stderr } = await runConsumer(own, flags);
+    expect({ code, stdout }, stderr).toEqual({ code: 3, stdout: '' });
+    expect(stderr).toContain('[registry_unavailable]');
+    expect(stderr).toContain('the registry at http://127.0.0.1:9 cannot be reached');
+    expect(stderr).toContain('it never answered, for 1s (-connect-timeout); no record was read');
+    expect(stderr).toContain('check -registry');
+  });
+
   it('an unreadable record is reported with its reason, or goes to the quarantine topic', async () => {
     const bad = topicOf('unreadable');
     await createTopics(stack.brokers, [{ topic: bad, partitions: 1 }]);

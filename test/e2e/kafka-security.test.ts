@@ -16,9 +16,11 @@ import { type AclEntry, allow } from '../fixtures/acl.ts';
 import { runConsumer } from '../fixtures/consumer.ts';
 import { connectPool, createTables } from '../fixtures/database.ts';
 import { runEngine } from '../fixtures/engine.ts';
+import { runGen } from '../fixtures/gen.ts';
 import { startOwned } from '../fixtures/own-stack.ts';
 import { runPayments } from '../fixtures/payments.ts';
 import { launcher, type Outcome, type Running } from '../fixtures/process.ts';
+import { runProducer } from '../fixtures/producer.ts';
 import { runRegistry, startRegistry } from '../fixtures/registry.ts';
 import { runRelay } from '../fixtures/relay.ts';
 import { until } from '../wait.ts';
@@ -305,6 +307,14 @@ describe('up', () => {
         code: 2,
         stderr: expect.stringContaining('[broker_forbidden]'),
       });
+      // The topics of a bench have names of its own, and doctor needs no right.
+      const config = `-broker-config=${secured.clients?.client}`;
+      const bench = await own.run(['bench', 'broker', '-smoke', config, `-brokers=${secured.brokers}`]);
+      expect(bench).toMatchObject({ code: 2, stderr: expect.stringContaining('[broker_forbidden]') });
+      const doctor = await own.run(['doctor', config]);
+      expect(doctor.stdout).toMatch(
+        /ok +broker-listeners +cluster \S+, 0 topics that this client may describe/,
+      );
     } finally {
       await secured.close();
     }
@@ -322,11 +332,30 @@ describe('up', () => {
   });
 });
 
+/** Registry in memory, for commands that call one before they connect to the broker. */
+let schemas: string;
+const SUBJECT = 'errors-value';
+beforeAll(async () => {
+  const url = `http://${await startRegistry(own, ['-store=memory'], 'schemas').ready()}`;
+  await ask(url, 'POST', `/subjects/${SUBJECT}/versions`, { schema: orderSchema(1, 'avro') });
+  schemas = `-registry=${url}`;
+});
+const subject = `-subject=${SUBJECT}`;
+/** A refusal must end the command long before this. */
+const PATIENT = '-connect-timeout=1h';
+
 /** Runs that connect to the broker, by command. */
 const RUNS: Readonly<Record<string, (flags: readonly string[], topic: string) => Promise<Outcome>>> = {
-  topic: (flags, topic) => own.run(['topic', 'create', ...flags, `-topic=${topic}`]),
-  consumer: (flags, topic) => runConsumer(own, [...flags, `-topic=${topic}`, '-exit-at-end']),
-  gen: (flags, topic) => own.run(['gen', '-kind=events', '-count=10', ...flags, `-out=kafka:${topic}`]),
+  topic: (flags, topic) => own.run(['topic', 'create', ...flags, `-topic=${topic}`, '-timeout=1h']),
+  producer: (flags, topic) =>
+    runProducer(own, [
+      ...[...flags, schemas, subject, '-format=avro', `-schema=${avro()}`],
+      ...[`-topic=${topic}`, '-count=1', PATIENT],
+    ]),
+  consumer: (flags, topic) => runConsumer(own, [...flags, `-topic=${topic}`, '-exit-at-end', PATIENT]),
+  gen: (flags, topic) => runGen(own, ['-kind=events', '-count=10', ...flags, `-out=kafka:${topic}`, PATIENT]),
+  'gen -subject': (flags, topic) =>
+    runGen(own, [schemas, subject, '-count=10', ...flags, `-out=kafka:${topic}`, PATIENT]),
   engine: (flags, topic) =>
     runEngine(own, [...flags, `-topic=${topic}`, '-size=1s', `-state-dir=${join(own.dir, randomUUID())}`]),
   relay: (flags, topic) => runRelay(own, [...flags, ...database(), `-topic=${topic}`, '-wake=off']),
@@ -334,29 +363,51 @@ const RUNS: Readonly<Record<string, (flags: readonly string[], topic: string) =>
   registry: (flags, topic) => runRegistry(own, ['-store=kafka', ...flags, `-schemas-topic=${topic}`]),
 };
 
-describe.each(Object.entries(RUNS))('errors of %s', (_name, run) => {
-  /** Settings of the user without the authority of the broker's certificate. */
-  const untrusting = (): string => {
-    const path = join(own.dir, 'untrusting.properties');
-    const text = readFileSync(stack.clients?.client as string, 'utf8');
-    writeFileSync(path, text.replace(/^ssl\.ca\.location=.*\n/m, ''));
-    return `-broker-config=${path}`;
-  };
+/** Settings with a wrong password. */
+const WRONG_PASSWORD = 'wrong-zq-password';
+const unauthenticating = (): string[] => [client, `-broker-property=sasl.password=${WRONG_PASSWORD}`];
+/** Settings of the user without the authority of the broker's certificate. */
+const untrusting = (): string[] => {
+  const path = join(own.dir, 'untrusting.properties');
+  const text = readFileSync(stack.clients?.client as string, 'utf8');
+  writeFileSync(path, text.replace(/^ssl\.ca\.location=.*\n/m, ''));
+  return [`-broker-config=${path}`];
+};
+const UNAUTHENTICATED = [
+  'the broker does not accept the credentials',
+  'check sasl.username, sasl.password and sasl.mechanism',
+];
+const UNTRUSTED = ['the certificate of the broker is not trusted', 'give its authority as ssl.ca.location'];
 
+/** Fails unless the outcome has this code and the report has all of these texts. */
+function reports({ code, stdout, stderr }: Outcome, exit: number, texts: readonly string[]): void {
+  const report = exit === 1 ? stdout : stderr;
+  expect(code, stderr).toBe(exit);
+  for (const text of texts) expect(report).toContain(text);
+  expect(stdout + stderr).not.toContain(WRONG_PASSWORD);
+}
+
+describe.each(Object.entries(RUNS))('errors of %s', (_name, run) => {
   it('a wrong password, an untrusted certificate and a missing right are errors of their own', async () => {
-    const password = 'wrong-zq-password';
-    const unauthenticated = await run([client, `-broker-property=sasl.password=${password}`], RELAYED);
-    expect(unauthenticated).toMatchObject({ code: 2 });
-    expect(unauthenticated.stderr).toContain('the broker does not accept the credentials');
-    expect(unauthenticated.stderr).toContain('check sasl.username, sasl.password and sasl.mechanism');
-    expect(unauthenticated.stderr).not.toContain(password);
-    const untrusted = await run([untrusting()], RELAYED);
-    expect(untrusted).toMatchObject({ code: 2 });
-    expect(untrusted.stderr).toContain('the certificate of the broker is not trusted');
-    expect(untrusted.stderr).toContain('give its authority as ssl.ca.location');
-    const forbidden = await run([client], 'other-topic');
-    expect(forbidden).toMatchObject({ code: 2 });
-    expect(forbidden.stderr).toContain('authorization failed');
-    expect(forbidden.stderr).toContain('[broker_forbidden]');
+    reports(await run(unauthenticating(), RELAYED), 2, UNAUTHENTICATED);
+    reports(await run(untrusting(), RELAYED), 2, UNTRUSTED);
+    reports(await run([client], 'other-topic'), 2, ['authorization failed', '[broker_forbidden]']);
+  });
+});
+
+describe('errors of commands without a topic of the user', () => {
+  it('bench broker reports a wrong password and an untrusted certificate', async () => {
+    const bench = (flags: readonly string[]): Promise<Outcome> =>
+      own.run(['bench', 'broker', '-smoke', `-brokers=${stack.brokers}`, ...flags]);
+    reports(await bench(unauthenticating()), 2, UNAUTHENTICATED);
+    reports(await bench(untrusting()), 2, UNTRUSTED);
+  });
+
+  it('a wrong password and an untrusted certificate are failed checks of doctor', async () => {
+    reports(await own.run(['doctor', ...unauthenticating()]), 1, [
+      'fail  broker-listeners',
+      ...UNAUTHENTICATED,
+    ]);
+    reports(await own.run(['doctor', ...untrusting()]), 1, ['fail  broker-listeners', ...UNTRUSTED]);
   });
 });

@@ -161,6 +161,55 @@ test('all records of a batch without a reader schema have one writer schema', as
   expect([none.stateOf(0), none.stateOf(1), none.names.length]).toEqual(['null', 'error', 0]);
 });
 
+test('records of several writer schemas become a batch for each schema, in the columns of that schema', async () => {
+  const registry = new SchemaRegistry({ url });
+  const records = await recordsOf(registry, 'by-writer');
+  const decoder = registry.columnDecoder<Parcel>(NATIVE);
+  const groups = await decoder.decodeByWriter([null, ...records]);
+  expect(groups.map(({ positions }) => positions)).toEqual([
+    [0, 1, 6, 7],
+    [2, 3, 4, 5],
+  ]);
+  expect(groups.map(({ records: { names } }) => names)).toEqual([
+    ['id', 'state', 'to', 'tags'],
+    ['id', 'state', 'to', 'tags', 'weight'],
+  ]);
+  const deserialized = await registry.deserializer<Parcel>({}).deserializeBatch([null, ...records]);
+  for (const { positions, records: batch, schemaId } of groups)
+    positions.forEach((position, row) => {
+      const { value, error } = deserialized[position] as (typeof deserialized)[number];
+      if (error !== undefined) expect(recordFaultOf(batch.errorOf(row))).toEqual(recordFaultOf(error));
+      else expect(batch.value(row)).toEqual(value);
+      if (batch.stateOf(row) === 'ok') expect(records[position - 1]?.readUInt32BE(1)).toBe(schemaId);
+    });
+  // All schemas are loaded now.
+  const [one, two] = decoder.decodeByWriterSync([records[0], records[1], records[6]]);
+  expect([one?.positions, two?.positions]).toEqual([[0, 2], [1]]);
+  expect(one?.records.toArrow(arrow).numRows).toBe(2);
+  expect(two?.records.row(0)?.weight).toBe(2.5);
+  decoder.close();
+});
+
+test('records without a readable schema are one batch without columns, and no records are none', async () => {
+  const registry = new SchemaRegistry({ url });
+  const decoder = registry.columnDecoder(NATIVE);
+  const [only, ...rest] = await decoder.decodeByWriter([null, Buffer.from('x')]);
+  expect(rest).toEqual([]);
+  expect([only?.schemaId, only?.positions, only?.records.names]).toEqual([undefined, [0, 1], []]);
+  expect([only?.records.stateOf(0), only?.records.stateOf(1)]).toEqual(['null', 'error']);
+  expect(await decoder.decodeByWriter([])).toEqual([]);
+});
+
+test('a batch for each writer schema is refused to a decoder that has a reader schema or lacks a field', async () => {
+  const registry = new SchemaRegistry({ url });
+  const records = await recordsOf(registry, 'by-writer-refused');
+  const reader = registry.columnDecoder({ ...NATIVE, readerSchema: V2 });
+  expect(await codeOf(() => reader.decodeByWriter(records))).toBe('bad_option');
+  expect(await codeOf(() => reader.decodeByWriterSync(records))).toBe('bad_option');
+  const weights = registry.columnDecoder({ ...NATIVE, fields: ['weight'] });
+  expect(await codeOf(() => weights.decodeByWriter(records))).toBe('unknown_field');
+});
+
 test('columns become the records that a serializer writes, also from apache-arrow', async () => {
   const registry = new SchemaRegistry({ url });
   const records = await recordsOf(registry, 'encode');

@@ -71,7 +71,7 @@ describe('a dedup TTL below the redelivery horizon', () => {
   const late = (seed: number): Plan => ({ ...planOf(seed), lostReport: 0.2, fence: 'mark' });
   const TTL_MS = 60;
 
-  it('charges an order twice where the floor of the inbox is ignored, and the auditor names the order', async () => {
+  it('an inbox whose floor is ignored lets an order be charged twice, and the auditor names the order', async () => {
     const found: string[] = [];
     for (const seed of SEEDS.slice(0, 10)) {
       const { violations } = await ran({ seed, plan: late(seed), inboxTtlMs: TTL_MS, floor: 'ignored' });
@@ -80,7 +80,7 @@ describe('a dedup TTL below the redelivery horizon', () => {
     expect(found.join('\n')).toMatch(/the order [0-9a-f-]{36} is charged twice/);
   });
 
-  it('charges no order twice where the floor is guarded: late messages are parked', async () => {
+  it('an inbox whose floor is guarded lets no order be charged twice, and parks late messages', async () => {
     let parked = 0;
     for (const seed of SEEDS.slice(0, 10)) {
       const { world, violations } = await ran({ seed, plan: late(seed), inboxTtlMs: TTL_MS });

@@ -117,8 +117,9 @@ async function main(): Promise<void> {
   const decoder: registry.RecordColumnDecoder<Moved> = client.columnDecoder<Moved>({ fields: ['parcel'] });
   const records: registry.ColumnRecords<Moved> = await decoder.decode([null]);
   const moved: Moved | null = records.row(0);
+  const groups: readonly registry.WriterRecords<Moved>[] = await decoder.decodeByWriter([]);
   const encoder: registry.RecordColumnEncoder = client.columnEncoder({ topic: 'moves', version: 'latest' });
-  console.log(records.stateOf(0), moved, typeof encoder.encode);
+  console.log(records.stateOf(0), moved, groups.length, typeof encoder.encode);
   console.log(typeof Service.open, Object.keys(engine).length > 0, Object.keys(registry).length > 0, appended.length);
 }
 void main();
@@ -159,7 +160,7 @@ describe('TypeScript service', () => {
       expect(stdout).toContain('text/plain; version=0.0.4');
       expect(stdout).toContain('\nmoves_total 3\n');
       expect(stdout).toMatch(/\nprocess_cpu_seconds_total \d/);
-      expect(stdout).toContain('\nnull null function\n');
+      expect(stdout).toContain('\nnull null 0 function\n');
       expect(stdout).toContain('\nfunction true true 1\n');
     },
     120_000,

@@ -344,7 +344,7 @@ napi_value ConsumerConnect(napi_env env, napi_callback_info info) {
     return nullptr;
   return Control(call, {}, Where::kQuery, [timeout](ConsumerHandle& handle, std::vector<Place>*) {
     broker::Consumer* consumer = handle.consumer();
-    return broker::Connect(consumer->client(), consumer, static_cast<int>(timeout), &handle);
+    return broker::Connect(consumer->client(), consumer, static_cast<int>(timeout));
   });
 }
 

@@ -236,7 +236,7 @@ napi_value ProducerProduce(napi_env env, napi_callback_info info) {
 napi_value ProducerConnect(napi_env env, napi_callback_info info) {
   return Within(env, info, [](ProducerHandle& handle, int timeout_ms) {
     broker::Producer* producer = handle.producer();
-    return broker::Connect(producer->client(), producer, timeout_ms, &handle);
+    return broker::Connect(producer->client(), producer, timeout_ms);
   });
 }
 

@@ -21,31 +21,6 @@ bool HasListOffsets(std::int32_t kind) {
   return codec::IsText(kind) || kind == kColumnKindList || kind == kColumnKindMap;
 }
 
-// Copies a text in words and returns the bits of all its bytes or-ed together, so that bit 7 of a
-// byte tells whether the text is ASCII. Most texts are short. REQUIRES: no overlap, and 8 bytes may
-// be written behind the text.
-std::uint64_t CopyText(std::uint8_t* into, const std::uint8_t* from, std::size_t size) {
-  std::uint64_t seen = 0;
-  std::size_t at = 0;
-  for (; at + 8 <= size; at += 8) {
-    const std::uint64_t word = codec::LoadWord(from + at);
-    std::memcpy(into + at, &word, sizeof word);
-    seen |= word;
-  }
-  const std::size_t rest = size - at;
-  if (rest == 0) return seen;
-  std::uint64_t last = 0;
-  if (size >= 8) {
-    // Ends with the text, so that no byte behind it is read.
-    last = codec::LoadWord(from + size - 8);
-    std::memcpy(into + size - 8, &last, sizeof last);
-  } else {
-    for (std::size_t i = 0; i < rest; i++) last |= std::uint64_t{from[i]} << (8 * i);
-    std::memcpy(into, &last, sizeof last);
-  }
-  return seen | last;
-}
-
 }  // namespace
 
 bool ReadTables(Span<const std::int32_t> words, std::vector<std::vector<std::int32_t>>* out) {
@@ -238,10 +213,14 @@ RowEncoder::Bytes RowEncoder::PutBytes(std::uint32_t index, std::uint32_t at, un
   if (!column.Elements(at, column.values_bytes, &start, &size)) return Break(index);
   if (!HasRoom(to, size)) return Lack(to, size);
   to = PutVarint(to, std::uint64_t{size} << shift);
-  const std::uint64_t seen = CopyText(to, column.values + start, size);
+  // The spare bytes of the target are more than those of a length and a short text.
+  const std::uint8_t* text = column.values + start;
+  const bool is_short =
+      size <= codec::kShortText && column.values_bytes - start >= codec::kShortText;
+  const bool is_ascii =
+      is_short ? codec::CopyShort(to, text, size) : codec::CopyLong(to, text, size);
   // Checks the copy: the columns may be shared with a thread that writes them.
-  if (column.kind == kColumnKindUtf8 && (seen & codec::kHighBits) != 0 &&
-      !codec::IsUtf8Beyond(to, size)) {
+  if (column.kind == kColumnKindUtf8 && !is_ascii && !codec::IsUtf8Beyond(to, size)) {
     return Refuse(index);
   }
   return to + size;

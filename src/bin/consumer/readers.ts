@@ -8,6 +8,7 @@ import type { LineOptions } from '../../registry/consumer/line.ts';
 import { type ConsumerMetrics, consumerMetrics, GroupMember } from '../../registry/consumer/member.ts';
 import { PartitionReader } from '../../registry/consumer/partitions.ts';
 import { Quarantine } from '../../registry/consumer/quarantine.ts';
+import { RegistryWait } from '../../registry/consumer/registry-wait.ts';
 import {
   type BudgetCells,
   type RecordBudget,
@@ -131,6 +132,7 @@ export class Readers {
             batchRows: settings['batch-rows'],
             batchBytes: settings['batch-bytes'],
             ends: this.ends,
+            registryWait: this.registryWait(),
             isEnough: () => budget.isSpent,
             onRows: part.onRows,
           }),
@@ -182,6 +184,7 @@ export class Readers {
           batchRows: settings['batch-rows'],
           batchBytes: settings['batch-bytes'],
           ends: this.ends,
+          registryWait: this.registryWait(),
           isEnough: () => budget.isSpent,
           onRows: part.onRows,
         });
@@ -214,6 +217,13 @@ export class Readers {
       default:
         return undefined;
     }
+  }
+
+  /** Wait of one reader; undefined without an end. A run with a reader schema has loaded it. */
+  private registryWait(): RegistryWait | undefined {
+    const { context, reader, shared } = this.part;
+    if (shared.ends === undefined) return undefined;
+    return new RegistryWait(context.clock, context.settings['connect-timeout'], reader !== undefined);
   }
 
   /** Undefined without a quarantine topic. */

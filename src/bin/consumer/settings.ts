@@ -102,7 +102,7 @@ export const CONSUMER_SETTINGS = {
     type: 'bool',
     default: 'false',
     excludes: WITHOUT_GROUP,
-    help: 'stop at the end offsets of the partitions at start',
+    help: 'stop at the end offsets of the partitions at start; a registry that does not answer for -connect-timeout is then an error, and otherwise the consumer waits for it',
   },
   ...QUARANTINE_SETTINGS,
   'session-timeout': {

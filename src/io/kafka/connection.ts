@@ -8,26 +8,15 @@
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
+import { int32, requestFrame, shortText } from './frame.ts';
 import type { BrokerOptions, BrokerProperties } from './port.ts';
 import { scramClient } from './scram.ts';
 
 const RESPONSE_BYTES_MAX = 1 << 20;
 const SASL_HANDSHAKE = 17;
 const SASL_AUTHENTICATE = 36;
-const CORRELATION = 0x6d72;
-
-const int16 = (value: number): Buffer => Buffer.from([(value >> 8) & 255, value & 255]);
-export function int32(value: number): Buffer {
-  const out = Buffer.alloc(4);
-  out.writeInt32BE(value);
-  return out;
-}
-/** Text behind its length in bytes. */
-export const shortText = (text: string): Buffer =>
-  Buffer.concat([int16(Buffer.byteLength(text)), Buffer.from(text)]);
-const framed = (body: Buffer): Buffer => Buffer.concat([int32(body.length), body]);
 const request = (key: number, version: number, body: Buffer): Buffer =>
-  framed(Buffer.concat([int16(key), int16(version), int32(CORRELATION), shortText('millrace'), body]));
+  requestFrame({ key, version, clientId: 'millrace' }, body);
 
 /** TLS options by the properties of librdkafka; undefined: they have a form that Node does not
  *  read. @throws the errors of the file system */

@@ -176,51 +176,79 @@ export function thrownEvent(thrown: unknown): BrokerEvent {
  */
 const CONFIG_WARNING = /^CONFWARN\b/;
 
-/** Reasons in the texts of librdkafka for which a retry gets the same answer. */
+/** Reasons in the texts of librdkafka for which a retry gets the same answer. A refusal `ofCluster`
+ *  is one that every broker repeats; a certificate is that of one broker. */
 const REFUSALS = [
   {
     text: /certificate verify failed|self[- ]signed certificate|unable to get (local )?issuer|certificate (has expired|is not yet valid)|hostname mismatch|ip address mismatch|broker certificate could not be verified/i,
     code: 'broker_untrusted',
     what: 'the certificate of the broker is not trusted',
     next: 'give its authority as ssl.ca.location, and an address that the certificate names',
+    ofCluster: false,
   },
   {
     text: /alert (bad certificate|certificate (required|unknown|expired|revoked)|unknown ca|handshake failure)|sslv3 alert|tlsv1[0-9]* alert/i,
     code: 'broker_untrusted',
     what: 'the broker refused the TLS handshake',
     next: 'give the certificate and key of this client as ssl.certificate.location and ssl.key.location',
+    ofCluster: false,
   },
   {
     text: /authentication failed|invalid credentials|SASL authentication error|SaslAuthenticate/i,
     code: 'broker_unauthenticated',
     what: 'the broker does not accept the credentials',
     next: 'check sasl.username, sasl.password and sasl.mechanism',
+    ofCluster: true,
   },
   {
     text: /unsupported SASL mechanism|mechanism handshake failed|SASL .*mechanism/i,
     code: 'broker_unauthenticated',
     what: 'the broker does not accept the SASL mechanism',
     next: 'give sasl.mechanism as one that the listener has',
+    ofCluster: true,
   },
 ] as const;
 
-/** True when the text names a refusal, which a retry does not change. */
-export const isRefusal = (why: string): boolean => REFUSALS.some(({ text }) => text.test(why));
+/** End of a conversation that broke off before the broker had decided. */
+const BROKEN_OFF = /failed: Local: /;
 
-/** Error of a client that got no answer. A refusal of the broker has a code of its own. */
+/** Failures of a client that speaks another security protocol than the listener; the last one is a
+ *  TLS alert, read as the size of an answer. */
+const OTHER_PROTOCOL = /security\.protocol|PLAINTEXT broker listener|response size 3525\d{5}\b/;
+
+const refusalIn = (line: string): (typeof REFUSALS)[number] | undefined =>
+  BROKEN_OFF.test(line) ? undefined : REFUSALS.find(({ text }) => text.test(line));
+
+/** True when the line names a refusal, which a retry does not change. */
+export const isRefusal = (line: string): boolean => refusalIn(line) !== undefined;
+
+/** True when no further request can get an answer. A broker with an untrusted certificate may be
+ *  one of several. @param why lines of the log */
+export const isFinal = (brokers: string, why: string): boolean =>
+  why.split('\n').some((line) => {
+    const refusal = refusalIn(line);
+    return refusal !== undefined && (refusal.ofCluster || !brokers.includes(','));
+  });
+
+/** Error of a client that got no answer. A refusal of the broker has a code of its own. @param why
+ *  lines of the log, the newest at the end */
 export function unreachable(
   { brokers, properties }: Pick<BrokerOptions, 'brokers' | 'properties'>,
   why: string,
 ): MillraceError {
-  const cause = CONFIG_WARNING.test(why) ? '' : `: ${secretsOf(properties).hide(why)}`;
-  const refusal = REFUSALS.find(({ text }) => text.test(why));
+  const lines = why.split('\n');
+  const line = lines.findLast(isRefusal) ?? (lines.at(-1) as string);
+  const cause = CONFIG_WARNING.test(line) ? '' : `: ${secretsOf(properties).hide(line)}`;
+  const refusal = refusalIn(line);
   if (refusal !== undefined)
     return brokerError(refusal.code, `${refusal.what} at ${brokers}${cause}`, {
       next: refusal.next,
       details: { brokers },
     });
   return coreError('unreachable', `no broker answers at ${brokers}${cause}`, {
-    next: 'check the address and that the broker runs',
+    next: OTHER_PROTOCOL.test(line)
+      ? 'check security.protocol: the listener may speak TLS or SASL, or neither'
+      : 'check the address and that the broker runs',
     details: { brokers },
   });
 }

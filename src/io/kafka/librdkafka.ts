@@ -28,7 +28,6 @@ import {
   endsPolling,
   errorOfEvent,
   transactionFailure,
-  unreachable,
 } from './errors.ts';
 import { nodeRdkafkaDriver } from './node-rdkafka/driver.ts';
 import {
@@ -58,6 +57,7 @@ import {
   QUEUE_BYTES_MAX,
   transactionalProperties,
 } from './properties.ts';
+import { reachBroker } from './reach.ts';
 import { retryTransient } from './retry.ts';
 
 const SEEK_TIMEOUT_MS = 5000;
@@ -144,9 +144,10 @@ class NativeConsumer implements BatchConsumer {
   }
 
   async reach(timeoutMs: number): Promise<void> {
-    this.checkOpen();
-    const [failure] = await this.addon.brokerConsumerConnect(this.handle, timeoutMs);
-    if (failure !== null) throw unreachable(this.options, failure[1]);
+    await reachBroker(this.options, timeoutMs, async (limitMs) => {
+      this.checkOpen();
+      return (await this.addon.brokerConsumerConnect(this.handle, limitMs))[0]?.[1];
+    });
   }
 
   async assign(partitions: readonly TopicPartitionOffset[]): Promise<void> {
@@ -328,13 +329,16 @@ class NativeProducer implements BatchProducer {
   }
 
   async connect(): Promise<void> {
-    const [failure] = await this.addon.brokerProducerConnect(
-      this.handle,
-      this.options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
-    );
-    if (failure === null) return;
-    this.addon.brokerProducerClose(this.handle);
-    throw unreachable(this.options, failure[1]);
+    try {
+      await reachBroker(
+        this.options,
+        this.options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+        async (limitMs) => (await this.addon.brokerProducerConnect(this.handle, limitMs))[0]?.[1],
+      );
+    } catch (thrown) {
+      this.addon.brokerProducerClose(this.handle);
+      throw thrown;
+    }
   }
 
   async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {

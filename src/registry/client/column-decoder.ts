@@ -51,6 +51,22 @@ export interface ColumnDecoderOptions extends ReaderOptions {
 /** Records that a column decoder reads: each as for `Deserializer.deserializeBatch`. */
 export type ColumnInput = readonly (Uint8Array | null | undefined | FramedRecord)[];
 
+/** Records of one writer schema, from records of several. */
+export interface WriterRecords<T = unknown> {
+  /** Id of the schema, or its guid where a header has it; undefined where no record has a schema.
+   */
+  readonly schemaId: number | string | undefined;
+  /** Position of each row among all records, ascending. */
+  readonly positions: readonly number[];
+  readonly records: ColumnRecords<T>;
+}
+
+interface WriterGroup {
+  readonly id: number | string | undefined;
+  readonly writer: Schema | undefined;
+  readonly positions: number[];
+}
+
 /** Rows of one writer schema. */
 interface Source {
   readonly id: number | string;
@@ -110,6 +126,7 @@ class ParsedRecords {
 }
 
 const NOTHING = new Uint8Array(0);
+const NONE_FAILED: ReadonlyMap<number | string, MillraceError> = new Map();
 
 /** Reader's side of all sources of a batch. */
 interface Target {
@@ -155,7 +172,8 @@ export class RecordColumnDecoder<T = unknown> {
   }
 
   /** Decodes records into a batch with a row for each. A record that cannot be read costs its own
-   *  row only. Without a reader schema all records must have one writer schema.
+   *  row only. Without a reader schema all records must have one writer schema; see
+   *  `decodeByWriter` for several.
    *  @param into batch of this decoder whose memory is used again: its rows and views end
    *  @throws bad_option for records of several writer schemas without a reader schema;
    *    out_of_range for records whose columns exceed 1 GiB; registry_unavailable,
@@ -167,14 +185,38 @@ export class RecordColumnDecoder<T = unknown> {
   async decode(records: ColumnInput, into?: ColumnRecords<T>): Promise<ColumnRecords<T>> {
     await this.schemas.loadReader();
     const plain = records.map(framed);
-    return this.decodeLoaded(plain, await this.schemas.loadWriters(plain), into);
+    const failed = await this.schemas.loadWriters(plain);
+    return this.decodeLoaded(plain, this.readerOf(plain, failed), failed, into);
   }
 
   /** Decodes records whose schemas this object or `SchemaRegistry.prefetch` has loaded.
    *  @throws schema_not_cached for a schema that is not; as decode otherwise */
   decodeSync(records: ColumnInput, into?: ColumnRecords<T>): ColumnRecords<T> {
     this.schemas.demandReader();
-    return this.decodeLoaded(records.map(framed), new Map(), into);
+    const plain = records.map(framed);
+    return this.decodeLoaded(plain, this.readerOf(plain, NONE_FAILED), NONE_FAILED, into);
+  }
+
+  /** Decodes records into one batch for each writer schema, with the columns of that schema, in the
+   *  order of the first record of each. A record without a readable schema, such as a tombstone, is
+   *  a row of the batch of the record before it.
+   *  @throws bad_option for a decoder with a reader schema; unknown_field for `fields` that a
+   *    writer schema lacks; as decode otherwise
+   *  @example
+   *  for (const { schemaId, positions, records } of await decoder.decodeByWriter(values))
+   *    console.log(schemaId, positions.length, records.names);
+   */
+  async decodeByWriter(records: ColumnInput): Promise<readonly WriterRecords<T>[]> {
+    const plain = records.map(framed);
+    this.demandNoReader();
+    return this.decodeGroups(plain, await this.schemas.loadWriters(plain));
+  }
+
+  /** As `decodeByWriter`, with the schemas that are loaded. @throws schema_not_cached for a schema
+   *  that is not; as decodeByWriter otherwise */
+  decodeByWriterSync(records: ColumnInput): readonly WriterRecords<T>[] {
+    this.demandNoReader();
+    return this.decodeGroups(records.map(framed), NONE_FAILED);
   }
 
   /** Frees the programs of the kernels; batches stay. The decoder cannot be used any more. */
@@ -184,13 +226,59 @@ export class RecordColumnDecoder<T = unknown> {
     this.targets.clear();
   }
 
+  private demandNoReader(): void {
+    if (this.schemas.hasReader)
+      throw registryError('bad_option', 'with a reader schema all records have the same columns', {
+        next: 'call decode, or leave readerSchema and readerVersion out',
+      });
+  }
+
+  private decodeGroups(
+    records: readonly Framed[],
+    failed: ReadonlyMap<number | string, MillraceError>,
+  ): readonly WriterRecords<T>[] {
+    return this.groupsOf(records, failed).map(({ id, writer, positions }) => {
+      const own = positions.map((position) => records[position] as Framed);
+      return { schemaId: id, positions, records: this.decodeLoaded(own, writer, failed, undefined) };
+    });
+  }
+
+  /** Groups of the writer schemas, in the order of their first records. A record without one joins
+   *  the group of the record before it, the first records that of the first schema. */
+  private groupsOf(
+    records: readonly Framed[],
+    failed: ReadonlyMap<number | string, MillraceError>,
+  ): readonly WriterGroup[] {
+    const groups = new Map<string, WriterGroup>();
+    let current: WriterGroup = { id: undefined, writer: undefined, positions: [] };
+    records.forEach((record, position) => {
+      const id = record.bytes === null ? undefined : this.idOf(record);
+      if (id !== undefined && id !== current.id && !failed.has(id)) {
+        const writer = this.schemas.writerOf(id);
+        const positions = groups.size === 0 ? current.positions : [];
+        current = groups.get(writer.identity) ?? { id, writer, positions };
+        groups.set(writer.identity, current);
+      }
+      current.positions.push(position);
+    });
+    return groups.size > 0 || records.length === 0 ? [...groups.values()] : [current];
+  }
+
+  /** Schema of the columns; undefined where no record has one. @throws bad_option */
+  private readerOf(
+    records: readonly Framed[],
+    failed: ReadonlyMap<number | string, MillraceError>,
+  ): Schema | undefined {
+    return this.schemas.reader?.schema ?? this.onlyWriter(records, failed);
+  }
+
   private decodeLoaded(
     records: readonly Framed[],
+    reader: Schema | undefined,
     failed: ReadonlyMap<number | string, MillraceError>,
     into: ColumnRecords<T> | undefined,
   ): ColumnRecords<T> {
     const startMs = this.times.nowMs();
-    const reader = this.schemas.reader?.schema ?? this.onlyWriter(records, failed);
     const target = reader === undefined ? undefined : this.targetOf(reader);
     const parsed = this.parse(records, target, failed);
     const schema = target?.schema ?? NO_COLUMNS;
@@ -229,7 +317,7 @@ export class RecordColumnDecoder<T = unknown> {
       const schema = this.schemas.writerOf(id);
       if (found !== undefined && found.schema.identity !== schema.identity)
         throw registryError('bad_option', `the records have the writer schemas ${found.id} and ${id}`, {
-          next: 'give readerSchema or readerVersion, so that all of them have the same columns',
+          next: 'give readerSchema or readerVersion, so that all of them have the same columns, or call decodeByWriter',
         });
       found ??= { id, schema };
     }

@@ -17,6 +17,7 @@ import { copyOf, rowBytes } from './deliver.ts';
 import type { EndTracker } from './ends.ts';
 import { HeldPartitions, type HeldRow, reasonOf } from './held.ts';
 import type { Quarantine } from './quarantine.ts';
+import type { RegistryWait } from './registry-wait.ts';
 import type { DecodedSink } from './sink.ts';
 
 export interface ConsumerMetrics {
@@ -81,6 +82,8 @@ export interface GroupMemberOptions {
   readonly batchBytes: number;
   /** Undefined: run until the drain. */
   readonly ends: EndTracker | undefined;
+  /** Limit of a wait for the registry; undefined: none. */
+  readonly registryWait?: RegistryWait | undefined;
   /** True when no further record is wanted. Default: never. */
   readonly isEnough?: () => boolean;
   readonly onRows: (rows: number, failed: number, selected: number) => void;
@@ -128,7 +131,7 @@ export class GroupMember {
   }
 
   /** Reads until the drain, or until the end offsets are reached. @throws not_delivered,
-   *  unreachable */
+   *  unreachable, and with a limited wait the errors of the registry */
   async run(): Promise<void> {
     const { options } = this;
     const consumer = await options.connect({ onRebalance: (rebalance) => this.onRebalance(rebalance) });
@@ -298,14 +301,18 @@ export class GroupMember {
     if (released.length > 0 && !this.waitsForRegistry) await this.resume();
   }
 
-  /** Loads the schemas of a batch, and waits for the registry without a limit. False: the drain
-   *  came first. */
+  /** Loads the schemas of a batch, and waits for the registry. False: the drain came first.
+   *  @throws the registry's error when the wait has a limit that is over; what is finished is
+   *    committed */
   private async prepare(records: RecordBatch): Promise<boolean> {
     const { options } = this;
+    const { registryWait } = options;
+    registryWait?.begin();
     let delayMs = REGISTRY_RETRY_MS;
     for (;;) {
       try {
         await options.decoder.prepare(records);
+        registryWait?.end();
         break;
       } catch (thrown) {
         if (!isRegistryAway(thrown)) throw thrown;
@@ -319,7 +326,12 @@ export class GroupMember {
           await this.pause();
         }
         if (options.drain.aborted) return false;
-        await this.idle(delayMs);
+        const leftMs = registryWait?.leftMs() ?? delayMs;
+        if (leftMs === 0) {
+          await this.commit(options.clock.monotonicMs());
+          throw registryWait?.error(thrown);
+        }
+        await this.idle(Math.min(delayMs, leftMs));
         await this.maintain();
         delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
       }

@@ -11,6 +11,7 @@ import { registryError } from '../errors.ts';
 import type { FailedRow, RecordDecoder } from './decoder.ts';
 import type { EndTracker } from './ends.ts';
 import type { ConsumerMetrics } from './member.ts';
+import type { RegistryWait } from './registry-wait.ts';
 import type { DecodedSink } from './sink.ts';
 
 export interface PartitionReaderOptions {
@@ -30,6 +31,8 @@ export interface PartitionReaderOptions {
   readonly batchBytes: number;
   /** Undefined: run until the drain. */
   readonly ends: EndTracker | undefined;
+  /** Limit of a wait for the registry; undefined: none. */
+  readonly registryWait?: RegistryWait | undefined;
   readonly isEnough: () => boolean;
   readonly onRows: (rows: number, failed: number, selected: number) => void;
 }
@@ -87,19 +90,22 @@ export class PartitionReader {
 
 type Preparing = Pick<PartitionReaderOptions, 'clock' | 'drain' | 'log' | 'metrics'> & {
   readonly decoder: Pick<RecordDecoder, 'prepare'>;
+  readonly registryWait?: RegistryWait | undefined;
 };
 
-/** Loads the schemas of a batch, and waits for the registry without a limit. False: the drain came
- *  before the registry answered. */
+/** Loads the schemas of a batch, and waits for the registry. False: the drain came before the
+ *  registry answered. @throws the registry's error when the wait has a limit that is over */
 export async function prepared(
-  { decoder, clock, drain, log, metrics }: Preparing,
+  { decoder, clock, drain, log, metrics, registryWait }: Preparing,
   records: RecordBatch,
 ): Promise<boolean> {
   let delayMs = REGISTRY_RETRY_MS;
   let waits = false;
+  registryWait?.begin();
   for (;;) {
     try {
       await decoder.prepare(records);
+      registryWait?.end();
       if (waits) log.info({}, 'the registry answers again');
       return true;
     } catch (thrown) {
@@ -110,7 +116,9 @@ export async function prepared(
       }
       waits = true;
       if (drain.aborted) return false;
-      await sleep(clock, delayMs, drain);
+      const leftMs = registryWait?.leftMs() ?? delayMs;
+      if (leftMs === 0) throw registryWait?.error(thrown);
+      await sleep(clock, Math.min(delayMs, leftMs), drain);
       delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
     }
   }

@@ -20,7 +20,7 @@ export interface Reply {
 const text = new TextDecoder();
 
 /** Returns the message id of a record, from its headers. */
-export function messageIdOf({ headers }: StoredRecord): string {
+function messageIdOf({ headers }: StoredRecord): string {
   const found = headers.find(([name]) => name === 'ce_id');
   return text.decode(found?.[1] ?? new Uint8Array());
 }

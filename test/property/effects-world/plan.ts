@@ -45,7 +45,7 @@ export interface Plan {
   readonly batchRows: number;
 }
 
-export const REQUESTS = 200;
+const REQUESTS = 200;
 const FAULTS_MIN = 3;
 
 export function planOf(seed: number): Plan {

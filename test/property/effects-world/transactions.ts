@@ -16,7 +16,7 @@ import { RowLocks } from './locks.ts';
 
 export const gone = (sent: boolean): Error =>
   coreError('unreachable', 'the connection is gone', { details: { sent } });
-export const refused = (sqlstate: string, message: string): Error =>
+const refused = (sqlstate: string, message: string): Error =>
   sqlError('sql_failed', message, { details: { sqlstate } });
 
 /** One row that a transaction inserts. `lock` names its unique value. */

@@ -4,9 +4,8 @@
  *  The readers of decoder.ts share their call sites with every schema of the process, so the engine
  *  can neither inline them nor predict the shape of an object; generated code is several times
  *  faster. It reads with the same cursor, so it accepts the same bytes, but it keeps no path for an
- *  error: the caller reads a refused payload again with the other form. Names enter the code as
- *  JSON strings only, so no schema can add code. */
-import { Constructors, NO_ITEMS } from '../../binary/constructors.ts';
+ *  error: the caller reads a refused payload again with the other form. */
+import { GeneratedSource } from '../../binary/generated-source.ts';
 import type { Read, ReaderForm, RecordParts, Slot } from './form.ts';
 
 /** Greatest number of fields, written and returned together, of a record in generated code. */
@@ -17,74 +16,24 @@ const PARTS_MAX = 20_000;
 /** Generates the reader of a slot. Undefined: the schemas are too large, or the process was started
  *  without code generation from strings. */
 export function generatedReader(root: Slot): Read | undefined {
-  const source = new Source();
-  const call = source.callOf(root);
-  const body = source.body();
-  if (body === undefined) return undefined;
-  try {
-    const make = new Function('inputs', 'define', `${body}\nreturn (from) => ${call};`) as (
-      inputs: readonly unknown[],
-      define: typeof defineProperty,
-    ) => Read;
-    return make(source.inputs, defineProperty);
-  } catch (thrown) {
-    if (thrown instanceof EvalError) return undefined;
-    throw thrown;
-  }
+  const source = new Source(PARTS_MAX);
+  return source.compile(`(from) => ${source.callOf(root)}`, 'define', defineProperty);
 }
 
 function defineProperty(into: object, key: string, value: unknown): void {
   Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
 }
 
-/** Source text under construction. Slots are queued in a list, because a chain of types may be
- *  longer than the stack is deep. */
-class Source {
-  /** Values that the code refers to by position. */
-  readonly inputs: unknown[] = [];
-  private readonly calls = new Map<Slot, string>();
-  private readonly waiting: Array<readonly [name: string, slot: Slot]> = [];
-  private readonly constructors = new Constructors();
-  private readonly constants: string[] = [];
-  private readonly functions: string[] = [];
-  private emptyList: string | undefined;
-  private parts = 0;
-
+class Source extends GeneratedSource<Slot> {
   /** Expression that reads a value of the slot. */
   callOf(slot: Slot): string {
-    const { form } = slot;
-    if (form.kind === 'expression') return form.code;
-    const known = this.calls.get(slot);
-    if (known !== undefined) return known;
-    const name = `read${this.calls.size}`;
-    const call = `${name}(from)`;
-    this.calls.set(slot, call);
-    this.waiting.push([name, slot]);
-    return call;
+    return slot.form.kind === 'expression' ? slot.form.code : `${this.nameOf(slot)}(from)`;
   }
 
-  /** Text of all functions; undefined where it is too long. */
-  body(): string | undefined {
-    for (let next = this.waiting.pop(); next !== undefined; next = this.waiting.pop()) {
-      const [name, slot] = next;
-      const statements = this.statements(slot);
-      this.parts++;
-      if (statements === undefined || this.parts > PARTS_MAX) return undefined;
-      this.functions.push(`function ${name}(from) {\n${statements}\n}`);
-    }
-    return ["'use strict';", ...this.constants, this.constructors.text(), ...this.functions].join('\n');
-  }
-
-  private noItems(): string {
-    this.emptyList ??= this.input(NO_ITEMS);
-    return this.emptyList;
-  }
-
-  /** Name of a constant that holds `value`. */
-  private input(value: unknown): string {
-    const index = this.inputs.push(value) - 1;
-    this.constants.push(`const input${index} = inputs[${index}];`);
-    return `input${index}`;
+  protected functionOf(name: string, slot: Slot): string | undefined {
+    this.parts++;
+    const statements = this.statements(slot);
+    return statements === undefined ? undefined : `function ${name}(from) {\n${statements}\n}`;
   }
 
   private statements({ form, read }: Slot): string | undefined {

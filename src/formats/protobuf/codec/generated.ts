@@ -5,9 +5,8 @@
  *  engine can neither inline them nor predict the shape of an object; generated code is several
  *  times faster. It reads with the same input, so it accepts the same bytes, but it keeps no path
  *  for an error, and it reads no groups and no message in parts: for those it throws UNUSUAL, and
- *  the caller reads the payload again. Names enter the code as JSON strings only, so no schema can
- *  add code. */
-import { Constructors, NO_ITEMS } from '../../binary/constructors.ts';
+ *  the caller reads the payload again. */
+import { GeneratedSource } from '../../binary/generated-source.ts';
 import { FIELD_NUMBER_MAX } from '../syntax/ast.ts';
 import type { ProtoField, ProtoMessage } from '../tree.ts';
 import { type ProtoInput, WIRE } from './input.ts';
@@ -26,68 +25,19 @@ type ReadMessage = (input: ProtoInput) => unknown;
 /** Generates the reader of a message type. Undefined: the types are too large, or the process was
  *  started without code generation from strings. */
 export function generatedReader(message: ProtoMessage): ReadMessage | undefined {
-  const source = new Source();
-  const name = source.nameOf(message);
-  const body = source.body();
-  if (body === undefined) return undefined;
-  try {
-    const make = new Function('inputs', 'unusual', `${body}\nreturn ${name};`) as (
-      inputs: readonly unknown[],
-      unusual: symbol,
-    ) => ReadMessage;
-    return make(source.inputs, UNUSUAL);
-  } catch (thrown) {
-    if (thrown instanceof EvalError) return undefined;
-    throw thrown;
-  }
+  const source = new Source(PARTS_MAX);
+  return source.compile(source.nameOf(message), 'unusual', UNUSUAL);
 }
 
-/** Source text under construction. Messages are queued in a list, because a chain of types may be
- *  longer than the stack is deep. */
-class Source {
-  /** Values that the code refers to by position. */
-  readonly inputs: unknown[] = [];
-  private readonly names = new Map<ProtoMessage, string>();
-  private readonly waiting: Array<readonly [name: string, message: ProtoMessage]> = [];
-  private readonly constructors = new Constructors();
-  private readonly constants: string[] = [];
-  private readonly functions: string[] = [];
-  private emptyList: string | undefined;
-  private parts = 0;
-
-  /** Name of the function that reads a message up to the input's limit. */
-  nameOf(message: ProtoMessage): string {
-    const known = this.names.get(message);
-    if (known !== undefined) return known;
-    const name = `read${this.names.size}`;
-    this.names.set(message, name);
-    this.waiting.push([name, message]);
-    return name;
-  }
-
-  /** Text of all functions; undefined where it is too long. */
-  body(): string | undefined {
-    for (let next = this.waiting.pop(); next !== undefined; next = this.waiting.pop()) {
-      const [name, message] = next;
-      this.parts += 1 + message.fields.length;
-      if (message.fields.length > MESSAGE_FIELDS_MAX || this.parts > PARTS_MAX) return undefined;
-      // The other form sets the prototype for this name.
-      if (message.fields.some((field) => field.name === '__proto__')) return undefined;
-      this.functions.push(this.message(name, message));
-    }
-    return ["'use strict';", ...this.constants, this.constructors.text(), ...this.functions].join('\n');
-  }
-
-  private noItems(): string {
-    this.emptyList ??= this.input(NO_ITEMS);
-    return this.emptyList;
-  }
-
-  /** Name of a constant that holds `value`. */
-  private input(value: unknown): string {
-    const index = this.inputs.push(value) - 1;
-    this.constants.push(`const input${index} = inputs[${index}];`);
-    return `input${index}`;
+/** Each function reads a message up to the input's limit. */
+class Source extends GeneratedSource<ProtoMessage> {
+  protected functionOf(name: string, message: ProtoMessage): string | undefined {
+    const { fields } = message;
+    this.parts += 1 + fields.length;
+    if (fields.length > MESSAGE_FIELDS_MAX) return undefined;
+    // The other form sets the prototype for this name.
+    if (fields.some((field) => field.name === '__proto__')) return undefined;
+    return this.message(name, message);
   }
 
   private message(name: string, { fields, messageSet }: ProtoMessage): string {

@@ -2,7 +2,7 @@
  *  object for each message. */
 import type { EventEmitter } from 'node:events';
 import { isMainThread } from 'node:worker_threads';
-import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
+import type { KafkaConsumer, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
 import { badProperty, isRefusal, thrownEvent, unreachable } from '../errors.ts';
 import type {
   BatchConsumer,
@@ -22,6 +22,7 @@ import {
   producerProperties,
   transactionalProperties,
 } from '../properties.ts';
+import { reachBroker } from '../reach.ts';
 import { NodeAdmin } from './admin.ts';
 import { mainThreadOnly, NodeConsumer } from './consumer.ts';
 import { loadNodeRdkafka } from './load.ts';
@@ -56,8 +57,13 @@ function split(properties: Properties): { global: Properties; topic: Properties 
   return { global, topic };
 }
 
+type GetMetadata = (
+  what: { readonly allTopics: boolean; readonly timeout: number },
+  done: (error: unknown, metadata?: Metadata) => void,
+) => void;
+
 /** Makes a client and waits for the first answer of a broker. @throws bad_broker_property,
- *  unreachable */
+ *  broker_unauthenticated, broker_untrusted, unreachable */
 async function connect<C extends KafkaConsumer | Producer>(
   make: () => C,
   options: BrokerOptions,
@@ -68,22 +74,45 @@ async function connect<C extends KafkaConsumer | Producer>(
   } catch (thrown) {
     throw badProperty(options.properties, thrownEvent(thrown).message);
   }
-  // Only the log has the reason of a refused connection; the error of the call is a later one.
+  // Only the log has the reason of a failed connection; the error of the call is a later one.
   let refusal: string | undefined;
-  const onLog = ({ message = '' }: { readonly message?: string }): void => {
+  let latest: string | undefined;
+  const onLog = ({ fac, message = '' }: { readonly fac?: string; readonly message?: string }): void => {
     if (isRefusal(message)) refusal = message;
+    if (fac === 'FAIL') latest = message;
   };
   const events: Pick<EventEmitter, 'on' | 'removeListener'> = client;
   events.on('event.log', onLog);
+  const calls = client as unknown as { getMetadata: GetMetadata };
+  const ask = calls.getMetadata.bind(client);
+  let failure: unknown;
+  // The client's own connect sends one request, for which a thread waits until its whole timeout.
+  calls.getMetadata = (_what, done) => {
+    let metadata: Metadata | undefined;
+    const once = (timeout: number): Promise<string | undefined> =>
+      new Promise((resolve) =>
+        ask({ allTopics: false, timeout }, (error, found) => {
+          metadata = found;
+          resolve(error ? (refusal ?? latest ?? thrownEvent(error).message) : undefined);
+        }),
+      );
+    reachBroker(options, options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS, once).then(
+      () => done(null, metadata),
+      (thrown: unknown) => {
+        failure = thrown;
+        done(thrown);
+      },
+    );
+  };
   try {
     await new Promise<void>((resolve, reject) => {
-      const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
-      client.connect(metadata, (error: LibrdKafkaError | undefined) => {
-        if (error) reject(unreachable(options, refusal ?? thrownEvent(error).message));
+      client.connect({}, (error: LibrdKafkaError | undefined) => {
+        if (error) reject(failure ?? unreachable(options, thrownEvent(error).message));
         else resolve();
       });
     });
   } finally {
+    calls.getMetadata = ask;
     events.removeListener('event.log', onLog);
   }
   return client;

@@ -1,6 +1,7 @@
 /** Topic configuration over the broker's protocol: valid and hostile answers. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { CORRELATION } from '../../../../src/io/kafka/frame.ts';
 import { decodeDescribeTopic, encodeDescribeTopic } from '../../../../src/io/kafka/topic-config.ts';
 
 const text = (value: string | null): Buffer => {
@@ -16,7 +17,7 @@ const i32 = (value: number): Buffer => {
 
 function answer(configs: ReadonlyArray<readonly [string, string | null]>, error = 0): Buffer {
   return Buffer.concat([
-    i32(0x6d74),
+    i32(CORRELATION),
     i32(0),
     i32(1),
     Buffer.from([0, error]),
@@ -64,7 +65,7 @@ it('a refused, truncated or foreign describe answer gives no settings', () => {
     expect(decodeDescribeTopic(whole.subarray(0, length))).toBeUndefined();
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 200 }), (noise) => {
-      const body = Buffer.concat([i32(0x6d74), i32(0), Buffer.from(noise)]);
+      const body = Buffer.concat([i32(CORRELATION), i32(0), Buffer.from(noise)]);
       const found = decodeDescribeTopic(body);
       return found === undefined || found.size <= noise.length;
     }),

@@ -1,6 +1,7 @@
 /** Reason of a topic that is not listed, over the broker's protocol: valid and hostile answers. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { CORRELATION } from '../../../../src/io/kafka/frame.ts';
 import { decodeTopicError, encodeTopicMetadata } from '../../../../src/io/kafka/topic-refusal.ts';
 
 const i16 = (value: number): Buffer => Buffer.from([(value >> 8) & 255, value & 255]);
@@ -14,7 +15,7 @@ const text = (value: string | null): Buffer =>
 
 function answer(error: number, brokers = ['kafka-1', 'kafka-2']): Buffer {
   return Buffer.concat([
-    i32(0x6d76),
+    i32(CORRELATION),
     i32(0),
     i32(brokers.length),
     ...brokers.flatMap((host, i) => [i32(i), text(host), i32(9092), text(i === 0 ? null : 'rack')]),
@@ -52,7 +53,7 @@ it('a truncated or foreign metadata answer gives no error code', () => {
 it('any bytes give an error code or none', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
-      const found = decodeTopicError(Buffer.concat([i32(0x6d76), bytes]));
+      const found = decodeTopicError(Buffer.concat([i32(CORRELATION), bytes]));
       expect(found === undefined || Number.isInteger(found)).toBe(true);
     }),
   );

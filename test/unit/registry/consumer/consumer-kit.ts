@@ -20,6 +20,7 @@ import {
   GroupMember,
 } from '../../../../src/registry/consumer/member.ts';
 import { Quarantine } from '../../../../src/registry/consumer/quarantine.ts';
+import { RegistryWait } from '../../../../src/registry/consumer/registry-wait.ts';
 import type { DecodedSink } from '../../../../src/registry/consumer/sink.ts';
 import { registryError } from '../../../../src/registry/errors.ts';
 import { RegistryClient } from '../../../../src/serde/client.ts';
@@ -118,6 +119,8 @@ export interface MemberHandle {
   readonly member: GroupMember;
   /** Number of ids for which the registry was not asked. */
   skipped(): number;
+  /** Resolves with the error of the run, or undefined, when it has ended. */
+  readonly ended: Promise<unknown>;
   /** Lag by partition. */
   lag(): ReadonlyMap<string, number>;
   stop(): Promise<void>;
@@ -127,6 +130,8 @@ export interface MemberOptions {
   readonly reader?: Schema;
   readonly quarantine?: LimitedProducer;
   readonly sink?: DecodedSink;
+  /** Longest wait for the registry, ms; default: no limit. */
+  readonly registryWaitMs?: number;
 }
 
 export class MemberWorld {
@@ -231,6 +236,10 @@ export class MemberWorld {
       batchRows: BATCH_ROWS,
       batchBytes: BATCH_BYTES,
       ends: undefined,
+      registryWait:
+        options.registryWaitMs === undefined
+          ? undefined
+          : new RegistryWait(clock, options.registryWaitMs, false),
       onRows: () => {},
     });
     let failure: unknown;
@@ -242,6 +251,7 @@ export class MemberWorld {
       all,
       decoded,
       member,
+      ended: ended.then(() => failure),
       skipped: () => all.counter('schema_lookups_skipped_total', '').value(),
       lag: () => {
         const found = all.snapshot().find(({ name }) => name === 'consumer_lag_records');
