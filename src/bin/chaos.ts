@@ -137,7 +137,6 @@ function replayOf({ settings }: Context, plan: readonly PlannedFault[]): string 
 
 async function openWorld(context: Context, watch: Watch): Promise<World> {
   const { clock, settings } = context;
-  const dir = mkdtempSync(join(tmpdir(), 'millrace-chaos-'));
   const proxies = new Proxies(clock);
   context.onClose(() => proxies.close());
   const servers = await openServers(context, proxies);
@@ -159,6 +158,7 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
   });
   context.onClose(() => group.close());
   await group.reach(CONNECT_TIMEOUT_MS);
+  const dir = mkdtempSync(join(tmpdir(), 'millrace-chaos-'));
   const processes = startProcesses(context, dir);
   const ends: UnplannedEnd[] = [];
   const startMs = clock.monotonicMs();
@@ -416,7 +416,6 @@ async function cleanUp(context: Context, world: World, isClean: boolean): Promis
 }
 
 async function run(context: Context): Promise<number> {
-  checkReports(context);
   const { schema } = context.settings;
   if (schema !== undefined) requirePlainSchema(schema);
   const plan = planOf(context);
@@ -426,6 +425,7 @@ async function run(context: Context): Promise<number> {
     context.print(plan.map(line).join('\n'), { plan, replay: replayOf(context, plan) });
     return EXIT.done;
   }
+  checkReports(context);
   const watch = watchChaos(context, plan);
   watch.phase('starting');
   const world = await openWorld(context, watch);

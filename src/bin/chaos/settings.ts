@@ -88,6 +88,7 @@ export const SETTINGS = {
   },
   report: {
     type: 'list',
+    excludes: ['plan'],
     help: 'files for the report: NAME.json for programs, NAME.html and NAME.svg with the plot of rate, lag and faults',
   },
   postgres: {
