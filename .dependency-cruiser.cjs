@@ -81,11 +81,18 @@ module.exports = {
       to: { path: '^src', pathNot: `^src/(core|outbox|load)/|${ports}` },
     },
     {
+      name: 'chaos-imports-down',
+      severity: 'error',
+      comment: 'the plan, the verdict and the report of a chaos run start nothing',
+      from: { path: '^src/chaos/' },
+      to: { path: '^src', pathNot: `^src/(core|outbox|chaos)/|${ports}` },
+    },
+    {
       name: 'shell-imports-down',
       severity: 'error',
       comment: 'the shell of a command chooses drivers and knows no command',
       from: { path: '^src/shell/' },
-      to: { path: '^src/(bin|demo|doctor|slo|load|gen|sim)/' },
+      to: { path: '^src/(bin|chaos|demo|doctor|slo|load|gen|sim)/' },
     },
     {
       name: 'gen-imports-down',

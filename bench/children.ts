@@ -1,7 +1,7 @@
 /** Broker and processes of a benchmark that needs no database. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { Processes } from '../src/demo/processes.ts';
+import { Processes } from '../src/shell/children/processes.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { brokersOf } from './broker.ts';
 import { clientEnv, nativeEnv } from './effects/world.ts';

@@ -7,7 +7,7 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { ready } from '../src/demo/ready.ts';
+import { ready } from '../src/shell/children/ready.ts';
 import { buildDigest } from '../src/shell/package.ts';
 import { openChildren, STOP_GRACE_MS } from './children.ts';
 import { type Bench, type BenchContext, type BenchResult, machine, result, seriesOf } from './harness.ts';

@@ -19,6 +19,7 @@ export interface CommandTests {
  *  alone. */
 export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   bench: { works: 'test/e2e/inbox-bench.test.ts' },
+  chaos: { works: 'test/e2e/chaos.test.ts' },
   'compat-check': { works: 'test/e2e/compat-check.test.ts' },
   consumer: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
   demo: { works: 'test/e2e/contracts-demo.test.ts' },
@@ -78,6 +79,7 @@ export function fastEndToEnd(): readonly string[] {
  *  them. All other tests run in the first pass only: tests that never use the addon, tests of the
  *  addon itself, and tests of faults in servers and machines. */
 export const SECOND_PASS: readonly string[] = [
+  'test/e2e/chaos.test.ts',
   'test/e2e/contracts.test.ts',
   'test/e2e/demos.test.ts',
   'test/e2e/engine.test.ts',

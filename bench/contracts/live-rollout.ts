@@ -1,8 +1,8 @@
 /** Rolling upgrade of a whole fleet under the load of the benchmark, by `millrace rollout`. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../src/core/errors.ts';
-import { ready } from '../../src/demo/ready.ts';
 import type { RolloutVerdict } from '../../src/registry/rollout/model.ts';
+import { ready } from '../../src/shell/children/ready.ts';
 import type { Children } from '../children.ts';
 import type { BenchContext } from '../harness.ts';
 import { countsOf } from './pages.ts';

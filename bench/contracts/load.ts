@@ -5,11 +5,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../src/core/errors.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { ready } from '../../src/demo/ready.ts';
 import type { OrderVersion } from '../../src/gen/order.ts';
 import { type OrderFormat, orderSchema } from '../../src/gen/order-versions.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { ready } from '../../src/shell/children/ready.ts';
+import type { StartedCommand } from '../../src/shell/children/started-command.ts';
 import { sizeRetention } from '../../src/shell/topic-settings.ts';
 import type { Children } from '../children.ts';
 import { CpuMeter, cpuSeconds, processAt } from '../effects/cpu.ts';
@@ -60,7 +60,7 @@ export interface Ended {
 
 interface Member {
   readonly name: string;
-  readonly process: SliceProcess;
+  readonly process: StartedCommand;
   readonly address: string;
 }
 

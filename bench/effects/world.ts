@@ -7,14 +7,14 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { chooseNative } from '../../src/addon/load.ts';
 import { coreError } from '../../src/core/errors.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { Processes } from '../../src/demo/processes.ts';
-import { ready } from '../../src/demo/ready.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../../src/devstack/stack.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { flockDriver } from '../../src/io/lock/flock.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { Processes } from '../../src/shell/children/processes.ts';
+import { ready } from '../../src/shell/children/ready.ts';
+import type { StartedCommand } from '../../src/shell/children/started-command.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import type { BenchContext } from '../harness.ts';
 import { CpuMeter, cpuSeconds, processAt } from './cpu.ts';
@@ -25,7 +25,7 @@ const CONNECTIONS = 4;
 /** A running child with its address. */
 export interface Child {
   readonly name: string;
-  readonly process: SliceProcess;
+  readonly process: StartedCommand;
   /** host:port of its service and metrics. */
   readonly address: string;
   /** Sends SIGTERM and waits for the end. @throws unreachable if it ends with an error */
@@ -143,7 +143,7 @@ async function createDatabase(admin: SqlPool, postgres: string, databases: Set<D
 }
 
 /** @throws unreachable if the child ends with an error */
-async function requireSuccess(name: string, child: SliceProcess): Promise<void> {
+async function requireSuccess(name: string, child: StartedCommand): Promise<void> {
   const { code, signal } = await child.ended;
   if (code !== 0)
     throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {

@@ -1,9 +1,9 @@
 /** Runs `millrace rollout` for one cell, on a real fleet, and judges its counters. */
 import { invariant } from '../../src/core/errors.ts';
-import type { Processes } from '../../src/demo/processes.ts';
 import { tryAll } from '../../src/registry/proof/live.ts';
 import type { Outcome } from '../../src/registry/proof/trial.ts';
 import type { RolloutVerdict } from '../../src/registry/rollout/model.ts';
+import type { Processes } from '../../src/shell/children/processes.ts';
 import { type Cell, cellName, directionOf } from './cells.ts';
 import { decodeOrders, type LiveDecode, schemaOf } from './decode.ts';
 

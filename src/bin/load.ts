@@ -1,13 +1,14 @@
-/** `millrace load`: sends orders over HTTP on a fixed schedule and writes a ledger of all
+/** `millrace load`: sends orders over HTTP and gRPC on a fixed schedule and writes a ledger of all
  *  outcomes. */
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
 import { connect } from 'node:net';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { ZIPF_EXPONENT_MAX, ZIPF_RANKS_MAX } from '../core/random/zipf.ts';
+import { grpcClientDriver } from '../io/grpc/client.ts';
 import { nodeHttpClientDriver } from '../io/http/client.ts';
 import { Intents } from '../load/intents.ts';
-import { type LoadResult, LoadRun } from '../load/run.ts';
+import { type LoadOptions, type LoadResult, LoadRun } from '../load/run.ts';
 import { Schedule } from '../load/schedule.ts';
 import {
   LEDGER_FORMAT,
@@ -20,6 +21,18 @@ import { type Credentials, credentialsAt } from '../shell/credentials.ts';
 
 const SETTINGS = {
   target: { type: 'string', default: 'http://127.0.0.1:8080', help: 'http address of the orders service' },
+  'grpc-target': {
+    type: 'string',
+    help: 'address of Orders.Create of the same service, http://host:port or https://host:port: a share of the requests goes over gRPC',
+  },
+  'grpc-share': {
+    type: 'number',
+    default: '0.5',
+    min: 0,
+    max: 1,
+    needs: ['grpc-target'],
+    help: 'share of the requests over gRPC, chosen for each attempt from the seed, so that keys are repeated over the other transport',
+  },
   'target-user': {
     type: 'string',
     secret: true,
@@ -189,6 +202,15 @@ function credentialsOf({ settings, clock }: Context): Credentials {
   return { url: new URL(address).username === '' ? address : url, authorization: current };
 }
 
+/** Client of -grpc-target, and its share. @throws bad_value */
+function openGrpc(context: Context): LoadOptions['grpc'] {
+  const { 'grpc-target': target, 'grpc-share': share, timeout } = context.settings;
+  if (target === undefined) return undefined;
+  const client = grpcClientDriver.open({ target, timeoutMs: timeout, messageBytesMax: REPLY_BYTES_MAX });
+  context.onClose(() => client.close());
+  return { client, share };
+}
+
 /** Fails fast on a wrong address instead of after every intent has timed out. @throws
  *  unreachable */
 function requireReachable(target: string, timeoutMs: number): Promise<void> {
@@ -235,9 +257,11 @@ async function run(context: Context): Promise<number> {
     bodyBytesMax: REPLY_BYTES_MAX,
   });
   context.onClose(() => client.close());
+  const grpc = openGrpc(context);
   const ledger = openLedger(context);
   try {
     await requireReachable(target, settings.timeout);
+    if (grpc !== undefined) await requireReachable(settings['grpc-target'] as string, settings.timeout);
   } catch (thrown) {
     // Nothing was sent, so an empty ledger would only make the next run fail.
     if (settings.ledger !== undefined) rmSync(settings.ledger, { force: true });
@@ -262,6 +286,7 @@ async function run(context: Context): Promise<number> {
     intents,
     schedule,
     client,
+    grpc,
     authorization,
     ledger,
     clock,
@@ -292,7 +317,7 @@ async function run(context: Context): Promise<number> {
 
 export const command = defineCommand({
   name: 'load',
-  summary: 'Send orders over HTTP at a fixed rate, with repeats, and keep a ledger of every reply.',
+  summary: 'Send orders over HTTP and gRPC at a fixed rate, with repeats, and keep a ledger of every reply.',
   description: [
     'An open model: a slow server does not delay due times, and latency counts from the due time. A request without',
     'a final answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',

@@ -31,6 +31,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   payments: () => import('./payments.ts'),
   effects: () => import('./effects.ts'),
   reconcile: () => import('./reconcile.ts'),
+  chaos: () => import('./chaos.ts'),
   engine: () => import('./engine.ts'),
   slo: () => import('./slo.ts'),
   bench: () => import('./bench.ts'),

@@ -5,8 +5,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { coreError, EXIT } from '../core/errors.ts';
 import { environmentName } from '../core/settings.ts';
-import { Processes } from '../demo/processes.ts';
-import { ready } from '../demo/ready.ts';
 import type { Schema } from '../formats/schema.ts';
 import type { OrderFormat } from '../gen/order-versions.ts';
 import type { Level } from '../registry/compatibility/modes.ts';
@@ -15,6 +13,9 @@ import { planRollout, type RolloutPlan } from '../registry/rollout/plan.ts';
 import { rolloutPlot } from '../registry/rollout/plot.ts';
 import { Rollout } from '../registry/rollout/run.ts';
 import type { RegistryClient } from '../serde/client.ts';
+import { brokerEnvironment } from '../shell/broker-settings.ts';
+import { Processes } from '../shell/children/processes.ts';
+import { ready } from '../shell/children/ready.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { registryClient, topicName } from './registry-clients/shared.ts';
 import { isDrained } from './rollout/drained.ts';
@@ -105,10 +106,9 @@ function slotsOf({ settings }: Context, topic: string): readonly FleetSlot[] {
 
 /** Environment of the children; it holds the secrets, because other users can see arguments. */
 function childEnvironment({ settings }: Context): Readonly<Record<string, string | undefined>> {
-  const properties = Object.entries(settings['broker-property']).map(([name, value]) => `${name}=${value}`);
   return {
     ...process.env,
-    ...(properties.length === 0 ? {} : { [environmentName('broker-property')]: properties.join('\n') }),
+    ...brokerEnvironment(settings['broker-property']),
     ...(settings['registry-user'] === undefined
       ? {}
       : { [environmentName('registry-user')]: settings['registry-user'] }),

@@ -1,6 +1,8 @@
 /** Facts: the statements that the demo prints and its tests falsify. Each comes from SQL, the
  *  topics or an oracle, never from a counter of the process under test. */
 
+import type { StartedCommand } from '../shell/children/started-command.ts';
+
 export interface Fact {
   readonly slice: 'windows' | 'effects' | 'contracts';
   /** Claim, in the user's words. */
@@ -22,26 +24,12 @@ export interface SliceContext {
   readonly dir: string;
   /** Starts `bin/millrace ARGS` as a child that dies with this process; stderr goes to a file under
    *  `dir`. */
-  spawn(name: string, args: readonly string[]): SliceProcess;
+  spawn(name: string, args: readonly string[]): StartedCommand;
   /** Prints a line that describes the current step. */
   say(line: string): void;
   readonly seed: number;
   /** Scale of the work, 1 for the full demo, smaller in tests. */
   readonly scale: number;
-}
-
-export interface SliceProcess {
-  readonly pid: number;
-  /** Settles when the process has ended: its exit code, or the signal that ended it. */
-  readonly ended: Promise<{ readonly code: number | null; readonly signal: string | null }>;
-  /** Resolves with `host:port` once the process has printed its listen address. Rejects with its
-   *  stderr if it ends before. */
-  address(): Promise<string>;
-  kill(signal: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT'): void;
-  /** All of stdout so far. */
-  stdout(): string;
-  /** Path of the file that holds its stderr. */
-  readonly logPath: string;
 }
 
 /** A slice runs its product in real processes and then judges it. `judge` is separate: a test runs

@@ -13,7 +13,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { coreError } from '../core/errors.ts';
+import { coreError, invariant } from '../core/errors.ts';
 import type { LockDriver } from '../io/lock/port.ts';
 import { stackError } from './errors.ts';
 import { writableFolder } from './files.ts';
@@ -31,6 +31,7 @@ import {
   checkJava,
   formatKafka,
   javaProgram,
+  type KafkaDoor,
   type KafkaNode,
   type KafkaOptions,
   LONE_BROKER_SESSION_MS,
@@ -83,6 +84,11 @@ export interface StackOptions {
   /** Connections that PostgreSQL accepts. Undefined: as in the folder, plaintext for a folder that
    *  is new. */
   readonly postgresSecurity?: PostgresSecurity | undefined;
+  /** Further listeners of each broker, for clients behind a proxy; the advertised ports are in the
+   *  order of the brokers. For a new plaintext folder. */
+  readonly kafkaDoors?: ReadonlyArray<{ readonly name: string; readonly advertisedPorts: readonly number[] }>;
+  /** True: servers of an ephemeral stack will be killed and started again. */
+  readonly restarts?: boolean;
   /** Port of the first broker; the others use the next ports. Undefined: free ports. */
   readonly kafkaPort: number | undefined;
   readonly postgresPort: number | undefined;
@@ -147,9 +153,11 @@ function kafkaOptions(
     clusterId,
     nodes,
     security,
-    // An ephemeral stack ends with its broker.
+    // An ephemeral stack ends with its broker, unless the caller starts it again.
     sessionMs:
-      options.folder === undefined && nodes.length === 1 ? LONE_BROKER_SESSION_MS : BROKER_SESSION_MS,
+      options.folder === undefined && nodes.length === 1 && options.restarts !== true
+        ? LONE_BROKER_SESSION_MS
+        : BROKER_SESSION_MS,
   };
 }
 
@@ -166,7 +174,20 @@ async function chooseNodes(
     const given = options.kafkaPort === undefined ? undefined : options.kafkaPort + i;
     const port = await choosePort('-kafka-port', given, old?.port, taken);
     const controllerPort = await choosePort('-kafka-port', undefined, old?.controllerPort, taken);
-    const node = { id: i + 1, name: `kafka-${i + 1}`, port, controllerPort };
+    const doors: KafkaDoor[] = [];
+    for (const { name, advertisedPorts } of options.kafkaDoors ?? []) {
+      const advertisedPort = advertisedPorts[i];
+      invariant(advertisedPort !== undefined && !isSecured, 'each broker of a plaintext stack has its door');
+      doors.push({
+        name,
+        port: await choosePort('-kafka-port', undefined, undefined, taken),
+        advertisedPort,
+      });
+    }
+    const node = {
+      ...{ id: i + 1, name: `kafka-${i + 1}`, port, controllerPort },
+      ...(doors.length === 0 ? {} : { doors }),
+    };
     if (!isSecured) nodes.push(node);
     else {
       const internalPort = await choosePort('-kafka-port', undefined, old?.internalPort, taken);

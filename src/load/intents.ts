@@ -37,7 +37,7 @@ const REPEATS_MAX = 3;
 export const REPEATS_MEAN = 2;
 const AMOUNT_CENTS_MAX = 1_000_000;
 const TWO_32 = 4_294_967_296;
-const PART = { KEY: 0, CHOICE: 1, REPEAT: 2, HOT: 16 } as const;
+const PART = { KEY: 0, CHOICE: 1, REPEAT: 2, TRANSPORT: 3, HOT: 16 } as const;
 
 export class Intents {
   private readonly options: IntentOptions;
@@ -76,6 +76,12 @@ export class Intents {
       index: target,
       afterMs: Math.floor((word / TWO_32) * this.options.retryWithinMs),
     })).sort((a, b) => a.afterMs - b.afterMs);
+  }
+
+  /** Uniform in [0, 1), for the transport of one attempt of an intent.
+   *  @param attempt distinguishes the attempts of the intent */
+  transportDraw(index: number, attempt: number): number {
+    return (this.random.at(index, PART.TRANSPORT, attempt)[0] as number) / TWO_32;
   }
 
   private hotKey(index: number): number {

@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Clock } from '../core/clock.ts';
 import { findMillraceError } from '../core/errors.ts';
+import type { GrpcClient } from '../io/grpc/client-port.ts';
 import type { HttpClient, HttpClientReply } from '../io/http/client-port.ts';
 import {
   isFinalStatus,
@@ -13,6 +14,7 @@ import {
   type LedgerIntent,
   type LedgerWriter,
 } from '../outbox/reconcile/client-ledger.ts';
+import { createOverGrpc } from './grpc.ts';
 import type { Intent, Intents } from './intents.ts';
 import { LatencyHistogram } from './latency.ts';
 import type { Schedule, Send } from './schedule.ts';
@@ -23,6 +25,9 @@ export interface LoadOptions {
   readonly intents: Intents;
   readonly schedule: Schedule;
   readonly client: HttpClient;
+  /** Sends a share of the requests over gRPC, chosen for each attempt from the seed. Absent: all go
+   *  over HTTP. */
+  readonly grpc?: { readonly client: GrpcClient; readonly share: number } | undefined;
   /** Returns the Authorization header; called for each request. */
   readonly authorization?: () => string | undefined;
   readonly ledger: LedgerWriter;
@@ -164,17 +169,7 @@ export class LoadRun {
     this.inFlight++;
     this.requests++;
     try {
-      const authorization = this.options.authorization?.();
-      const reply = await this.options.client.send({
-        method: 'POST',
-        path: this.options.path,
-        headers: {
-          ...{ 'content-type': 'application/json', 'idempotency-key': intent.key },
-          ...(authorization === undefined ? {} : { authorization }),
-        },
-        body: `{"account_id":${intent.accountId},"amount_cents":${intent.amountCents}}`,
-      });
-      this.receive(send, reply);
+      this.receive(send, await this.request(send, intent));
     } catch (thrown) {
       if (this.ended) return;
       const known = findMillraceError(thrown);
@@ -192,6 +187,24 @@ export class LoadRun {
     } finally {
       this.inFlight--;
     }
+  }
+
+  private request(send: Send, intent: Intent): Promise<HttpClientReply> {
+    const { authorization: current, client, grpc, intents, path } = this.options;
+    const authorization = current?.();
+    // The due time distinguishes the repeats of an intent, the failures the attempts of each.
+    const attempt = Math.floor(send.dueMs) + send.failures;
+    if (grpc !== undefined && intents.transportDraw(send.index, attempt) < grpc.share)
+      return createOverGrpc(grpc.client, intent, authorization);
+    return client.send({
+      method: 'POST',
+      path,
+      headers: {
+        ...{ 'content-type': 'application/json', 'idempotency-key': intent.key },
+        ...(authorization === undefined ? {} : { authorization }),
+      },
+      body: `{"account_id":${intent.accountId},"amount_cents":${intent.amountCents}}`,
+    });
   }
 
   private receive(send: Send, reply: HttpClientReply): void {

@@ -59,3 +59,10 @@ export function withPropertiesOf(
   );
   return Object.freeze({ ...values, [PROPERTY]: Object.freeze({ ...file?.properties, ...given }) });
 }
+
+/** Environment of a child command with the same properties of its Kafka clients; they may be
+ *  secret, and other users can see arguments. */
+export function brokerEnvironment(properties: Properties): Readonly<Record<string, string>> {
+  const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
+  return lines.length === 0 ? {} : { [environmentName(PROPERTY)]: lines.join('\n') };
+}

@@ -2,7 +2,7 @@
  *  crash point, whose log line has the amount of unfinished work, or at a random moment. For a
  *  random kill the process is stopped first and its open work is read from the database. A kill
  *  that interrupted nothing does not count and is repeated. */
-import { readFileSync } from 'node:fs';
+import { crashLineOf } from '../../src/chaos/crash-line.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { Running } from '../fixtures/process.ts';
 import { pause, realClock, until } from '../wait.ts';
@@ -36,16 +36,6 @@ const DIES_WITHIN_MS = 180_000;
 const ATTEMPTS_MAX = 400;
 const REPEATS_MAX = 5;
 
-/** Returns the log entry of a crash point. */
-function crashLine(logPath: string): { readonly point: string; readonly unfinished: number } | undefined {
-  for (const line of readFileSync(logPath, 'utf8').split('\n')) {
-    if (!line.includes('"crash point reached"')) continue;
-    const { point, unfinished } = JSON.parse(line) as { point: string; unfinished: number };
-    return { point, unfinished };
-  }
-  return undefined;
-}
-
 /** Starts the process until it kills itself at the crash point with unfinished work. */
 export async function killAtPoint(victim: Victim, point: string, after: number): Promise<Kill> {
   for (let repeated = 0; ; repeated++) {
@@ -56,7 +46,7 @@ export async function killAtPoint(victim: Victim, point: string, after: number):
       exit = how;
     });
     const how = await until(`the death of ${name}`, async () => exit, DIES_WITHIN_MS);
-    const crash = crashLine(one.logPath);
+    const crash = crashLineOf(one.log());
     if (how.signal !== 'SIGKILL' || crash?.point !== point)
       throw new Error(`${name} ended by itself: ${one.log().slice(-2000)}`);
     if (crash.unfinished > 0) {

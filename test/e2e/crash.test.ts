@@ -8,8 +8,8 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import type { Guard } from '../../src/devstack/guard.ts';
 import { freePort } from '../../src/devstack/ports.ts';
+import type { StackServers } from '../../src/devstack/servers.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { connectPool } from '../fixtures/database.ts';
 import { startOrders } from '../fixtures/orders.ts';
@@ -56,11 +56,11 @@ const LOG_TAIL_LINES = 12;
 
 const own = launcher();
 const servers = ownStack('crash');
-const guards: Guard[] = [];
+const restarted: StackServers[] = [];
 let pool: SqlPool | undefined;
 afterAll(async () => {
   await pool?.close();
-  for (const guard of guards) await guard.end();
+  for (const server of restarted) await server.end();
   await servers.close();
 });
 
@@ -173,9 +173,9 @@ async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim
       continue;
     }
     const signal = server === 'postgres' ? 'SIGQUIT' : 'SIGKILL';
-    const restarted = restartServer(folder, server, signal);
+    const restarting = restartServer(folder, server, signal);
     one.kill('SIGCONT');
-    guards.push(await restarted);
+    restarted.push(await restarting);
     return { process: server, point: signal, atSeconds: now(), repeated, ...found };
   }
 }

@@ -1,5 +1,5 @@
-/** `millrace load` against the real orders service: the ledger equals the database, also after a
- *  restart of the service. */
+/** `millrace load` against the real orders service over HTTP and gRPC: the ledger equals the
+ *  database, also after a restart of the service. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, readFileSync } from 'node:fs';
@@ -26,20 +26,24 @@ const ordersIn = async (at: string): Promise<number> =>
 
 const schema = `load_${randomBytes(5).toString('hex')}`;
 
-async function serve(port: number): Promise<Running> {
-  const flags = [`-schema=${schema}`, '-migrate', `-listen=127.0.0.1:${port}`, '-log-level=error'];
+async function serve(port: number, grpcPort: number): Promise<Running> {
+  const listen = [`-listen=127.0.0.1:${port}`, `-grpc-listen=127.0.0.1:${grpcPort}`];
+  const flags = [`-schema=${schema}`, '-migrate', ...listen, '-log-level=error'];
   const service = startOrders(own, [`-postgres=${postgres}`, ...flags]);
   await service.ready();
   return service;
 }
 
-test('the ledger, the orders and the stored answers agree through a restart of the service', async () => {
+test('the ledger of both transports, the orders and the stored answers agree through a restart of the service', async () => {
   // A chosen port: the system could give a random port to another socket while the service is down.
   const port = await freePort();
-  const first = await serve(port);
+  const grpcPort = await freePort(new Set([port]));
+  const first = await serve(port, grpcPort);
   const ledger = join(own.dir, 'ledger.jsonl');
   const client = startTool(own, 'load', [
     `-target=http://127.0.0.1:${port}`,
+    `-grpc-target=http://127.0.0.1:${grpcPort}`,
+    '-grpc-share=0.4',
     '-rate=300',
     `-count=${INTENTS}`,
     '-duration=5m',
@@ -52,8 +56,10 @@ test('the ledger, the orders and the stored answers agree through a restart of t
   ]);
   await until('orders of the first service', async () => (await ordersIn(schema)) > INTENTS / 20);
   await first.drain();
-  await until('a failed request', () => readFileSync(ledger, 'utf8').includes('"failure"'));
-  const second = await serve(port);
+  const hasFailure = (error: string): boolean => readFileSync(ledger, 'utf8').includes(`"error":"${error}"`);
+  await until('a failed request', () => hasFailure('ECONNREFUSED'));
+  await until('a failed call', () => hasFailure('UNAVAILABLE'));
+  const second = await serve(port, grpcPort);
   expect(await client.ended).toEqual({ code: 0, signal: null });
   await second.drain();
 

@@ -3,10 +3,10 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Timers, within } from '../../core/clock.ts';
-import type { SliceProcess } from '../../demo/fact.ts';
-import type { Processes } from '../../demo/processes.ts';
-import { ready } from '../../demo/ready.ts';
 import type { FleetInstance, FleetSlot, InstanceCounts, Side } from '../../registry/rollout/model.ts';
+import type { Processes } from '../../shell/children/processes.ts';
+import { ready } from '../../shell/children/ready.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { type FleetMetrics, MetricsPage } from './page.ts';
 import type { RegisteredPair } from './schemas.ts';
 
@@ -103,7 +103,7 @@ async function startInstance(
 function instanceOf(
   { clock, stopMs }: FleetOptions,
   name: string,
-  child: SliceProcess,
+  child: StartedCommand,
   page: MetricsPage,
 ): FleetInstance {
   let over: string | undefined;

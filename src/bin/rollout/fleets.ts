@@ -2,8 +2,8 @@
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
-import type { Processes } from '../../demo/processes.ts';
 import type { FleetSlot, Side } from '../../registry/rollout/model.ts';
+import type { Processes } from '../../shell/children/processes.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { splitCommand } from './command-line.ts';
 import { processFleet, type StartInstance, writeSchemas } from './fleet.ts';

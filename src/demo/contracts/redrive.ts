@@ -12,8 +12,9 @@ import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
 import { orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
 import { RECORD_ID_HEADER } from '../../registry/quarantine/record.ts';
 import { writerCodec } from '../../serde/codec.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
-import type { SliceContext, SliceProcess } from '../fact.ts';
+import type { SliceContext } from '../fact.ts';
 import { metricsOf, metricTotal } from './metrics.ts';
 import { ask, type FleetRun, type KilledRedriveRun, ORIGIN, type RedriveRun, UPGRADE } from './model.ts';
 import { append, createTopics, TopicReader } from './topic.ts';
@@ -44,7 +45,7 @@ const consumerArgs = (context: SliceContext, registry: string, topic: string): r
   `-topic=${topic}`,
 ];
 
-async function reportOf(what: string, child: SliceProcess, code: number): Promise<RedriveRun['reported']> {
+async function reportOf(what: string, child: StartedCommand, code: number): Promise<RedriveRun['reported']> {
   const ended = await child.ended;
   if (ended.code !== code)
     throw coreError('internal', `${what} ended with ${ended.code ?? ended.signal}, not ${code}`, {

@@ -12,9 +12,10 @@ import type { RecordInput } from '../../core/layout/record-batch.ts';
 import { orderSchema } from '../../gen/order-versions.ts';
 import type { QuarantineReason } from '../../serde/errors.ts';
 import { quarantineTopicOf } from '../../serde/quarantine.ts';
+import { ready } from '../../shell/children/ready.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
-import type { Slice, SliceContext, SliceProcess } from '../fact.ts';
-import { ready } from '../ready.ts';
+import type { Slice, SliceContext } from '../fact.ts';
 import { upgradeFleet } from './fleet.ts';
 import { judgeContracts } from './judge.ts';
 import { metricsOf, metricTotal } from './metrics.ts';
@@ -70,7 +71,7 @@ const registryArgs = (context: SliceContext): readonly string[] => [
 
 async function startRegistry(
   context: SliceContext,
-): Promise<{ readonly child: SliceProcess; readonly url: string }> {
+): Promise<{ readonly child: StartedCommand; readonly url: string }> {
   const child = context.spawn('registry', registryArgs(context));
   return { child, url: `http://${await ready('registry', child)}` };
 }
@@ -198,7 +199,7 @@ function countedErrors(metrics: string): Record<string, number> {
 
 async function consumed(
   flow: FlowPlan,
-  consumer: SliceProcess,
+  consumer: StartedCommand,
   address: string,
   records: number,
 ): Promise<string> {

@@ -10,9 +10,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
+import { ready } from '../../shell/children/ready.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
-import type { DemoService, Slice, SliceContext, SliceProcess } from '../fact.ts';
-import { ready } from '../ready.ts';
+import type { DemoService, Slice, SliceContext } from '../fact.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
 
 const REQUESTS_PER_SECOND = 400;
@@ -112,7 +113,7 @@ async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
 /** State of the database right after a relay died. The table lock waits for statements of the dead
  *  relay that the server still executes: otherwise a late mark could commit between this query and
  *  the rows that it reports. */
-async function stateAfterDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+async function stateAfterDeath(pool: SqlPool, relay: StartedCommand): Promise<RelayKill> {
   const { signal } = await relay.ended;
   return pool.transaction(async (session) => {
     await session.query('LOCK TABLE outbox IN SHARE MODE');
@@ -128,7 +129,7 @@ async function stateAfterDeath(pool: SqlPool, relay: SliceProcess): Promise<Rela
 const orderedBefore = (pool: SqlPool, { at }: RelayKill): Promise<number> =>
   number(pool, 'SELECT count(*) AS n FROM orders WHERE created_at < $1::timestamptz', [at]);
 
-async function waitUntil(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
+async function waitUntil(what: string, child: StartedCommand, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + MOMENT_MS;
   while (!(await holds())) {
     if (Date.now() > deadline)
@@ -139,7 +140,7 @@ async function waitUntil(what: string, child: SliceProcess, holds: () => Promise
 
 /** Stops the relay, lets rows accumulate, and kills it. A stopped process cannot mark rows between
  *  the check and the kill. */
-async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+async function killWithPending(pool: SqlPool, relay: StartedCommand): Promise<RelayKill> {
   relay.kill('SIGSTOP');
   await waitUntil('a pending row', relay, async () => {
     const pending = await number(pool, 'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL');
@@ -205,8 +206,8 @@ function loadArgs(
 async function startWhileLoadStopped(
   context: SliceContext,
   names: Names,
-  load: SliceProcess,
-): Promise<SliceProcess> {
+  load: StartedCommand,
+): Promise<StartedCommand> {
   const second = context.spawn('relay-killed', relayArgs(context, names));
   load.kill('SIGSTOP');
   try {
@@ -294,7 +295,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
 }
 
 /** Waits for the relay to end at its crash point. */
-async function firstDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+async function firstDeath(pool: SqlPool, relay: StartedCommand): Promise<RelayKill> {
   const late = sleep(MOMENT_MS, undefined, { ref: false }).then((): never => {
     throw coreError('timeout', 'effects: the relay did not reach its crash point', {
       next: `see ${relay.logPath}`,

@@ -4,7 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TopicReader } from '../../../bench/peers/oracle/kafka.ts';
 import { coreError } from '../../core/errors.ts';
-import type { SliceProcess } from '../fact.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import type { WindowCase } from './cases.ts';
 import { consumedOf, isOnDisk, isTimely, type Kill, newestManifest, piecesOf, sum } from './judge.ts';
 
@@ -22,9 +22,9 @@ export interface KillPlan {
   readonly brokers: string;
   readonly topic: string;
   readonly stateDir: string;
-  readonly gen: SliceProcess;
-  readonly engine: SliceProcess;
-  readonly startEngine: () => SliceProcess;
+  readonly gen: StartedCommand;
+  readonly engine: StartedCommand;
+  readonly startEngine: () => StartedCommand;
   readonly pastCheckpoint: number;
 }
 
@@ -64,7 +64,7 @@ async function heldIn(reader: TopicReader): Promise<number> {
 /** Valve on the generator: stops it once the topic holds enough. It polls independently of the
  *  requests to the engine, whose answers may take seconds. */
 class GeneratorValve {
-  private readonly gen: SliceProcess;
+  private readonly gen: StartedCommand;
   private readonly reader: TopicReader;
   private limit: number;
   private seen = 0;
@@ -73,7 +73,7 @@ class GeneratorValve {
   private failure: unknown;
   private readonly watching: Promise<void>;
 
-  constructor(gen: SliceProcess, reader: TopicReader, limit: number) {
+  constructor(gen: StartedCommand, reader: TopicReader, limit: number) {
     this.gen = gen;
     this.reader = reader;
     this.limit = limit;
@@ -133,7 +133,7 @@ export async function consumedNow(address: string): Promise<number> {
 
 async function killOnce(
   target: KillPlan,
-  engine: SliceProcess,
+  engine: StartedCommand,
   valve: GeneratorValve,
   reader: TopicReader,
 ): Promise<Kill | undefined> {

@@ -6,9 +6,10 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { ready } from '../../shell/children/ready.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
-import type { Fact, Slice, SliceContext, SliceProcess } from '../fact.ts';
-import { ready } from '../ready.ts';
+import type { Fact, Slice, SliceContext } from '../fact.ts';
 import {
   CASES,
   LATENESS_MS,
@@ -139,7 +140,7 @@ async function tryOne(
       `-partitions=${PARTITIONS}`,
     ]),
   );
-  const startEngine = (name: string, ...more: readonly string[]): SliceProcess =>
+  const startEngine = (name: string, ...more: readonly string[]): StartedCommand =>
     context.spawn(`engine-${plan.id}-${name}`, [
       ...engineArgs(context, plan, { topic, stateDir, sinkTable }),
       ...more,

@@ -23,6 +23,18 @@ export interface KafkaNode {
   readonly controllerPort: number;
   /** Port of the listener between brokers; only of a secured cluster. */
   readonly internalPort?: number;
+  /** Further listeners for clients; only of a plaintext cluster. */
+  readonly doors?: readonly KafkaDoor[];
+}
+
+/** Listener whose clients are sent to another port than the one it listens on, so that a proxy may
+ *  stand between: a client connects to the address that the listener of its first connection
+ *  advertises. */
+export interface KafkaDoor {
+  /** Name of the listener: upper-case letters. */
+  readonly name: string;
+  readonly port: number;
+  readonly advertisedPort: number;
 }
 
 export interface KafkaOptions {
@@ -68,10 +80,16 @@ function listenerSettings(
 ): Readonly<Record<string, string>> {
   const controller = `CONTROLLER://${LOOPBACK}:${node.controllerPort}`;
   if (security === undefined) {
+    const doors = node.doors ?? [];
+    const plain = `PLAINTEXT://${LOOPBACK}:${node.port}`;
+    const at = (pick: (door: KafkaDoor) => number): readonly string[] =>
+      doors.map((door) => `${door.name}://${LOOPBACK}:${pick(door)}`);
     return {
-      listeners: `PLAINTEXT://${LOOPBACK}:${node.port},${controller}`,
-      'advertised.listeners': `PLAINTEXT://${LOOPBACK}:${node.port}`,
-      'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
+      listeners: [plain, ...at(({ port }) => port), controller].join(','),
+      'advertised.listeners': [plain, ...at(({ advertisedPort }) => advertisedPort)].join(','),
+      'listener.security.protocol.map': ['PLAINTEXT', 'CONTROLLER', ...doors.map(({ name }) => name)]
+        .map((name) => `${name}:PLAINTEXT`)
+        .join(','),
       'inter.broker.listener.name': 'PLAINTEXT',
     };
   }

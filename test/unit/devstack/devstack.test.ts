@@ -262,6 +262,25 @@ describe('broker configuration', () => {
     expect(listeners).toBe('PLAINTEXT://127.0.0.1:9001,CONTROLLER://127.0.0.1:9101');
   });
 
+  it('a door is a further plaintext listener that sends its clients to another port', () => {
+    const doors = [
+      { name: 'RELAY', port: 9201, advertisedPort: 9301 },
+      { name: 'PAYMENTS', port: 9202, advertisedPort: 9302 },
+    ];
+    const text = serverProperties({ ...nodes[0]!, doors }, nodes, 'kafka-1');
+    const settingOf = (name: string): string | undefined => new RegExp(`^${name}=(.*)$`, 'm').exec(text)?.[1];
+    expect(settingOf('listeners')).toBe(
+      'PLAINTEXT://127.0.0.1:9001,RELAY://127.0.0.1:9201,PAYMENTS://127.0.0.1:9202,CONTROLLER://127.0.0.1:9101',
+    );
+    expect(settingOf('advertised.listeners')).toBe(
+      'PLAINTEXT://127.0.0.1:9001,RELAY://127.0.0.1:9301,PAYMENTS://127.0.0.1:9302',
+    );
+    expect(settingOf('listener.security.protocol.map')).toBe(
+      'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,RELAY:PLAINTEXT,PAYMENTS:PLAINTEXT',
+    );
+    expect(settingOf('inter.broker.listener.name')).toBe('PLAINTEXT');
+  });
+
   it('generated cluster ids have the form that Kafka accepts', () => {
     for (let i = 0; i < 200; i++) expect(newClusterId()).toMatch(/^[A-Za-z0-9_][\w-]{21}$/);
   });

@@ -1,10 +1,12 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
+import type { GrpcClient, GrpcClientReply, GrpcClientRequest } from '../../../src/io/grpc/client-port.ts';
 import type { HttpClient, HttpClientReply, HttpClientRequest } from '../../../src/io/http/client-port.ts';
 import { Intents } from '../../../src/load/intents.ts';
 import { type LoadOptions, type LoadResult, LoadRun } from '../../../src/load/run.ts';
 import { Schedule } from '../../../src/load/schedule.ts';
+import { readCreateMessage } from '../../../src/outbox/orders/grpc/messages.ts';
 import { type LedgerEntry, summarizeLedger } from '../../../src/outbox/reconcile/client-ledger.ts';
 
 /** Virtual time: a sleep advances the clock and runs the timers that become due. */
@@ -217,6 +219,91 @@ describe('load client', () => {
       },
     };
     await expect(simulate(() => ({ ms: 1 }), { ledger: full })).rejects.toThrow('the disk is full');
+  });
+
+  describe('load client over gRPC', () => {
+    const orderId = '00000000-0000-7000-8000-000000000001';
+    /** CreateResponse of the order. */
+    const message = Buffer.concat([
+      Buffer.from([0x0a, orderId.length]),
+      Buffer.from(orderId),
+      Buffer.from([0x12, 7]),
+      Buffer.from('created'),
+    ]);
+    const grpcOf = (
+      share: number,
+      answer: (request: GrpcClientRequest) => Promise<GrpcClientReply>,
+    ): { readonly share: number; readonly client: GrpcClient } => ({
+      share,
+      client: { call: answer, close: () => {} },
+    });
+    const ok = { code: 0, text: '', message, trailers: { 'idempotency-replayed': 'true' } };
+
+    test('a share of the attempts goes over gRPC, also of the repeats of a key that went over HTTP', async () => {
+      const calls: GrpcClientRequest[] = [];
+      const grpc = grpcOf(0.5, async (request) => {
+        calls.push(request);
+        return ok;
+      });
+      const { sent, result } = await simulate(() => ({ ms: 3 }), { grpc, count: 400 });
+      expect(calls.length + sent.length).toBe(result.requests);
+      expect(calls.length / result.requests).toBeGreaterThan(0.4);
+      expect(calls.length / result.requests).toBeLessThan(0.6);
+      const overHttp = new Set(sent.map(({ key }) => key));
+      expect(calls.some(({ metadata }) => overHttp.has(metadata['idempotency-key'] as string))).toBe(true);
+      expect(new Set(calls.map(({ path }) => path))).toEqual(new Set(['/orders.v1.Orders/Create']));
+    });
+
+    test('the ledger has the status and the body that POST /orders has for the same order', async () => {
+      const { entries } = await simulate(() => ({ ms: 3 }), { grpc: grpcOf(1, async () => ok), count: 1 });
+      const body = `{"order_id":"${orderId}","status":"created"}`;
+      expect(entries.find(({ type }) => type === 'reply')).toMatchObject({
+        status: 201,
+        replayed: true,
+        sha256: createHash('sha256').update(body).digest('hex'),
+      });
+    });
+
+    test('a call sends the values of its intent, which the decoder of orders reads back', async () => {
+      const read: unknown[] = [];
+      const grpc = grpcOf(1, async (request) => {
+        read.push(readCreateMessage(request.message));
+        return ok;
+      });
+      const { entries } = await simulate(() => ({ ms: 3 }), { grpc, count: 20, retryRate: 0 });
+      const intents = entries.filter((entry) => entry.type === 'intent');
+      expect(read).toEqual(
+        intents.map(({ account_id, amount_cents }) => ({
+          accountId: BigInt(account_id),
+          amountCents: BigInt(amount_cents),
+        })),
+      );
+    });
+
+    test('a refusal is final, and a lost call is sent again with the same key', async () => {
+      const codes = [6, 8, 0];
+      const keys: string[] = [];
+      const grpc = grpcOf(1, async ({ metadata }) => {
+        keys.push(metadata['idempotency-key'] as string);
+        if (keys.length === 1)
+          throw coreError('unreachable', 'no reply', { details: { reason: 'UNAVAILABLE' } });
+        return { ...ok, code: codes.pop() as number, text: 'refused' };
+      });
+      const { entries, result } = await simulate(() => ({ ms: 3 }), {
+        grpc,
+        count: 2,
+        retryRate: 0,
+        rate: 1,
+      });
+      expect(entries.flatMap((entry) => (entry.type === 'failure' ? entry.error : []))).toEqual([
+        'UNAVAILABLE',
+      ]);
+      expect(entries.flatMap((entry) => (entry.type === 'reply' ? entry.status : []))).toEqual([
+        201, 429, 409,
+      ]);
+      expect(keys[1]).toBe(keys[0]);
+      expect(result).toMatchObject({ acknowledged: 1, refused: 1, failures: 2, unknown: 1 });
+    });
   });
 
   test('a bug in the load client is not treated as a failed request', async () => {

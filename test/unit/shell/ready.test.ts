@@ -2,8 +2,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
-import type { SliceProcess } from '../../../src/demo/fact.ts';
-import { ready } from '../../../src/demo/ready.ts';
+import { ready } from '../../../src/shell/children/ready.ts';
+import type { StartedCommand } from '../../../src/shell/children/started-command.ts';
 
 it('the wait for readiness reports a process that ended, and returns the address of a ready one', async () => {
   let status = 503;
@@ -11,7 +11,7 @@ it('the wait for readiness reports a process that ended, and returns the address
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
   let end = (_: { code: number; signal: null }): void => {};
-  const child: SliceProcess = {
+  const child: StartedCommand = {
     pid: -1,
     logPath: 'its.log',
     ended: new Promise((resolve) => {

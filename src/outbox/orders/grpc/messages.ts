@@ -31,6 +31,10 @@ const CREATE_REQUEST: readonly Field[] = [
   { number: 1, name: 'account_id', wireType: VARINT },
   { number: 2, name: 'amount_cents', wireType: VARINT },
 ];
+const CREATE_RESPONSE: readonly Field[] = [
+  { number: 1, name: 'order_id', wireType: LENGTH_DELIMITED },
+  { number: 2, name: 'status', wireType: LENGTH_DELIMITED },
+];
 const GET_REQUEST: readonly Field[] = [{ number: 1, name: 'order_id', wireType: LENGTH_DELIMITED }];
 
 const malformed = (why: string, field?: string) =>
@@ -191,6 +195,20 @@ export function writeCreateMessage(storedBody: string): Uint8Array {
   message[3 + idBytes] = statusBytes;
   message.write(status, 4 + idBytes, 'utf8');
   return message;
+}
+
+/** Encodes a CreateRequest, for clients. */
+export function writeCreateRequest(accountId: bigint, amountCents: bigint): Uint8Array {
+  const into: number[] = [];
+  pushInteger(into, 1, accountId);
+  pushInteger(into, 2, amountCents);
+  return Uint8Array.from(into);
+}
+
+/** Decodes a CreateResponse to the body that POST /orders answers, for clients. @throws bad_body */
+export function readCreateResponse(bytes: Uint8Array): string {
+  const values = readFields(bytes, CREATE_RESPONSE);
+  return JSON.stringify({ order_id: values.get('order_id') ?? '', status: values.get('status') ?? '' });
 }
 
 export function writeOrderMessage(order: OrderView): Uint8Array {

@@ -1,16 +1,16 @@
-/** Starts real Millrace processes for the demo with the launcher that users run, and observes them
+/** Starts real Millrace processes with the launcher that users run, and observes them
  *  only from outside.
  *
  *  Invariants: (1) a child never outlives its owner, even on SIGKILL, unless `stay` is set; (2) its
- *  stderr goes to a file, so that a slice can quote it; (3) only processes started here are ever
+ *  stderr goes to a file, so that an error can quote it; (3) only processes started here are ever
  *  signalled. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { coreError } from '../core/errors.ts';
-import { packageRoot } from '../shell/package.ts';
-import type { SliceProcess } from './fact.ts';
+import { coreError } from '../../core/errors.ts';
+import { packageRoot } from '../package.ts';
+import type { StartedCommand } from './started-command.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const SETPRIV = '/usr/bin/setpriv';
@@ -37,7 +37,8 @@ export class Processes {
     this.options = options;
   }
 
-  spawn(name: string, args: readonly string[]): SliceProcess {
+  /** Starts `bin/millrace ARGS`. @param env further variables of this child */
+  spawn(name: string, args: readonly string[], env: ProcessesOptions['env'] = {}): StartedCommand {
     const logPath = join(this.options.dir, `${String(this.count++).padStart(2, '0')}-${name}.log`);
     const log = openSync(logPath, 'a');
     // The kernel kills the child with its owner; without setpriv only the owner's exit handler
@@ -47,7 +48,7 @@ export class Processes {
     const prefix = owned ? ['--pdeathsig', 'KILL', process.execPath] : [];
     const child = spawn(command, [...prefix, LAUNCHER, ...args], {
       stdio: ['ignore', 'pipe', log],
-      env: this.options.env,
+      env: { ...this.options.env, ...env },
       detached: this.options.stay,
     });
     closeSync(log);
@@ -100,7 +101,8 @@ export class Processes {
   /** Ends the running processes: SIGTERM, then SIGKILL after the grace. */
   async end(graceMs: number): Promise<void> {
     const children = [...this.running.values()];
-    for (const child of children) child.kill('SIGTERM');
+    // A stopped process handles no SIGTERM before it is continued.
+    for (const child of children) for (const signal of ['SIGTERM', 'SIGCONT'] as const) child.kill(signal);
     const deadline = Date.now() + graceMs;
     while (this.running.size > 0 && Date.now() < deadline) await sleep(POLL_MS);
     for (const child of this.running.values()) child.kill('SIGKILL');

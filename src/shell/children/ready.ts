@@ -1,13 +1,13 @@
 /** Waits until a process is ready. A listening process may still be loading its state. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { coreError } from '../core/errors.ts';
-import type { SliceProcess } from './fact.ts';
+import { coreError } from '../../core/errors.ts';
+import type { StartedCommand } from './started-command.ts';
 
 const READY_MS_MAX = 60_000;
 const POLL_MS = 25;
 
 /** Returns the address, host:port. @throws timeout; unreachable if the process ended */
-export async function ready(name: string, child: SliceProcess): Promise<string> {
+export async function ready(name: string, child: StartedCommand): Promise<string> {
   const address = await child.address();
   const deadline = Date.now() + READY_MS_MAX;
   let over = false;

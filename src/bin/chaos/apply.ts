@@ -1,0 +1,319 @@
+/** Applies the faults of a plan to the processes, servers and links of a run. Each function ends
+ *  its fault, whatever happens, waits until the target is healthy, and returns the evidence that
+ *  the fault met it. */
+import type { FaultKind, ServiceName } from '../../chaos/faults.ts';
+import type { ApplyFault } from '../../chaos/run.ts';
+import type { PlannedFault } from '../../chaos/schedule.ts';
+import { sleep, type Timers } from '../../core/clock.ts';
+import { coreError } from '../../core/errors.ts';
+import type { ProxyEffects, TcpProxy } from '../../devstack/proxy.ts';
+import type { StackServers } from '../../devstack/servers.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import type { Proxies } from './links.ts';
+import type { ManagedService } from './service.ts';
+
+export interface FaultTargets {
+  readonly services: Readonly<Record<ServiceName, ManagedService>>;
+  readonly proxies: Proxies;
+  /** Servers of this run; undefined: the user's. */
+  readonly servers: StackServers | undefined;
+  /** Opens a connection to the database beside the proxies. */
+  readonly connect: () => Promise<SqlPool>;
+  readonly schema: string;
+  /** Replication slot of the relay. */
+  readonly slot: string;
+  readonly clock: Timers;
+}
+
+type Apply = (targets: FaultTargets, fault: PlannedFault, signal: AbortSignal) => Promise<string>;
+
+const POLL_MS = 100;
+const ROWS_LOCKED_MAX = 50;
+const POSTGRES = 'postgres';
+
+const serviceOf = ({ services }: FaultTargets, target: string): ManagedService => {
+  const service = services[target as ServiceName];
+  if (service === undefined) throw coreError('internal', `there is no service ${target}`);
+  return service;
+};
+
+const serversOf = ({ servers }: FaultTargets): StackServers => {
+  if (servers === undefined) throw coreError('internal', 'the servers are not those of this run');
+  return servers;
+};
+
+const stopped = (): Error => coreError('timeout', 'the fault met nothing');
+
+const crash: Apply = async (targets, { target, point, amount }, signal) => {
+  const service = serviceOf(targets, target);
+  const unfinished = await startAfter(service, () => service.crashAt(point as string, amount ?? 1, signal));
+  await service.ready(signal);
+  return `${unfinished} in flight`;
+};
+
+const kill: Apply = async (targets, { target, durationMs }, signal) => {
+  const service = serviceOf(targets, target);
+  const pid = await startAfter(service, async () => {
+    const killed = await service.kill(signal);
+    await sleep(targets.clock, durationMs, signal);
+    return killed;
+  });
+  await service.ready(signal);
+  return `pid ${pid}`;
+};
+
+/** Leaves the service with a process, also after a failure. */
+async function startAfter<T>(service: ManagedService, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } finally {
+    await service.restart();
+  }
+}
+
+const pause: Apply = async (targets, { target, durationMs }, signal) => {
+  const service = serviceOf(targets, target);
+  const { pid, resume } = await service.pause(signal);
+  try {
+    await sleep(targets.clock, durationMs, signal);
+  } finally {
+    resume();
+  }
+  await service.ready(signal);
+  return `pid ${pid}`;
+};
+
+const clockStep: Apply = async (targets, { target, durationMs, amount }, signal) => {
+  const service = serviceOf(targets, target);
+  const pid = await startAfter(service, async () => {
+    const stepped = await service.stepClock(amount ?? 0, signal);
+    await sleep(targets.clock, durationMs, signal);
+    await stepped.back();
+    return stepped.pid;
+  });
+  await service.ready(signal);
+  return `pid ${pid}`;
+};
+
+const postgresStop: Apply = async (targets, fault, signal) =>
+  restartServer(targets, POSTGRES, 'SIGQUIT', fault.durationMs, signal);
+
+const brokerKill: Apply = async (targets, fault, signal) =>
+  restartServer(targets, fault.target, 'SIGKILL', fault.durationMs, signal);
+
+async function restartServer(
+  targets: FaultTargets,
+  name: string,
+  how: 'SIGKILL' | 'SIGQUIT',
+  downMs: number,
+  signal: AbortSignal,
+): Promise<string> {
+  const servers = serversOf(targets);
+  await servers.kill(name, how);
+  try {
+    await sleep(targets.clock, downMs, signal);
+  } finally {
+    await servers.start(name);
+  }
+  await allReady(targets, signal);
+  return `${how}, and restarted`;
+}
+
+/** Waits until each service is ready again after a fault of a server. */
+async function allReady({ services }: FaultTargets, signal: AbortSignal): Promise<void> {
+  await Promise.all(Object.values(services).map((service) => service.ready(signal)));
+}
+
+async function withDatabase<T>(
+  { connect, clock }: FaultTargets,
+  signal: AbortSignal,
+  work: (pool: SqlPool) => Promise<T>,
+): Promise<T> {
+  let pool: SqlPool | undefined;
+  while (pool === undefined) {
+    pool = await connect().catch(() => undefined);
+    if (pool !== undefined) break;
+    if (signal.aborted) throw coreError('unreachable', 'the database does not answer');
+    await sleep(clock, POLL_MS, signal);
+  }
+  try {
+    return await work(pool);
+  } finally {
+    await pool.close();
+  }
+}
+
+const backendKill: Apply = async (targets, { target, durationMs, amount }, signal) => {
+  const { clock, proxies } = targets;
+  const proxy = proxies.of(`${target}-postgres`)[0];
+  if (proxy === undefined) throw coreError('internal', `no proxy between ${target} and the database`);
+  const killed = await withDatabase(targets, signal, async (pool) => {
+    const endMs = clock.monotonicMs() + durationMs;
+    let count = 0;
+    for (let turn = amount ?? 0; count === 0 || clock.monotonicMs() < endMs; turn++) {
+      if (signal.aborted) break;
+      const ports = [...proxy.targetSidePorts()].sort((a, b) => a - b);
+      const port = ports[turn % Math.max(1, ports.length)];
+      if (port !== undefined) {
+        const { rows } = await pool.query(
+          'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = $1 AND pid <> pg_backend_pid()',
+          [port],
+        );
+        count += rows.length;
+      }
+      await sleep(clock, POLL_MS, signal);
+    }
+    return count;
+  });
+  if (killed === 0) throw stopped();
+  await serviceOf(targets, target).ready(signal);
+  return `${killed} backends`;
+};
+
+const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
+  withDatabase(targets, signal, (pool) =>
+    pool.transaction(async (session) => {
+      await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+      const { rows } = await session.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
+      const locked = await session.query(
+        `SELECT id FROM ${targets.schema}.outbox ORDER BY id DESC LIMIT ${ROWS_LOCKED_MAX} FOR UPDATE SKIP LOCKED`,
+      );
+      await sleep(targets.clock, durationMs, signal);
+      return `transaction ${rows[0]?.xid} held ${locked.rowCount} rows`;
+    }),
+  );
+
+/** Makes a table refuse rows by a trigger with the SQLSTATE of a full disk. A sequence counts the
+ *  refusals, because it does not roll back. */
+const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
+  withDatabase(targets, signal, async (pool) => {
+    const { schema, clock } = targets;
+    await pool.query(`CREATE SEQUENCE IF NOT EXISTS ${schema}.chaos_refused MINVALUE 0`);
+    await pool.query(`SELECT setval('${schema}.chaos_refused', 0)`);
+    await pool.query(
+      `CREATE OR REPLACE FUNCTION ${schema}.chaos_full_disk() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN
+         PERFORM nextval('${schema}.chaos_refused');
+         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+       END $$`,
+    );
+    const refused = async (): Promise<number> => {
+      const { rows } = await pool.query<{ n: bigint }>(`SELECT last_value AS n FROM ${schema}.chaos_refused`);
+      return Number(rows[0]?.n);
+    };
+    let count = 0;
+    try {
+      await pool.query(
+        `CREATE TRIGGER chaos_full_disk BEFORE INSERT OR UPDATE ON ${schema}.${target}
+         FOR EACH ROW EXECUTE FUNCTION ${schema}.chaos_full_disk()`,
+      );
+      await sleep(clock, durationMs, signal);
+      for (count = await refused(); count === 0; count = await refused()) {
+        if (signal.aborted) throw stopped();
+        await sleep(clock, POLL_MS, signal);
+      }
+    } finally {
+      await pool.query(`DROP TRIGGER IF EXISTS chaos_full_disk ON ${schema}.${target}`);
+    }
+    await allReady(targets, signal);
+    return `${count} rows refused`;
+  });
+
+const slotDrop: Apply = async (targets, _fault, signal) =>
+  withDatabase(targets, signal, async (pool) => {
+    const { slot, clock } = targets;
+    const find = async (): Promise<boolean | undefined> => {
+      const { rows } = await pool.query<{ active: boolean }>(
+        'SELECT active FROM pg_replication_slots WHERE slot_name = $1',
+        [slot],
+      );
+      return rows[0]?.active;
+    };
+    const dropped = async (): Promise<boolean> => {
+      await pool.query(
+        'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active',
+        [slot],
+      );
+      // The relay reconnects soon and holds the slot again, then this fails and is repeated.
+      const { rowCount } = await pool
+        .query(
+          'SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active',
+          [slot],
+        )
+        .catch(() => ({ rowCount: 0 }));
+      return rowCount === 1;
+    };
+    while (!(await dropped())) {
+      if (signal.aborted) throw coreError('timeout', `the slot ${slot} could not be dropped`);
+      await sleep(clock, POLL_MS / 10, signal);
+    }
+    while ((await find()) !== true) {
+      if (signal.aborted) throw coreError('timeout', `the relay did not create the slot ${slot} again`);
+      await sleep(clock, POLL_MS, signal);
+    }
+    return `${slot} dropped, and created again by the relay`;
+  });
+
+/** Breaks a link for the planned time, and longer until the failure has met a connection. */
+const breakLink =
+  (
+    begin: (proxy: TcpProxy, fault: PlannedFault) => void,
+    effectOf: (effects: ProxyEffects) => string,
+  ): Apply =>
+  async (targets, fault, signal) => {
+    const proxies = targets.proxies.of(fault.target);
+    const sum = (): ProxyEffects =>
+      proxies
+        .map(({ effects }) => effects)
+        .reduce((all, one) => ({
+          cut: all.cut + one.cut,
+          delayed: all.delayed + one.delayed,
+          droppedBytes: all.droppedBytes + one.droppedBytes,
+        }));
+    let effect = '';
+    try {
+      for (const proxy of proxies) begin(proxy, fault);
+      await sleep(targets.clock, fault.durationMs, signal);
+      for (effect = effectOf(sum()); effect === ''; effect = effectOf(sum())) {
+        if (signal.aborted) throw stopped();
+        await sleep(targets.clock, POLL_MS, signal);
+      }
+    } finally {
+      for (const proxy of proxies) proxy.heal();
+    }
+    const service = fault.target.split('-')[fault.target.startsWith('load-') ? 1 : 0] as string;
+    await serviceOf(targets, service).ready(signal);
+    return effect;
+  };
+
+const some = (count: number, unit: string): string => (count === 0 ? '' : `${count} ${unit}`);
+
+const APPLY: Readonly<Record<FaultKind, Apply>> = {
+  crash,
+  kill,
+  pause,
+  'clock-step': clockStep,
+  'postgres-stop': postgresStop,
+  'backend-kill': backendKill,
+  'idle-transaction': idleTransaction,
+  'disk-full': diskFull,
+  'slot-drop': slotDrop,
+  'broker-kill': brokerKill,
+  'net-cut': breakLink(
+    (proxy) => proxy.cut(),
+    ({ cut }) => some(cut, 'connections reset'),
+  ),
+  'net-delay': breakLink(
+    (proxy, { amount }) => proxy.delay(amount ?? 0),
+    ({ delayed }) => some(delayed, 'parts of streams delayed'),
+  ),
+  'net-half-open': breakLink(
+    (proxy) => proxy.halfOpen(),
+    ({ droppedBytes }) => some(droppedBytes, 'bytes of answers lost'),
+  ),
+};
+
+export const applyTo =
+  (targets: FaultTargets): ApplyFault =>
+  (fault, signal) =>
+    APPLY[fault.kind](targets, fault, signal);

@@ -1,0 +1,143 @@
+/** Processes of a chaos run: orders, relay and payments behind the proxies, and the load client. */
+import { randomBytes } from 'node:crypto';
+import { extname, join } from 'node:path';
+import { CLOCK_STEP_VARIABLE } from '../../chaos/clock-step.ts';
+import type { ServiceName } from '../../chaos/faults.ts';
+import { environmentName } from '../../core/settings.ts';
+import { freePort, LOOPBACK } from '../../devstack/ports.ts';
+import { brokerEnvironment } from '../../shell/broker-settings.ts';
+import type { Processes } from '../../shell/children/processes.ts';
+import type { StartedCommand } from '../../shell/children/started-command.ts';
+import { HTTP_SETTINGS, SHARED_SETTINGS } from '../../shell/command.ts';
+import type { Proxies } from './links.ts';
+import type { Servers } from './servers.ts';
+import { ManagedService, type ManagedServiceOptions } from './service.ts';
+import { type ChaosContext as Context, SETTINGS } from './settings.ts';
+
+/** Short times of takeover, so that a killed process does not stop the pipeline for long. */
+const RELAY_LEASE = '3s';
+const SESSION_TIMEOUT = '6s';
+const LOAD_TIMEOUT = '5s';
+/** Time that the load client gets for its unanswered requests after the last fault. */
+const LOAD_DRAIN = '120s';
+
+/** Objects that the run creates, by their names. */
+export interface RunNames {
+  readonly schema: string;
+  readonly topic: string;
+  readonly group: string;
+  readonly slot: string;
+  readonly publication: string;
+}
+
+export function namesOf({ settings }: Pick<Context, 'settings'>): RunNames {
+  const unique = `${settings.seed}_${randomBytes(4).toString('hex')}`;
+  const schema = settings.schema ?? `chaos_${unique}`;
+  return {
+    schema,
+    topic: `millrace.chaos.${unique}`,
+    group: `millrace-chaos-${unique}`,
+    slot: `millrace_chaos_${unique}`,
+    publication: `millrace_chaos_${unique}`,
+  };
+}
+
+/** Environment of the children: the settings of this command are not theirs. */
+export function childEnvironment(context: Context): Readonly<Record<string, string | undefined>> {
+  const env = { ...process.env };
+  for (const name of Object.keys({ ...SETTINGS, ...SHARED_SETTINGS, ...HTTP_SETTINGS }))
+    if (name !== 'native') delete env[environmentName(name)];
+  return { ...env, ...brokerEnvironment(context.settings['broker-property']) };
+}
+
+/** Variables of a process that preload the shim which steps its clock. */
+function clockStep(stepMs: number): Readonly<Record<string, string>> {
+  const shim = new URL(`../../chaos/clock-shim${extname(import.meta.url)}`, import.meta.url);
+  const options = [process.env['NODE_OPTIONS'] ?? '', `--import=${shim.href}`].join(' ').trim();
+  return { NODE_OPTIONS: options, [CLOCK_STEP_VARIABLE]: String(stepMs) };
+}
+
+export interface ChaosPipeline {
+  readonly services: Readonly<Record<ServiceName, ManagedService>>;
+  /** Starts the load client. */
+  readonly startLoad: () => StartedCommand;
+  readonly ledger: string;
+}
+
+/** Prepares the processes; starts none.
+ *  @param dir folder for logs and the ledger */
+export async function preparePipeline(
+  context: Context,
+  parts: {
+    readonly processes: Processes;
+    readonly dir: string;
+    readonly servers: Servers;
+    readonly proxies: Proxies;
+    readonly names: RunNames;
+    readonly onUnplannedEnd: ManagedServiceOptions['onUnplannedEnd'];
+  },
+): Promise<ChaosPipeline> {
+  const { settings, clock } = context;
+  const { processes, dir, servers, proxies, names, onUnplannedEnd } = parts;
+  const [http, grpc] = await proxies.open('load-orders', 2);
+  const [httpPort, grpcPort] = await twoPorts();
+  http?.setTarget({ host: LOOPBACK, port: httpPort });
+  grpc?.setTarget({ host: LOOPBACK, port: grpcPort });
+  const service = (name: ServiceName, args: readonly string[]): ManagedService =>
+    new ManagedService({
+      name,
+      args: [`-schema=${names.schema}`, '-migrate', '-log-level=info', ...args],
+      // Other users can see arguments.
+      env: { [environmentName('postgres')]: servers.postgresOf(name) },
+      processes,
+      clockStep,
+      clock,
+      onUnplannedEnd,
+    });
+  const topic = [`-topic=${names.topic}`, `-partitions=${settings.partitions}`, '-listen=127.0.0.1:0'];
+  const ttl = settings['dedup-ttl'];
+  const ledger = join(dir, 'ledger.jsonl');
+  return {
+    ledger,
+    services: {
+      orders: service('orders', [`-listen=${LOOPBACK}:${httpPort}`, `-grpc-listen=${LOOPBACK}:${grpcPort}`]),
+      relay: service('relay', [
+        ...topic,
+        `-brokers=${servers.brokersOf.relay}`,
+        `-relay=${settings.relay}`,
+        `-lease=${RELAY_LEASE}`,
+        ...(settings.relay === 'wal' ? [`-slot=${names.slot}`, `-publication=${names.publication}`] : []),
+      ]),
+      payments: service('payments', [
+        ...topic,
+        `-brokers=${servers.brokersOf.payments}`,
+        `-group=${names.group}`,
+        `-session-timeout=${SESSION_TIMEOUT}`,
+        `-dup-rate=${settings['dup-rate']}`,
+        `-seed=${settings.seed}`,
+        ...(ttl === undefined ? [] : [`-dedup-ttl=${ttl}ms`, `-unsafe-ttl=${settings['unsafe-ttl']}`]),
+      ]),
+    },
+    startLoad: () =>
+      processes.spawn('load', [
+        'load',
+        `-target=http://${LOOPBACK}:${http?.port}`,
+        `-grpc-target=http://${LOOPBACK}:${grpc?.port}`,
+        `-rate=${settings.rate}`,
+        `-retry-rate=${settings['retry-rate']}`,
+        `-seed=${settings.seed}`,
+        '-duration=0',
+        `-timeout=${LOAD_TIMEOUT}`,
+        `-give-up=${LOAD_DRAIN}`,
+        `-drain-timeout=${LOAD_DRAIN}`,
+        `-ledger=${ledger}`,
+        '-listen=127.0.0.1:0',
+        '-json',
+      ]),
+  };
+}
+
+async function twoPorts(): Promise<readonly [number, number]> {
+  const first = await freePort();
+  return [first, await freePort(new Set([first]))];
+}

@@ -1,0 +1,151 @@
+/** Kafka and PostgreSQL of a chaos run: servers of its own behind proxies, or those of the user. */
+import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS, SERVICES } from '../../chaos/faults.ts';
+import { coreError } from '../../core/errors.ts';
+import { LOOPBACK } from '../../devstack/ports.ts';
+import type { TcpProxy } from '../../devstack/proxy.ts';
+import { StackServers } from '../../devstack/servers.ts';
+import { START_TIMEOUT_MS, startStack } from '../../devstack/stack.ts';
+import { readState } from '../../devstack/state.ts';
+import { pgConnection } from '../../io/postgres/tls.ts';
+import { lockDriver } from '../../shell/drivers.ts';
+import type { Proxies } from './links.ts';
+import type { ChaosContext as Context } from './settings.ts';
+
+/** Services with connections to Kafka. */
+const KAFKA_CLIENTS = ['relay', 'payments'] as const;
+
+export interface Servers {
+  /** Addresses of the brokers for this process. */
+  readonly brokers: string;
+  /** Addresses for the services, through the proxies where there are any. */
+  readonly brokersOf: Readonly<Record<(typeof KAFKA_CLIENTS)[number], string>>;
+  /** Database for this process. */
+  readonly postgres: string;
+  readonly postgresOf: (service: string) => string;
+  /** Undefined: the servers are the user's. */
+  readonly own: StackServers | undefined;
+}
+
+/** True if the run uses servers of the user. @throws usage where one address is missing */
+export function usesGivenServers({ settings }: Pick<Context, 'settings'>): boolean {
+  const { brokers, postgres } = settings;
+  if ((brokers === undefined) === (postgres === undefined)) return brokers !== undefined;
+  const [given, missing] = brokers === undefined ? ['-postgres', '-brokers'] : ['-brokers', '-postgres'];
+  throw coreError('usage', `${given} needs ${missing}`, {
+    next: 'give both, or neither for servers that this run starts',
+  });
+}
+
+/** True if services may reach this database through a proxy: a proxy has another name than the
+ *  certificate of the server. */
+export const canProxyPostgres = (url: string): boolean => pgConnection(url).ssl === false;
+
+const needsDatabaseProxy = (kind: FaultKind): boolean => kind === 'backend-kill';
+
+/** Reason why the settings exclude a kind of fault; undefined: they do not. */
+function obstacleOf(
+  { settings }: Pick<Context, 'settings'>,
+  isGiven: boolean,
+  kind: FaultKind,
+): string | undefined {
+  const { need } = FAULTS[kind];
+  if (need === 'own' && isGiven) return 'needs servers that this run starts';
+  if (need === 'wal' && settings.relay !== 'wal') return 'needs -relay=wal';
+  const { postgres } = settings;
+  if (needsDatabaseProxy(kind) && postgres !== undefined && !canProxyPostgres(postgres))
+    return 'needs a database without TLS, because it finds the connections by a proxy';
+  return undefined;
+}
+
+/** Kinds of faults of a run. @throws usage for a kind that cannot be had with these settings */
+export function faultsOf(context: Pick<Context, 'settings'>): readonly FaultKind[] {
+  const isGiven = usesGivenServers(context);
+  const given = context.settings.faults as readonly FaultKind[] | undefined;
+  if (given !== undefined) {
+    for (const kind of given) {
+      const obstacle = obstacleOf(context, isGiven, kind);
+      if (obstacle !== undefined)
+        throw coreError('usage', `the fault ${kind} ${obstacle}`, { next: `leave ${kind} out of -faults` });
+    }
+    return [...new Set(given)];
+  }
+  const candidates = isGiven ? GENTLE_FAULTS : FAULT_KINDS;
+  return candidates.filter((kind) => obstacleOf(context, isGiven, kind) === undefined);
+}
+
+/** Starts the servers, or uses the given ones, and opens the proxies before them. */
+export async function openServers(context: Context, proxies: Proxies): Promise<Servers> {
+  const { brokers, postgres } = context.settings;
+  if (brokers === undefined || postgres === undefined) return startServers(context, proxies);
+  return {
+    brokers,
+    brokersOf: { relay: brokers, payments: brokers },
+    postgres,
+    postgresOf: canProxyPostgres(postgres) ? await proxiesBefore(postgres, proxies) : () => postgres,
+    own: undefined,
+  };
+}
+
+/** Opens a proxy before the database for each service. @returns the address for a service */
+async function proxiesBefore(postgres: string, proxies: Proxies): Promise<(service: string) => string> {
+  const { hostname, port } = new URL(postgres);
+  const target = {
+    host: hostname === '' ? 'localhost' : hostname.replace(/^\[|\]$/g, ''),
+    port: port === '' ? 5432 : Number(port),
+  };
+  const urls = new Map<string, string>();
+  for (const service of SERVICES) {
+    const [proxy] = await proxies.open(`${service}-postgres`, 1);
+    proxy?.setTarget(target);
+    const url = new URL(postgres);
+    url.hostname = LOOPBACK;
+    url.port = String(proxy?.port);
+    urls.set(service, url.toString());
+  }
+  return (service) => urls.get(service) ?? postgres;
+}
+
+async function startServers(context: Context, proxies: Proxies): Promise<Servers> {
+  const count = context.settings['broker-count'];
+  const doors: Array<{ client: string; name: string; opened: readonly TcpProxy[] }> = [];
+  for (const client of KAFKA_CLIENTS) {
+    const opened = await proxies.open(`${client}-kafka`, count);
+    doors.push({ client, name: client.toUpperCase(), opened });
+  }
+  const stack = await startStack({
+    folder: undefined,
+    owned: true,
+    restarts: true,
+    brokerCount: count,
+    kafkaDoors: doors.map(({ name, opened }) => ({ name, advertisedPorts: opened.map(({ port }) => port) })),
+    kafkaPort: undefined,
+    postgresPort: undefined,
+    kafkaHeapBytes: undefined,
+    locks: await lockDriver(context),
+    environment: process.env,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onStep: (step) => context.say(step),
+    signal: context.drain,
+  });
+  context.onClose(() => stack.close());
+  const own = new StackServers(stack.folder, { startTimeoutMs: START_TIMEOUT_MS, removeAtEnd: stack.folder });
+  context.onClose(() => own.end());
+  const nodes = readState(stack.folder)?.brokers ?? [];
+  for (const { name, opened } of doors)
+    for (const [i, proxy] of opened.entries()) {
+      const door = nodes[i]?.doors?.find((one) => one.name === name);
+      if (door === undefined) throw coreError('internal', `broker ${i + 1} has no listener ${name}`);
+      proxy.setTarget({ host: LOOPBACK, port: door.port });
+    }
+  const addressesOf = (client: string): string =>
+    (doors.find((one) => one.client === client)?.opened ?? [])
+      .map(({ port }) => `${LOOPBACK}:${port}`)
+      .join(',');
+  return {
+    brokers: stack.brokers,
+    brokersOf: { relay: addressesOf('relay'), payments: addressesOf('payments') },
+    postgres: stack.postgres,
+    postgresOf: await proxiesBefore(stack.postgres, proxies),
+    own,
+  };
+}

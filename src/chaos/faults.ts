@@ -1,0 +1,124 @@
+/** Faults of a chaos run, and the processes and links that they meet. */
+
+/** Services of a run, in the order of the data. */
+export const SERVICES = ['orders', 'relay', 'payments'] as const;
+export type ServiceName = (typeof SERVICES)[number];
+
+/** Where a process ends itself by SIGKILL, with the service that has the point. */
+export const CRASH_POINTS = {
+  respond: 'orders',
+  commit: 'relay',
+  publish: 'relay',
+  mark: 'relay',
+  effect: 'payments',
+  offset: 'payments',
+} as const satisfies Readonly<Record<string, ServiceName>>;
+export type CrashPoint = keyof typeof CRASH_POINTS;
+export const CRASH_POINT_NAMES = Object.keys(CRASH_POINTS) as readonly CrashPoint[];
+
+/** Connections between two processes that a proxy can break. `load` is the client of orders. */
+export const LINKS = [
+  'load-orders',
+  'orders-postgres',
+  'relay-postgres',
+  'payments-postgres',
+  'relay-kafka',
+  'payments-kafka',
+] as const;
+export type Link = (typeof LINKS)[number];
+
+/** Component whose faults follow one another. Faults of different lanes overlap. */
+export const LANES = [...SERVICES, 'postgres', 'kafka', 'network'] as const;
+export type Lane = (typeof LANES)[number];
+
+/** Requirement of a fault on the servers. */
+export type FaultNeed =
+  /** Runs on any servers. */
+  | 'any'
+  /** Signals a server, or stands between Kafka and its clients: only servers that the run
+   *  started. */
+  | 'own'
+  /** A relay in wal mode. */
+  | 'wal';
+
+export interface FaultRow {
+  readonly need: FaultNeed;
+  /** Time between the beginning and the end of the fault, in ms. Zero for a moment. */
+  readonly leastMs: number;
+  readonly mostMs: number;
+  readonly help: string;
+}
+
+export const FAULTS = {
+  crash: {
+    need: 'any',
+    leastMs: 0,
+    mostMs: 0,
+    help: 'a service ends itself by SIGKILL at a crash point, with work in flight',
+  },
+  kill: { need: 'any', leastMs: 100, mostMs: 3000, help: 'SIGKILL of a service at a random moment' },
+  pause: {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 12_000,
+    help: 'SIGSTOP of a service, SIGCONT later: longer than its lease or its session, it returns as a zombie',
+  },
+  'clock-step': {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 8000,
+    help: 'the wall clock of a service jumps by up to four minutes, and jumps back',
+  },
+  'postgres-stop': {
+    need: 'own',
+    leastMs: 200,
+    mostMs: 3000,
+    help: 'immediate stop of PostgreSQL, as after a power cut, and a restart',
+  },
+  'backend-kill': {
+    need: 'any',
+    leastMs: 200,
+    mostMs: 3000,
+    help: 'pg_terminate_backend of the connections of a service, again and again',
+  },
+  'idle-transaction': {
+    need: 'any',
+    leastMs: 1000,
+    mostMs: 8000,
+    help: 'an open transaction that pins the xmin horizon and locks the newest outbox rows',
+  },
+  'disk-full': {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'a table refuses new rows with the error of a full disk',
+  },
+  'slot-drop': {
+    need: 'wal',
+    leastMs: 0,
+    mostMs: 0,
+    help: 'drops the replication slot; the relay must create another one and sweep',
+  },
+  'broker-kill': { need: 'own', leastMs: 500, mostMs: 5000, help: 'SIGKILL of a broker, and a restart' },
+  'net-cut': {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'resets the connections of a link and refuses new ones',
+  },
+  'net-delay': { need: 'any', leastMs: 1000, mostMs: 8000, help: 'delays both directions of a link' },
+  'net-half-open': {
+    need: 'any',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'a link delivers requests and loses the answers, then resets',
+  },
+} as const satisfies Readonly<Record<string, FaultRow>>;
+export type FaultKind = keyof typeof FAULTS;
+export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
+
+/** Tables that a full disk refuses rows of. */
+export const FULL_TABLES = ['idempotency_keys', 'orders', 'outbox', 'inbox', 'charges'] as const;
+
+/** Faults that run against servers of the user unless -faults names others. */
+export const GENTLE_FAULTS: readonly FaultKind[] = ['crash', 'kill', 'pause'];
