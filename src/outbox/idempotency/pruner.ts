@@ -66,8 +66,6 @@ export class Pruner {
 
   private batch(): Promise<number> {
     const { source, sql } = this.options;
-    return source.transaction(
-      async (tx, open) => (await openOf(tx, open).query(sql.prune, [])).rowCount ?? 0,
-    );
+    return source.transaction(async (tx, open) => (await openOf(tx, open).query(sql.prune, [])).rows.length);
   }
 }

@@ -5,7 +5,7 @@
  *  record is never changed once it has a status.
  */
 import { invariant } from '../../core/errors.ts';
-import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
+import { type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import {
   ANSWER_BYTES_MAX,
@@ -97,7 +97,8 @@ export async function claimKey(
   const lock = lockOf(sql.table, scope, key);
   const params = [scope, key, request.fingerprint, ttlMs, lock, idle];
   for (let count = 0; count < CLAIMS_MAX; count++) {
-    if ((await tx.query(sql.claim, params)).rowCount === 1) return { kind: 'claimed' };
+    const [claimed] = await queryInTransaction(tx, sql.claim, params);
+    if (claimed?.['done'] === 'true') return { kind: 'claimed' };
     const [row] = (await tx.query(sql.find, [scope, key, lock])).rows;
     const found = foundOf(row);
     if (found !== undefined && found.kind !== 'claimed') requireSame(found.fingerprint, request);
@@ -115,8 +116,8 @@ export async function storeAnswer(
   { scope, key }: KeyedRequest,
   { status, headers, body }: AnswerColumns,
 ): Promise<void> {
-  const { rowCount } = await tx.query(sql.store, [scope, key, status, headers, body]);
-  invariant(rowCount === 1, 'a key that this transaction claimed has no record');
+  const [stored] = await queryInTransaction(tx, sql.store, [scope, key, status, headers, body]);
+  invariant(stored?.['done'] === 'true', 'a key that this transaction claimed has no record');
 }
 
 /** Request of `idempotent`. */
@@ -175,7 +176,6 @@ export async function idempotent(
   const allowed = allowedHeaders(request.headers ?? REPLAYED_HEADERS);
   if (!isKey(key)) throw outboxError('bad_idempotency_key', 'the key is not 1 to 255 visible characters');
   const keyed = { scope: requireScope(scope), key, fingerprint: fingerprint(parts) };
-  requireOpen(tx);
   const claim = await claimKey(tx, sql, keyed, ttlMs);
   if (claim.kind === 'in_flight') return { kind: 'in_flight' };
   if (claim.kind === 'stored') return { kind: 'replayed', answer: decodeAnswer(claim.columns, allowed) };

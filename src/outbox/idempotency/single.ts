@@ -4,7 +4,6 @@
  *  the connection of a crashed process closes. A paused process cannot write after its transaction
  *  has ended.
  */
-import { requireOpen } from '../database/transaction.ts';
 import type { EndpointAnswer } from './answer.ts';
 import { decodeAnswer, encodeAnswer } from './answer.ts';
 import type { Attempt } from './flights.ts';
@@ -54,8 +53,6 @@ export async function inOneTransaction<Tx, Request>(
         unstored = answer;
         throw UNSTORED;
       }
-      // A handler that ended the transaction itself would store its record apart from its rows.
-      requireOpen(on);
       await storeAnswer(on, sql, request, encodeAnswer(answer, headers, answerBytesMax));
       return { kind: 'executed', answer, stored: true };
     });
