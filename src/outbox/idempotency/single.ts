@@ -39,7 +39,7 @@ export async function inOneTransaction<Tx, Request>(
   let unstored: EndpointAnswer | undefined;
   try {
     return await source.transaction<Attempt>(async (tx, open) => {
-      const on = openOf(tx, open);
+      const on = await openOf(tx, open);
       const claim = await claimKey(on, sql, request, ttlMs, leaseMs);
       if (claim.kind === 'in_flight') return { kind: 'in_flight' };
       if (claim.kind === 'stored') return { kind: 'stored', answer: decodeAnswer(claim.columns, headers) };
@@ -55,7 +55,7 @@ export async function inOneTransaction<Tx, Request>(
         throw UNSTORED;
       }
       // A handler that ended the transaction itself would store its record apart from its rows.
-      requireOpen(on);
+      await requireOpen(on);
       await storeAnswer(on, sql, request, encodeAnswer(answer, headers, answerBytesMax));
       return { kind: 'executed', answer, stored: true };
     });

@@ -117,12 +117,12 @@ export function sourceOf<Tx>(sql: TransactionSource<Tx> | PgPoolLike<Tx>): Trans
 
 /** Returns the transaction through which the key's record is written.
  *  @throws bad_option, not_in_transaction */
-export function openOf(tx: unknown, open: OpenTransaction | undefined): OpenTransaction {
+export async function openOf(tx: unknown, open: OpenTransaction | undefined): Promise<OpenTransaction> {
   const found = (open ?? tx) as Partial<OpenTransaction> | undefined;
   if (typeof found?.query !== 'function')
     throw outboxError('bad_option', 'the transaction of sql has no query(text, params)', {
       next: 'call work(tx, adapter) with an adapter that has it',
     });
-  requireOpen(found as OpenTransaction);
+  await requireOpen(found as OpenTransaction);
   return found as OpenTransaction;
 }

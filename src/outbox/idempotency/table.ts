@@ -63,6 +63,8 @@ const ROW = `encode(r.fingerprint, 'hex') AS fingerprint, r.status::text AS stat
   encode(r.body, 'base64') AS body`;
 const MINE = 'scope = $1::text AND key = $2::text AND owner = $3::uuid AND status IS NULL';
 const later = (parameter: string): string => `clock_timestamp() + ${parameter}::float8 * interval '1 ms'`;
+/** One row of the result for each changed row: not every client counts changed rows. */
+const CHANGED = `RETURNING 'true' AS changed`;
 
 /** Returns the statements on this table. @throws bad_table_name */
 export function tableSql(given: string): TableSql {
@@ -80,21 +82,21 @@ RETURNING CASE WHEN $6::text <> '' THEN set_config('idle_in_transaction_session_
 FROM (SELECT) AS one LEFT JOIN ${table} AS r ON r.scope = $1::text AND r.key = $2::text`,
     read: `SELECT ${ROW} FROM ${table} AS r WHERE r.scope = $1::text AND r.key = $2::text`,
     store: `UPDATE ${table} SET status = $3::int, headers = $4::text, body = $5::bytea
-WHERE scope = $1::text AND key = $2::text AND status IS NULL`,
+WHERE scope = $1::text AND key = $2::text AND status IS NULL ${CHANGED}`,
     prune: `DELETE FROM ${table} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM ${table} WHERE expires_at < now() AND (lease_until IS NULL OR lease_until < now())
-  LIMIT ${PRUNE_ROWS} FOR UPDATE SKIP LOCKED))`,
+  LIMIT ${PRUNE_ROWS} FOR UPDATE SKIP LOCKED)) ${CHANGED}`,
     open: `INSERT INTO ${table} (scope, key, fingerprint, expires_at, owner, lease_until, steps)
 VALUES ($1::text, $2::text, $3::bytea, ${later('$4')}, $5::uuid, ${later('$6')}, '{}')
-ON CONFLICT (scope, key) DO NOTHING`,
+ON CONFLICT (scope, key) DO NOTHING ${CHANGED}`,
     takeOver: `UPDATE ${table} SET owner = $4::uuid, lease_until = ${later('$5')}
 WHERE scope = $1::text AND key = $2::text AND fingerprint = $3::bytea AND status IS NULL
   AND lease_until < clock_timestamp() RETURNING steps::text AS steps`,
-    renew: `UPDATE ${table} SET lease_until = ${later('$4')} WHERE ${MINE}`,
+    renew: `UPDATE ${table} SET lease_until = ${later('$4')} WHERE ${MINE} ${CHANGED}`,
     step: `UPDATE ${table} SET lease_until = ${later('$4')}, steps = steps || jsonb_build_object($5::text, $6::text)
-WHERE ${MINE}`,
-    finish: `UPDATE ${table} SET status = $4::int, headers = $5::text, body = $6::bytea, ${ended} WHERE ${MINE}`,
-    drop: `DELETE FROM ${table} WHERE ${MINE} AND steps = '{}'::jsonb`,
-    expire: `UPDATE ${table} SET lease_until = clock_timestamp() - interval '1 s' WHERE ${MINE}`,
+WHERE ${MINE} ${CHANGED}`,
+    finish: `UPDATE ${table} SET status = $4::int, headers = $5::text, body = $6::bytea, ${ended} WHERE ${MINE} ${CHANGED}`,
+    drop: `DELETE FROM ${table} WHERE ${MINE} AND steps = '{}'::jsonb ${CHANGED}`,
+    expire: `UPDATE ${table} SET lease_until = clock_timestamp() - interval '1 s' WHERE ${MINE} ${CHANGED}`,
   };
 }
