@@ -86,4 +86,10 @@ export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts
 export { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
 // The relay: publishes the table to the broker.
 export { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
-export { Service, type ServiceConsumer, type ServiceEffects, type ServiceOptions, type ServiceRelay } from './service.ts';
+export {
+  Service,
+  type ServiceConsumer,
+  type ServiceEffects,
+  type ServiceOptions,
+  type ServiceRelay,
+} from './service.ts';

@@ -1,5 +1,5 @@
-/** Effects on a real PostgreSQL: calls to a provider that acts and may not answer, retries, order of
- *  a key, dead letters, and runners that die in the middle of a call. */
+/** Effects on a real PostgreSQL: calls to a provider that acts and may not answer, retries, order
+ *  of a key, dead letters, and runners that die in the middle of a call. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
@@ -167,7 +167,7 @@ describe('a provider that acts and does not answer', () => {
 });
 
 describe('order of a key', () => {
-  it('effects of a key are called in order, each after the one before it is done, while other keys go on', async () => {
+  it('effects of a key are called in order, each after the one before it is done, while other keys continue', async () => {
     const called: number[] = [];
     let blocked = true;
     const { stop } = world.runner({

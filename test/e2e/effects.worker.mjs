@@ -1,5 +1,5 @@
-/** Runner of effects in a process of its own, which a test kills in the middle of a call. Arguments:
- *  root of the repository, database, provider, delivery. */
+/** Runner of effects in a process of its own, which a test kills in the middle of a call.
+ *  Arguments: root of the repository, database, provider, delivery. */
 import { pathToFileURL } from 'node:url';
 
 const [root, postgres, provider, delivery] = process.argv.slice(2);

@@ -68,6 +68,18 @@ export async function queryInTransaction(
   throw notOpen('the client runs each statement in a transaction of its own');
 }
 
+/** Statement that proves that a transaction is open, and not aborted. */
+export const PROOF: GuardedSql = {
+  plain: `SELECT 'true' AS open`,
+  guarded: `WITH ${GUARD} SELECT open::text AS open FROM guard`,
+};
+
+/** Checks that a transaction is open; without a statement if the client is known to be in one.
+ *  @throws not_in_transaction; errors of the client */
+export async function requireOpen(tx: OpenTransaction): Promise<void> {
+  if (!isKnownOpen(tx)) await queryInTransaction(tx, PROOF, []);
+}
+
 const notOpen = (why: string) =>
   outboxError('not_in_transaction', `${why}; nothing was written`, {
     next: 'begin a transaction, and give its handle: docs/how-to/database-clients.md shows it for each client',

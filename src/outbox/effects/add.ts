@@ -18,7 +18,8 @@ const NAME = /^[a-z][a-z0-9_.-]{0,99}$/;
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 export interface NewEffect {
-  /** Name of the handler that makes the call: 1 to 100 lower-case letters, digits, `_`, `.`, `-`. */
+  /** Name of the handler that makes the call: 1 to 100 characters, lower-case letters, digits, `_`,
+   *  `.` and `-`. */
   readonly name: string;
   /** Unit of ordering, such as an account: 1 to 500 characters. */
   readonly key: string;

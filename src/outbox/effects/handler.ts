@@ -38,7 +38,7 @@ export interface EffectHandler {
   /** `at_least_once`: an attempt with an unknown outcome is repeated under the same id.
    *  `at_most_once`: it becomes a dead letter. Default: at_least_once. */
   readonly delivery?: 'at_least_once' | 'at_most_once';
-  /** `block`: later effects of the key wait for the dead letter. `release`: they go on without it.
+  /** `block`: later effects of the key wait for the dead letter. `release`: they continue without it.
    *  Default: block. */
   readonly onDead?: 'block' | 'release';
   /** Longest time of one attempt, ms. Default: EFFECT_DEFAULTS. */
@@ -87,9 +87,9 @@ export function settledHandler(name: string, given: EffectHandler): SettledHandl
 }
 
 /** Outcome of a failed attempt, as far as it is known. */
-export interface Failure {
-  /** `refused`: the third party will never do it; `not_done`: it did nothing; `unknown`: it may have
-   *  acted. */
+export interface AttemptFailure {
+  /** `refused`: the third party will never do it. `not_done`: it did nothing. `unknown`: it may
+   *  have acted. */
   readonly kind: 'refused' | 'not_done' | 'unknown';
   readonly message: string;
   /** Least time until the next attempt, ms. */
@@ -114,7 +114,7 @@ export const effectNotDone = (why: string, retryAfterMs = 0, cause?: unknown): E
   outboxError('effect_not_done', why, { cause, details: { retryAfterMs } });
 
 /** Classifies the error of an attempt. */
-export function failureOf(thrown: unknown): Failure {
+export function failureOf(thrown: unknown): AttemptFailure {
   const error = findMillraceError(thrown);
   const message = thrown instanceof Error ? thrown.message : String(thrown);
   if (error?.code === 'effect_refused') return { kind: 'refused', message, retryAfterMs: 0 };

@@ -1,5 +1,5 @@
-/** Runs effects: claims due rows, calls their handlers, and writes the outcomes. Several runners may
- *  share a table.
+/** Runs effects: claims due rows, calls their handlers, and writes the outcomes. Several runners
+ *  may share a table.
  *
  *  Invariants: (1) effects of one name and key are called one after another, in the order of their
  *  ids; (2) a handler of `at_most_once` is not called again after an attempt whose outcome is
@@ -14,8 +14,8 @@ import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { Breaker } from './breaker.ts';
 import {
+  type AttemptFailure,
   type EffectHandler,
-  type Failure,
   failureOf,
   type SettledHandler,
   settledHandler,
@@ -261,7 +261,7 @@ export class EffectRunner {
   private async fail(
     { handler }: Kind,
     claimed: Claimed,
-    failure: Failure,
+    failure: AttemptFailure,
     tookMs: number,
   ): Promise<Outcome> {
     const reason = deadReason(handler, claimed, failure, tookMs);
@@ -343,7 +343,7 @@ export class EffectRunner {
   }
 }
 
-type Attempt = { readonly result: unknown } | { readonly failure: Failure };
+type Attempt = { readonly result: unknown } | { readonly failure: AttemptFailure };
 type Outcome = 'done' | 'retry' | 'dead' | 'lost';
 
 const RENEWALS_PER_LEASE = 3;
@@ -358,7 +358,7 @@ const LATE: Attempt = {
 function deadReason(
   { delivery, retry }: SettledHandler,
   { triedMs }: Claimed,
-  { kind }: Failure,
+  { kind }: AttemptFailure,
   tookMs: number,
 ): DeadReason | undefined {
   if (kind === 'refused') return 'refused';

@@ -66,6 +66,8 @@ export class Pruner {
 
   private batch(): Promise<number> {
     const { source, sql } = this.options;
-    return source.transaction(async (tx, open) => (await openOf(tx, open).query(sql.prune, [])).rows.length);
+    return source.transaction(
+      async (tx, open) => (await (await openOf(tx, open)).query(sql.prune, [])).rows.length,
+    );
   }
 }

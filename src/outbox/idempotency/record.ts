@@ -5,7 +5,7 @@
  *  record is never changed once it has a status.
  */
 import { invariant } from '../../core/errors.ts';
-import { type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
+import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import {
   ANSWER_BYTES_MAX,
@@ -97,8 +97,7 @@ export async function claimKey(
   const lock = lockOf(sql.table, scope, key);
   const params = [scope, key, request.fingerprint, ttlMs, lock, idle];
   for (let count = 0; count < CLAIMS_MAX; count++) {
-    const [claimed] = await queryInTransaction(tx, sql.claim, params);
-    if (claimed?.['done'] === 'true') return { kind: 'claimed' };
+    if ((await tx.query(sql.claim, params)).rows.length === 1) return { kind: 'claimed' };
     const [row] = (await tx.query(sql.find, [scope, key, lock])).rows;
     const found = foundOf(row);
     if (found !== undefined && found.kind !== 'claimed') requireSame(found.fingerprint, request);
@@ -116,8 +115,8 @@ export async function storeAnswer(
   { scope, key }: KeyedRequest,
   { status, headers, body }: AnswerColumns,
 ): Promise<void> {
-  const [stored] = await queryInTransaction(tx, sql.store, [scope, key, status, headers, body]);
-  invariant(stored?.['done'] === 'true', 'a key that this transaction claimed has no record');
+  const { rows } = await tx.query(sql.store, [scope, key, status, headers, body]);
+  invariant(rows.length === 1, 'a key that this transaction claimed has no record');
 }
 
 /** Request of `idempotent`. */
@@ -176,6 +175,7 @@ export async function idempotent(
   const allowed = allowedHeaders(request.headers ?? REPLAYED_HEADERS);
   if (!isKey(key)) throw outboxError('bad_idempotency_key', 'the key is not 1 to 255 visible characters');
   const keyed = { scope: requireScope(scope), key, fingerprint: fingerprint(parts) };
+  await requireOpen(tx);
   const claim = await claimKey(tx, sql, keyed, ttlMs);
   if (claim.kind === 'in_flight') return { kind: 'in_flight' };
   if (claim.kind === 'stored') return { kind: 'replayed', answer: decodeAnswer(claim.columns, allowed) };

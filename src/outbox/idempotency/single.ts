@@ -4,6 +4,7 @@
  *  the connection of a crashed process closes. A paused process cannot write after its transaction
  *  has ended.
  */
+import { requireOpen } from '../database/transaction.ts';
 import type { EndpointAnswer } from './answer.ts';
 import { decodeAnswer, encodeAnswer } from './answer.ts';
 import type { Attempt } from './flights.ts';
@@ -38,7 +39,7 @@ export async function inOneTransaction<Tx, Request>(
   let unstored: EndpointAnswer | undefined;
   try {
     return await source.transaction<Attempt>(async (tx, open) => {
-      const on = openOf(tx, open);
+      const on = await openOf(tx, open);
       const claim = await claimKey(on, sql, request, ttlMs, leaseMs);
       if (claim.kind === 'in_flight') return { kind: 'in_flight' };
       if (claim.kind === 'stored') return { kind: 'stored', answer: decodeAnswer(claim.columns, headers) };
@@ -53,6 +54,8 @@ export async function inOneTransaction<Tx, Request>(
         unstored = answer;
         throw UNSTORED;
       }
+      // A handler that ended the transaction itself would store its record apart from its rows.
+      await requireOpen(on);
       await storeAnswer(on, sql, request, encodeAnswer(answer, headers, answerBytesMax));
       return { kind: 'executed', answer, stored: true };
     });

@@ -1,7 +1,7 @@
 /** Source of transactions: a pool of the `pg` package, a pool of our SQL port, or a function of the
  *  service for any other client. */
 import { findMillraceError } from '../../core/errors.ts';
-import type { OpenTransaction } from '../database/transaction.ts';
+import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 
 /** Runs `work` in one transaction: commits when it settles, rolls back when it rejects. A client
@@ -116,12 +116,13 @@ export function sourceOf<Tx>(sql: TransactionSource<Tx> | PgPoolLike<Tx>): Trans
 }
 
 /** Returns the transaction through which the key's record is written.
- *  @throws bad_option */
-export function openOf(tx: unknown, open: OpenTransaction | undefined): OpenTransaction {
+ *  @throws bad_option, not_in_transaction */
+export async function openOf(tx: unknown, open: OpenTransaction | undefined): Promise<OpenTransaction> {
   const found = (open ?? tx) as Partial<OpenTransaction> | undefined;
   if (typeof found?.query !== 'function')
     throw outboxError('bad_option', 'the transaction of sql has no query(text, params)', {
       next: 'call work(tx, adapter) with an adapter that has it',
     });
+  await requireOpen(found as OpenTransaction);
   return found as OpenTransaction;
 }

@@ -66,7 +66,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
     const { fingerprint: hash } = this.request;
     const [scope, key, owner] = this.mine;
     const opened = await source.transaction<Opened>(async (tx, open) => {
-      const on = openOf(tx, open);
+      const on = await openOf(tx, open);
       const made = await on.query(sql.open, [scope, key, hash, ttlMs, owner, leaseMs]);
       if (made.rows.length === 1) return { kind: 'owned', steps: new Map() };
       const [taken] = (await on.query(sql.takeOver, [scope, key, hash, owner, leaseMs])).rows;
@@ -111,7 +111,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   private async record<T>(name: string, work: (tx: Tx) => Promise<T>): Promise<T> {
     const { source, sql, leaseMs } = this.options;
     return source.transaction(async (tx, open) => {
-      const on = openOf(tx, open);
+      const on = await openOf(tx, open);
       const result = await work(tx);
       const json = JSON.stringify(result ?? null);
       if (json === undefined || Buffer.byteLength(json) > STEP_BYTES_MAX)
@@ -169,7 +169,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
 
   private write(text: string, params: readonly unknown[]): Promise<number> {
     return this.options.source.transaction(
-      async (tx, open) => (await openOf(tx, open).query(text, [...this.mine, ...params])).rows.length,
+      async (tx, open) => (await (await openOf(tx, open)).query(text, [...this.mine, ...params])).rows.length,
     );
   }
 

@@ -4,7 +4,6 @@
  *  transaction of the handler, so every visible row has a status. With recovery points the row
  *  commits first, and `owner` may write until `lease_until`, by the clock of the database.
  */
-import { GUARD, type GuardedSql } from '../database/transaction.ts';
 import { plainTableName } from '../inbox/names.ts';
 
 /** Name of the table where the service gives none. */
@@ -46,10 +45,10 @@ CREATE INDEX ${local}_expires_at ON ${name} USING brin (expires_at) WITH (pages_
 
 export interface TableSql {
   readonly table: string;
-  readonly claim: GuardedSql;
+  readonly claim: string;
   readonly find: string;
   readonly read: string;
-  readonly store: GuardedSql;
+  readonly store: string;
   readonly prune: string;
   readonly open: string;
   readonly takeOver: string;
@@ -64,48 +63,40 @@ const ROW = `encode(r.fingerprint, 'hex') AS fingerprint, r.status::text AS stat
   encode(r.body, 'base64') AS body`;
 const MINE = 'scope = $1::text AND key = $2::text AND owner = $3::uuid AND status IS NULL';
 const later = (parameter: string): string => `clock_timestamp() + ${parameter}::float8 * interval '1 ms'`;
-
-/** Makes each changed row a row of the result: not every client reports a count. */
-const DONE = `RETURNING 'true' AS done`;
-/** Runs `change` only in a proven transaction; `done` tells if it changed a row. */
-const guardedSql = (change: string): string => `WITH ${GUARD}, changed AS (${change})
-SELECT guard.open::text AS open, (EXISTS (SELECT FROM changed))::text AS done FROM guard`;
+/** One row of the result for each changed row: not every client counts changed rows. */
+const CHANGED = `RETURNING 'true' AS changed`;
 
 /** Returns the statements on this table. @throws bad_table_name */
 export function tableSql(given: string): TableSql {
   const table = nameOf(given);
-  const claimOf = (when: string): string => `INSERT INTO ${table} (scope, key, fingerprint, expires_at)
-SELECT $1::text, $2::text, $3::bytea, ${later('$4')} ${when} pg_try_advisory_xact_lock($5::text::bigint)
-ON CONFLICT (scope, key) DO NOTHING
-RETURNING 'true' AS done,
-  CASE WHEN $6::text <> '' THEN set_config('idle_in_transaction_session_timeout', $6::text, true) END AS idle`;
-  const storeOf = (more: string): string => `UPDATE ${table}
-SET status = $3::int, headers = $4::text, body = $5::bytea
-WHERE scope = $1::text AND key = $2::text AND status IS NULL${more} ${DONE}`;
   const ended = 'owner = NULL, lease_until = NULL, steps = NULL';
   return {
     table,
     // The lock tells a key in flight from a free key without a wait; the primary key decides. A
     // transaction idle for $6 ms is ended by the server, so a vanished host holds no key.
-    claim: { plain: claimOf('WHERE'), guarded: guardedSql(claimOf('FROM guard WHERE guard.open AND')) },
+    claim: `INSERT INTO ${table} (scope, key, fingerprint, expires_at)
+SELECT $1::text, $2::text, $3::bytea, ${later('$4')} WHERE pg_try_advisory_xact_lock($5::text::bigint)
+ON CONFLICT (scope, key) DO NOTHING
+RETURNING CASE WHEN $6::text <> '' THEN set_config('idle_in_transaction_session_timeout', $6::text, true) END AS idle`,
     find: `SELECT pg_try_advisory_xact_lock($3::text::bigint)::text AS free, ${ROW}
 FROM (SELECT) AS one LEFT JOIN ${table} AS r ON r.scope = $1::text AND r.key = $2::text`,
     read: `SELECT ${ROW} FROM ${table} AS r WHERE r.scope = $1::text AND r.key = $2::text`,
-    store: { plain: storeOf(''), guarded: guardedSql(storeOf(' AND (SELECT open FROM guard)')) },
+    store: `UPDATE ${table} SET status = $3::int, headers = $4::text, body = $5::bytea
+WHERE scope = $1::text AND key = $2::text AND status IS NULL ${CHANGED}`,
     prune: `DELETE FROM ${table} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM ${table} WHERE expires_at < now() AND (lease_until IS NULL OR lease_until < now())
-  LIMIT ${PRUNE_ROWS} FOR UPDATE SKIP LOCKED)) ${DONE}`,
+  LIMIT ${PRUNE_ROWS} FOR UPDATE SKIP LOCKED)) ${CHANGED}`,
     open: `INSERT INTO ${table} (scope, key, fingerprint, expires_at, owner, lease_until, steps)
 VALUES ($1::text, $2::text, $3::bytea, ${later('$4')}, $5::uuid, ${later('$6')}, '{}')
-ON CONFLICT (scope, key) DO NOTHING ${DONE}`,
+ON CONFLICT (scope, key) DO NOTHING ${CHANGED}`,
     takeOver: `UPDATE ${table} SET owner = $4::uuid, lease_until = ${later('$5')}
 WHERE scope = $1::text AND key = $2::text AND fingerprint = $3::bytea AND status IS NULL
   AND lease_until < clock_timestamp() RETURNING steps::text AS steps`,
-    renew: `UPDATE ${table} SET lease_until = ${later('$4')} WHERE ${MINE} ${DONE}`,
+    renew: `UPDATE ${table} SET lease_until = ${later('$4')} WHERE ${MINE} ${CHANGED}`,
     step: `UPDATE ${table} SET lease_until = ${later('$4')}, steps = steps || jsonb_build_object($5::text, $6::text)
-WHERE ${MINE} ${DONE}`,
-    finish: `UPDATE ${table} SET status = $4::int, headers = $5::text, body = $6::bytea, ${ended} WHERE ${MINE} ${DONE}`,
-    drop: `DELETE FROM ${table} WHERE ${MINE} AND steps = '{}'::jsonb ${DONE}`,
-    expire: `UPDATE ${table} SET lease_until = clock_timestamp() - interval '1 s' WHERE ${MINE} ${DONE}`,
+WHERE ${MINE} ${CHANGED}`,
+    finish: `UPDATE ${table} SET status = $4::int, headers = $5::text, body = $6::bytea, ${ended} WHERE ${MINE} ${CHANGED}`,
+    drop: `DELETE FROM ${table} WHERE ${MINE} AND steps = '{}'::jsonb ${CHANGED}`,
+    expire: `UPDATE ${table} SET lease_until = clock_timestamp() - interval '1 s' WHERE ${MINE} ${CHANGED}`,
   };
 }

@@ -3,7 +3,7 @@
  *  refuses from a database that is away. */
 import { coreError, findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { sqlError } from '../../io/postgres/sql/port.ts';
-import { GUARD, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
+import { type OpenTransaction, PROOF, queryInTransaction } from '../database/transaction.ts';
 
 /** Runs work in one transaction of a database client: commits after it, and rolls back when it
  *  rejects. `own` is the client's handle of the transaction, for the statements of the effect.
@@ -60,12 +60,6 @@ const refused = (cause: unknown, sqlstate: string): MillraceError =>
     cause,
     details: { sqlstate },
   });
-
-/** Statement that proves that the client's transaction is open, and not aborted. */
-const PROOF = {
-  plain: `SELECT 'true' AS open`,
-  guarded: `WITH ${GUARD} SELECT open::text AS open FROM guard`,
-} as const;
 
 /** Work of the library in a transaction of a client. `effect` marks a call of the service's code.
  */
