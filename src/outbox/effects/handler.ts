@@ -38,7 +38,7 @@ export interface EffectHandler {
   /** `at_least_once`: an attempt with an unknown outcome is repeated under the same id.
    *  `at_most_once`: it becomes a dead letter. Default: at_least_once. */
   readonly delivery?: 'at_least_once' | 'at_most_once';
-  /** `block`: later effects of the key wait for the dead letter. `release`: they continue without it.
+  /** `block`: later effects of the key wait for the dead letter. `release`: they do not.
    *  Default: block. */
   readonly onDead?: 'block' | 'release';
   /** Longest time of one attempt, ms. Default: EFFECT_DEFAULTS. */
