@@ -73,7 +73,8 @@ class Database {
   }
 }
 
-const listOf = (text = '{}'): readonly string[] => text.slice(1, -1).split(',');
+/** Elements of an array literal, whose texts may be quoted. */
+const listOf = (text = '{}'): readonly string[] => text.slice(1, -1).replaceAll('"', '').split(',');
 const rowsOf = (rows: readonly (readonly string[])[]): TextRows => ({
   rowCount: rows.length,
   columnCount: rows[0]?.length ?? 0,
