@@ -40,6 +40,7 @@ const load = (argv: readonly string[], env = {}, settings = REQUIRED_BROKER_SETT
 const KAFKA_COMMANDS = [
   'registry export',
   'registry import',
+  'chaos',
   'consumer',
   'doctor',
   'engine',
