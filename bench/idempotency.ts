@@ -137,6 +137,8 @@ async function part(world: World): Promise<readonly BenchResult[]> {
   const count = context.rows ?? (context.smoke ? SMOKE_REQUESTS : REQUESTS);
   const database = await world.database();
   const pool = new pg.Pool({ connectionString: database.url, max: CONCURRENCY });
+  // `pool.end` does not wait until its connections have closed, and `drop` then terminates them.
+  pool.on('connect', (client) => client.on('error', () => {}));
   await pool.query(TABLES + idempotencyTableSql());
   const servers = {
     library: await listening(ofTheLibrary(pool)),
