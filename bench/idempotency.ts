@@ -138,6 +138,7 @@ async function part(world: World): Promise<readonly BenchResult[]> {
   const database = await world.database();
   const pool = new pg.Pool({ connectionString: database.url, max: CONCURRENCY });
   // `pool.end` does not wait until its connections have closed, and `drop` then terminates them.
+  pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', () => {}));
   await pool.query(TABLES + idempotencyTableSql());
   const servers = {
