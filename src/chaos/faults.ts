@@ -4,7 +4,7 @@
 export const SERVICES = ['orders', 'relay', 'payments'] as const;
 export type ServiceName = (typeof SERVICES)[number];
 
-/** Where a process ends itself by SIGKILL, with the service that has the point. */
+/** Points at which a process ends itself by SIGKILL, with the service of each. */
 export const CRASH_POINTS = {
   respond: 'orders',
   commit: 'relay',

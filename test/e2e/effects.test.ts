@@ -104,6 +104,8 @@ describe('effects of a transaction', () => {
       { ...good, key: '' },
       { ...good, key: 'x'.repeat(501) },
       { ...good, input: undefined },
+      { ...good, input: { cents: Number.NaN } },
+      { ...good, input: new Map() },
       { ...good, input: 'x'.repeat(300_000) },
       { ...good, id: '7' },
       { ...good, traceparent: 'x' },

@@ -9,6 +9,7 @@
 
 import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
+import { isTraceparent, jsonOf } from '../given-values.ts';
 import { canonicalUuid } from '../ids.ts';
 import { plainTableName } from '../inbox/names.ts';
 import { isJsonText } from '../json-text.ts';
@@ -51,7 +52,6 @@ export const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 const LOCKS_MAX = 1000;
 
 const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
-const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** Inserts one row for each event, in their order, in one statement.
  *  @param tx an open transaction: our SqlSession, a `pg` client, or an adapter of
@@ -185,7 +185,7 @@ function eventTypeOf(value: unknown, index: number): string {
 
 function traceparentOf(value: unknown, index: number): string | null {
   if (value === undefined) return null;
-  if (typeof value === 'string' && TRACEPARENT.test(value)) return value;
+  if (isTraceparent(value)) return value;
   throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }
 
@@ -197,13 +197,12 @@ function payloadOf(value: unknown, index: number): Buffer {
     if (bytes.length <= PAYLOAD_BYTES_MAX && !isJsonText(bytes))
       throw bad(`payload of event ${index} is not JSON in UTF-8`);
   } else {
-    let text: string | undefined;
+    let text: string;
     try {
-      text = JSON.stringify(value, lossless);
+      text = jsonOf(value);
     } catch (thrown) {
-      throw bad(`payload of event ${index} is not a JSON value: ${(thrown as Error).message.split('\n')[0]}`);
+      throw bad(`payload of event ${index} is not a JSON value: ${(thrown as Error).message}`);
     }
-    if (text === undefined) throw bad(`payload of event ${index} is not a JSON value: ${typeof value}`);
     bytes = Buffer.from(text, 'utf8');
   }
   if (bytes.length <= PAYLOAD_BYTES_MAX) return bytes;
@@ -211,13 +210,4 @@ function payloadOf(value: unknown, index: number): Buffer {
     `payload of event ${index} has ${bytes.length} bytes, at most ${PAYLOAD_BYTES_MAX} fit into a record`,
     'store large contents elsewhere and put their address into the event',
   );
-}
-
-/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of
- *  indexes. */
-function lossless(_name: string, value: unknown): unknown {
-  if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is not a JSON number`);
-  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value))
-    throw new Error(`JSON cannot represent a ${value.constructor.name}`);
-  return value;
 }

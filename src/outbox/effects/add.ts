@@ -7,6 +7,7 @@
  */
 import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
+import { isTraceparent, jsonOf } from '../given-values.ts';
 import { canonicalUuid } from '../ids.ts';
 import { systemIds } from '../system.ts';
 import { effectsName } from './table.ts';
@@ -15,7 +16,6 @@ import { effectsName } from './table.ts';
 export const EFFECT_INPUT_BYTES_MAX = 256 * 1024;
 const KEY_CHARS_MAX = 500;
 const NAME = /^[a-z][a-z0-9_.-]{0,99}$/;
-const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 export interface NewEffect {
   /** Name of the handler that makes the call: 1 to 100 characters, lower-case letters, digits, `_`,
@@ -92,18 +92,17 @@ function idOf(value: unknown): string {
 
 function traceparentOf(value: unknown): string | null {
   if (value === undefined) return null;
-  if (typeof value === 'string' && TRACEPARENT.test(value)) return value;
+  if (isTraceparent(value)) return value;
   throw bad(`traceparent is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }
 
 function inputOf(value: unknown): string {
-  let text: string | undefined;
+  let text: string;
   try {
-    text = JSON.stringify(value);
+    text = jsonOf(value);
   } catch (thrown) {
-    throw bad(`input is not a JSON value: ${(thrown as Error).message.split('\n')[0]}`);
+    throw bad(`input is not a JSON value: ${(thrown as Error).message}`);
   }
-  if (text === undefined) throw bad(`input is not a JSON value: ${typeof value}`);
   const bytes = Buffer.byteLength(text);
   if (bytes <= EFFECT_INPUT_BYTES_MAX) return text;
   throw bad(`input has ${bytes} bytes, at most ${EFFECT_INPUT_BYTES_MAX} are kept`);

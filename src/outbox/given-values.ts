@@ -1,0 +1,29 @@
+/** Checks of values that a service gives to `append` and `effect`. */
+
+const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+/** True for a W3C trace context of the form 00-TRACE-SPAN-FLAGS that is not all zeros. Source: W3C
+ *  Trace Context, 3.2. */
+export const isTraceparent = (value: unknown): value is string =>
+  typeof value === 'string' && TRACEPARENT.test(value);
+
+/** Returns the JSON text of a value. @throws Error with the reason, if JSON cannot hold the value */
+export function jsonOf(value: unknown): string {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value, lossless);
+  } catch (thrown) {
+    throw new Error((thrown as Error).message.split('\n')[0]);
+  }
+  if (text === undefined) throw new Error(typeof value);
+  return text;
+}
+
+/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of
+ *  indexes. */
+function lossless(_name: string, value: unknown): unknown {
+  if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is not a JSON number`);
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value))
+    throw new Error(`JSON cannot represent a ${value.constructor.name}`);
+  return value;
+}
