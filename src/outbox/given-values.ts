@@ -2,12 +2,13 @@
 
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
-/** True for a W3C trace context of the form 00-TRACE-SPAN-FLAGS that is not all zeros. Source: W3C
- *  Trace Context, 3.2. */
+/** True for a W3C trace context of the form 00-TRACE-SPAN-FLAGS that is not all zeros.
+ *  Source: W3C Trace Context, 3.2. */
 export const isTraceparent = (value: unknown): value is string =>
   typeof value === 'string' && TRACEPARENT.test(value);
 
-/** Returns the JSON text of a value. @throws Error with the reason, if JSON cannot hold the value */
+/** Returns the JSON text of a value.
+ *  @throws Error with the reason, if JSON cannot hold the value */
 export function jsonOf(value: unknown): string {
   let text: string | undefined;
   try {
