@@ -1,18 +1,18 @@
 #include "kernel/packed.h"
 
+#include <algorithm>
+
 namespace millrace::kernel {
 
 Status CountRows(const RowParts& parts, std::size_t rows_max, RowCounts* counts) {
   *counts = {};
-  for (std::size_t part = 0; part < parts.size; part++) {
-    const Span<const Accumulator>& rows = parts.data[part];
-    counts->all += rows.size;
-    for (std::size_t i = 0; i < rows.size; i++) {
-      if (rows.data[i].count > kDeltaCountMax) return Status::kBadArgument;
-      counts->more += rows.data[i].count > 1 ? 1U : 0U;
-    }
-  }
-  return counts->all > rows_max ? Status::kBadArgument : Status::kOk;
+  bool is_large = false;
+  parts.ForEach([&](const Accumulator& row) {
+    counts->all++;
+    counts->more += row.count > 1 ? 1U : 0U;
+    is_large = is_large || row.count > kDeltaCountMax;
+  });
+  return is_large || counts->all > rows_max ? Status::kBadArgument : Status::kOk;
 }
 
 std::uint8_t* WriteMore(const RowParts& parts, std::uint8_t* at, std::size_t more) {
@@ -47,6 +47,26 @@ bool MoreReader::Complete(std::uint64_t others, Accumulator* row) {
   row->sum_high = static_cast<std::uint64_t>(sum >> 64);
   return SumOf(*row) >= Wide{row->min} * static_cast<Wide>(row->count) &&
          SumOf(*row) <= Wide{row->max} * static_cast<Wide>(row->count);
+}
+
+std::uint8_t* WriteCells(const RowParts& parts, std::uint8_t* at, std::size_t count) {
+  for (std::size_t cell = 0; cell < parts.form.cells(); cell++) {
+    at = WriteColumn(parts, at, count, false,
+                     [cell](const Accumulator& row) { return ZigZag(CellsOf(&row)[cell]); });
+  }
+  return at;
+}
+
+bool CellReader::Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count) {
+  return std::all_of(columns_.begin(), columns_.end(),
+                     [&](ColumnReader& column) { return column.Open(left, end, count); });
+}
+
+bool CellReader::Next(Accumulator* row) {
+  for (std::size_t cell = 0; cell < columns_.size(); cell++) {
+    CellsOf(row)[cell] = UnZigZag(columns_[cell].Next());
+  }
+  return form_.AreSound(row);
 }
 
 }  // namespace millrace::kernel

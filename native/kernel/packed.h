@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernel/batch.h"
 #include "kernel/span.h"
+#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 #include "layout/layouts.gen.h"
 
@@ -24,8 +26,20 @@ inline constexpr std::size_t kPackedBytesMax = 8;  // greatest length of an inte
 // Greatest count of a delta.
 inline constexpr std::uint64_t kDeltaCountMax = std::uint64_t{1} << 53;
 
-// Rows in several spans, in order.
-using RowParts = Span<const Span<const Accumulator>>;
+// Rows of one form in several parts, in order.
+struct RowParts {
+  // First row of a part, and its number of rows.
+  Span<const Span<const Accumulator>> parts;
+  const RowForm& form;
+
+  template <typename Each>
+  void ForEach(const Each& each) const {
+    for (std::size_t part = 0; part < parts.size; part++) {
+      const Span<const Accumulator>& rows = parts.data[part];
+      for (std::size_t i = 0; i < rows.size; i++) each(rows.data[i * form.lines()]);
+    }
+  }
+};
 
 // Bytes of the lengths of a column.
 inline std::size_t LengthBytes(std::size_t count) { return (count + 1) / 2; }
@@ -88,12 +102,9 @@ template <typename Each>
 std::uint8_t* WriteColumn(const RowParts& parts, std::uint8_t* at, std::size_t count,
                           bool only_more, const Each& each) {
   ColumnWriter column(at, count);
-  for (std::size_t part = 0; part < parts.size; part++) {
-    const Span<const Accumulator>& rows = parts.data[part];
-    for (std::size_t i = 0; i < rows.size; i++) {
-      if (!only_more || rows.data[i].count > 1) column.Put(each(rows.data[i]));
-    }
-  }
+  parts.ForEach([&](const Accumulator& row) {
+    if (!only_more || row.count > 1) column.Put(each(row));
+  });
   return column.end();
 }
 
@@ -158,6 +169,22 @@ class MoreReader {
   ColumnReader width_;
   ColumnReader sum_low_;
   ColumnReader sum_high_;
+};
+
+// The cells of all rows, a column each.
+std::uint8_t* WriteCells(const RowParts& parts, std::uint8_t* at, std::size_t count);
+
+class CellReader {
+ public:
+  explicit CellReader(const RowForm& form) : form_(form), columns_(form.cells()) {}
+  // Consumes the columns, as ColumnReader::Open does.
+  bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count);
+  // Reads the cells of the next row. False when they are not sound.
+  bool Next(Accumulator* row);
+
+ private:
+  const RowForm& form_;
+  std::vector<ColumnReader> columns_;
 };
 
 }  // namespace millrace::kernel

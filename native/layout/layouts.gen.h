@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0xcf936f50U;
+inline constexpr std::uint32_t kFingerprint = 0xd889e91aU;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -36,6 +36,17 @@ inline constexpr std::int32_t kWindowDeltasFormDeltasMax = 16777216;
 inline constexpr std::int32_t kSessionDeltasFormMagic = 826561357;
 inline constexpr std::int32_t kSessionDeltasFormVersion = 2;
 inline constexpr std::int32_t kSessionDeltasFormDeltasMax = 16777216;
+
+// Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/window/double_sum.h.
+inline constexpr std::int32_t kAggregateCount = 1;
+inline constexpr std::int32_t kAggregateSum = 2;
+inline constexpr std::int32_t kAggregateMin = 3;
+inline constexpr std::int32_t kAggregateMax = 4;
+inline constexpr std::int32_t kAggregateFirst = 5;
+inline constexpr std::int32_t kAggregateLast = 6;
+inline constexpr std::int32_t kAggregateSumDouble = 7;
+inline constexpr std::int32_t kAggregateMinDouble = 8;
+inline constexpr std::int32_t kAggregateMaxDouble = 9;
 
 // Verdict of the delta decode; unless OK nothing was folded in.
 inline constexpr std::int32_t kDeltaStatusOk = 0;

@@ -51,7 +51,7 @@ std::vector<Accumulator> Merged(const Runs& runs, std::int64_t gap_ms, std::size
   std::vector<Accumulator> into(room);
   for (;;) {
     std::size_t written = 0;
-    MILLRACE_CHECK(kernel::MergeSessions(gap_ms, {pages.pages.data(), kRuns},
+    MILLRACE_CHECK(kernel::MergeSessions({}, gap_ms, {pages.pages.data(), kRuns},
                                          {pages.cursors.data(), kRuns * 3}, &open,
                                          {into.data(), room}, &written) == Status::kOk);
     rows.insert(rows.end(), into.begin(), into.begin() + static_cast<std::ptrdiff_t>(written));
@@ -124,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     std::vector<Accumulator> into(room);
     std::size_t written = 0;
-    const Status status = kernel::MergeSessions(gap_ms, {pages.pages.data(), kRuns},
+    const Status status = kernel::MergeSessions({}, gap_ms, {pages.pages.data(), kRuns},
                                                 {pages.cursors.data(), kRuns * 3}, &open,
                                                 {into.data(), room}, &written);
     MILLRACE_CHECK(status == Status::kOk || status == Status::kBadArgument);

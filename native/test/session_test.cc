@@ -229,7 +229,7 @@ void PartsMergeIntoSessions() {
   std::vector<Accumulator> merged(whole.session_count());
   Accumulator open = {};
   std::size_t count = 0;
-  MILLRACE_CHECK(kernel::MergeSessions(kGapMs, {pages.data(), pages.size()},
+  MILLRACE_CHECK(kernel::MergeSessions({}, kGapMs, {pages.data(), pages.size()},
                                        {cursors.data(), cursors.size()}, &open,
                                        {merged.data(), merged.size()}, &count) == Status::kOk);
   MILLRACE_CHECK(count == merged.size() && open.count == 0);

@@ -1,19 +1,23 @@
 // Fuzzes the delta decoder with hostile bytes. Input: u8 mode, u32 slice width (0 counts as 1).
 // Mode even: the rest is the encoding. Mode odd: the rest follows a head with correct length and
-// width, so that mutations reach the columns. Accepted bytes must encode to the same bytes again.
+// width, so that mutations reach the columns. The next bit of the mode: rows have cells. Accepted
+// bytes must encode to the same bytes again.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
 #include "kernel/window/delta.h"
+#include "test/forms.h"
 #include "test/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;
   using Head = layout::WindowDeltas;
   test::Input input(data, size);
-  const bool right = input.Take<std::uint8_t>() % 2 == 1;
+  const auto mode = input.Take<std::uint8_t>();
+  const bool right = mode % 2 == 1;
+  const kernel::RowForm form = test::FormOf(mode / 2 % 2 == 1);
   const std::int64_t slice_ms = std::max<std::int64_t>(1, input.Take<std::uint32_t>());
   const std::size_t rest = size > 5 ? size - 5 : 0;
   test::Buffer bytes(rest);
@@ -29,14 +33,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::int64_t> slices;
   std::vector<kernel::Accumulator> deltas;
   const std::int32_t verdict =
-      kernel::DecodeDeltas({bytes.data(), rest}, slice_ms, &slices, &deltas);
+      kernel::DecodeDeltas({bytes.data(), rest}, slice_ms, form, &slices, &deltas);
   MILLRACE_CHECK(verdict >= layout::kDeltaStatusOk && verdict <= layout::kDeltaStatusBadDelta);
-  MILLRACE_CHECK(deltas.capacity() * sizeof(kernel::Accumulator) <= rest * 26);
+  MILLRACE_CHECK(deltas.capacity() * sizeof(kernel::Accumulator) <=
+                 rest * (form.has_cells() ? 48 : 26));
   if (verdict != layout::kDeltaStatusOk) return 0;
-  test::Buffer again(kernel::DeltaBytesMax(deltas.size(), slices.size()));
-  const kernel::Span<const kernel::Accumulator> part = {deltas.data(), deltas.size()};
+  const std::size_t count = deltas.size() / form.lines();
+  test::Buffer again(kernel::DeltaBytesMax(count, slices.size(), form));
+  const kernel::Span<const kernel::Accumulator> part = {deltas.data(), count};
   std::size_t written = 0;
-  MILLRACE_CHECK(kernel::EncodeDeltas({&part, 1}, {slices.data(), slices.size()}, slice_ms,
+  MILLRACE_CHECK(kernel::EncodeDeltas({{&part, 1}, form}, {slices.data(), slices.size()}, slice_ms,
                                       again.span(), &written) == kernel::Status::kOk);
   MILLRACE_CHECK(written == rest && std::memcmp(again.data(), bytes.data(), rest) == 0);
   return 0;

@@ -274,11 +274,14 @@ void SlicesShareMemory() {
   while (tables.bytes() != 0) std::this_thread::yield();
 }
 
+// Rows with only a head.
+const kernel::RowForm kHeads;
+
 // An index bucket at its greatest local depth whose keys all share its bits doubles.
 void ABucketOfOneRangeDoubles() {
   constexpr std::size_t kKeys = 190'000;
   kernel::AccumulatorTable table;
-  MILLRACE_CHECK(table.Open(std::size_t{100} << 20, {}) == Status::kOk);
+  MILLRACE_CHECK(table.Open(std::size_t{100} << 20, {}, kHeads) == Status::kOk);
   const std::size_t bytes = table.bytes();
   std::vector<Accumulator> rows;
   for (std::uint64_t key = 0; rows.size() < kKeys; key++) {
@@ -303,7 +306,7 @@ void ASplitMovesRowsAroundTheEnd() {
   constexpr std::uint32_t kLastSlots = 50;
   constexpr std::size_t kKeys = kernel::KeyIndex::kBucketSlots * 4 / 5;
   kernel::AccumulatorTable table;
-  MILLRACE_CHECK(table.Open(kKeys / 2, {}) == Status::kOk);
+  MILLRACE_CHECK(table.Open(kKeys / 2, {}, kHeads) == Status::kOk);
   const std::size_t bytes = table.bytes();
   std::vector<Accumulator> rows;
   const std::uint64_t slots = kernel::KeyIndex::kBucketSlots;
@@ -415,7 +418,7 @@ void MergesEqualAMap() {
       }
       Accumulator out[10];
       std::size_t written = 0;
-      MILLRACE_CHECK(kernel::MergeRuns({pages.data(), runs}, {cursors.data(), cursors.size()},
+      MILLRACE_CHECK(kernel::MergeRuns({}, {pages.data(), runs}, {cursors.data(), cursors.size()},
                                        {out, std::size(out)}, &written) == Status::kOk);
       merged.insert(merged.end(), out, out + written);
       bool more = written > 0;
@@ -431,10 +434,10 @@ void MergesEqualAMap() {
   std::uint32_t cursor[3] = {0, 2, 1};
   Accumulator out[4];
   std::size_t written = 0;
-  MILLRACE_CHECK(kernel::MergeRuns({&page, 1}, {cursor, 3}, {out, 4}, &written) ==
+  MILLRACE_CHECK(kernel::MergeRuns({}, {&page, 1}, {cursor, 3}, {out, 4}, &written) ==
                  Status::kBadArgument);
   cursor[1] = 3;
-  MILLRACE_CHECK(kernel::MergeRuns({&page, 1}, {cursor, 3}, {out, 4}, &written) ==
+  MILLRACE_CHECK(kernel::MergeRuns({}, {&page, 1}, {cursor, 3}, {out, 4}, &written) ==
                  Status::kBadArgument);
 }
 

@@ -119,6 +119,8 @@ interface GenFunctions {
 /** Handles have a type tag; closing one again has no effect. */
 export type WindowStateHandle = object & { readonly __windowState?: never };
 export type SortedRunHandle = object & { readonly __sortedRun?: never };
+/** Values of the events of a batch, their validity, and the cells of a column; or three times null. */
+export type Values = [cells: BigInt64Array, valid: Uint8Array, capacity: number] | [null, null, null];
 export type SessionStateHandle = object & { readonly __sessionState?: never };
 
 interface WindowFunctions {
@@ -131,9 +133,14 @@ interface WindowFunctions {
     admitted: BatchBytes,
     refused: BatchBytes | null,
   ): number;
-  windowOpen(sliceMs: number, shards: number): WindowStateHandle;
+  windowOpen(sliceMs: number, shards: number, steps: Uint32Array | null): WindowStateHandle;
   windowClose(state: WindowStateHandle): void;
-  windowAccumulate(state: WindowStateHandle, events: BatchBytes, admitted: BatchBytes): void;
+  windowAccumulate(
+    state: WindowStateHandle,
+    events: BatchBytes,
+    admitted: BatchBytes,
+    ...values: Values
+  ): void;
   windowDeltaBytesMax(state: WindowStateHandle): number;
   windowEncodeDeltas(state: WindowStateHandle, out: Uint8Array): number;
   windowApplyDeltas(
@@ -165,7 +172,12 @@ interface WindowFunctions {
   windowRunRead(run: SortedRunHandle, from: number, into: BatchBytes): number;
   windowRunFind(run: SortedRunHandle, accountId: bigint, into: BatchBytes): number;
   windowRunClose(run: SortedRunHandle): void;
-  windowMerge(pages: readonly BatchBytes[], cursors: Uint32Array, into: BatchBytes): number;
+  windowMerge(
+    pages: readonly BatchBytes[],
+    cursors: Uint32Array,
+    into: BatchBytes,
+    steps: Uint32Array | null,
+  ): number;
 }
 
 interface SessionFunctions {
@@ -175,10 +187,16 @@ interface SessionFunctions {
     cursors: Uint32Array,
     open: BatchBytes,
     into: BatchBytes,
+    steps: Uint32Array | null,
   ): number;
-  sessionOpen(gapMs: number, shards: number): SessionStateHandle;
+  sessionOpen(gapMs: number, shards: number, steps: Uint32Array | null): SessionStateHandle;
   sessionClose(state: SessionStateHandle): void;
-  sessionAccumulate(state: SessionStateHandle, events: BatchBytes, admitted: BatchBytes): void;
+  sessionAccumulate(
+    state: SessionStateHandle,
+    events: BatchBytes,
+    admitted: BatchBytes,
+    ...values: Values
+  ): void;
   sessionDeltaBytesMax(state: SessionStateHandle): number;
   sessionEncodeDeltas(state: SessionStateHandle, out: Uint8Array): number;
   sessionApplyDeltas(

@@ -4,8 +4,8 @@
  *  Steps of a batch: `admit` processes rows until a window is due, `state.accumulate` folds the
  *  admitted rows in, and `state.encodeDeltas` encodes the changes. While rows are left, the caller
  *  fires the due windows and admits the rest. A slice is named by its start in ms, a multiple of
- *  the slice width. Rows are 64 B, laid out as Accumulator, in buffers aligned to 8 bytes. Buffers
- *  belong to the caller and are borrowed until return.
+ *  the slice width. Rows are laid out as Accumulator, with the cells of the form behind it, in
+ *  buffers aligned to 8 bytes. Buffers belong to the caller and are borrowed until return.
  *
  *  A snapshot during ingestion copies the keys range by range, each between two batches. For each
  *  range it notes the last changelog record that was folded in before. On restore a delta is folded
@@ -14,6 +14,8 @@ import type { AdmittedBatch } from '../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../core/layout/event-batch.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type { RefusedBatch } from '../core/layout/refused-batch.ts';
+import type { RowForm } from '../core/layout/row-form.ts';
+import type { ValueColumns } from '../core/layout/value-columns.ts';
 
 /** ArrayBuffer or view that holds rows. */
 export type RowBytes = ArrayBuffer | Uint8Array;
@@ -23,6 +25,8 @@ export const COVER_RANGES = 1024;
 
 export interface WindowKernels {
   readonly name: 'native' | 'reference';
+  /** Form of the rows of all states and merges. */
+  readonly form: RowForm;
 
   /** Admits rows of a batch from row `from` on, in order of arrival. Stops behind the row that lets
    *  the watermark reach the least end of an open window: `nextEnd` of the clock, lowered by the
@@ -80,11 +84,14 @@ export interface WindowKernels {
 }
 
 export interface WindowState {
-  /** Folds admitted rows in, and keeps their deltas until the next batch.
+  /** Form of its rows. */
+  readonly form: RowForm;
+  /** Folds admitted rows in, and keeps their deltas until the next batch. `values` has the values
+   *  of the events for the cells of the form.
    *  @throws out_of_range, with nothing changed, for a row that is not in `events` or not in its
-   *  slice
+   *  slice, or values that lack a column or an event
    *  @throws internal without memory: the state is then lost */
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void;
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void;
 
   /** Upper bound of the bytes of the last batch's deltas. */
   deltaBytesMax(): number;
@@ -134,12 +141,14 @@ export interface WindowState {
  *  before its start or behind its last event belongs to it, so sessions that only touch stay
  *  separate. */
 export interface SessionState {
+  /** Form of its rows. */
+  readonly form: RowForm;
   /** Folds admitted rows in, whatever their slice, and keeps the partial sessions that they form
    *  until the next batch.
-   *  @throws out_of_range, with nothing changed, for a row that is not in `events`, or a time
-   *  outside the limits of events
+   *  @throws out_of_range, with nothing changed, for a row that is not in `events`, a time outside
+   *  the limits of events, or values that lack a column or an event
    *  @throws internal without memory: the state is then lost */
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void;
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void;
 
   /** Upper bound of the bytes of the last batch's partial sessions. */
   deltaBytesMax(): number;

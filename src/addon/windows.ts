@@ -1,9 +1,11 @@
 /** Selects the kernels of the window engine: the addon or the TypeScript reference implementation.
  */
 
+import { RowForm } from '../core/layout/row-form.ts';
+import type { ValueColumns } from '../core/layout/value-columns.ts';
 import type { BatchBytes } from './bytes.ts';
 import { callAddon, loadAddon, type NativeMode } from './load.ts';
-import { type Addon, batchBytes } from './raw.ts';
+import { type Addon, batchBytes, type Values } from './raw.ts';
 import { demandHeader } from './reference/check.ts';
 import { referenceWindowKernels } from './reference/window/state.ts';
 import type { RowRun, SessionState, SortedRun, WindowKernels, WindowState } from './window-surface.ts';
@@ -40,12 +42,22 @@ async function seal(
   };
 }
 
-function openState(addon: Addon, sliceMs: number, shards: number): WindowState {
-  const state = callAddon(() => addon.windowOpen(sliceMs, shards));
+/** Arguments of the values of a batch. */
+const valuesOf = (values: ValueColumns | undefined): Values =>
+  values === undefined ? [null, null, null] : [values.cells, values.valid, values.capacity];
+
+function openState(addon: Addon, sliceMs: number, shards: number, form: RowForm): WindowState {
+  const state = callAddon(() => addon.windowOpen(sliceMs, shards, form.words));
   return {
-    accumulate: (events, admitted) =>
+    form,
+    accumulate: (events, admitted, values) =>
       callAddon(() =>
-        addon.windowAccumulate(state, checked(events, 'events'), checked(admitted, 'admitted')),
+        addon.windowAccumulate(
+          state,
+          checked(events, 'events'),
+          checked(admitted, 'admitted'),
+          ...valuesOf(values),
+        ),
       ),
     deltaBytesMax: () => callAddon(() => addon.windowDeltaBytesMax(state)),
     encodeDeltas: (out) => callAddon(() => addon.windowEncodeDeltas(state, out)),
@@ -72,12 +84,18 @@ async function sortedFrom(addon: Addon, create: () => Run): Promise<RowRun> {
   return sorted(addon, callAddon(create));
 }
 
-function openSessions(addon: Addon, gapMs: number, shards: number): SessionState {
-  const state = callAddon(() => addon.sessionOpen(gapMs, shards));
+function openSessions(addon: Addon, gapMs: number, shards: number, form: RowForm): SessionState {
+  const state = callAddon(() => addon.sessionOpen(gapMs, shards, form.words));
   return {
-    accumulate: (events, admitted) =>
+    form,
+    accumulate: (events, admitted, values) =>
       callAddon(() =>
-        addon.sessionAccumulate(state, checked(events, 'events'), checked(admitted, 'admitted')),
+        addon.sessionAccumulate(
+          state,
+          checked(events, 'events'),
+          checked(admitted, 'admitted'),
+          ...valuesOf(values),
+        ),
       ),
     deltaBytesMax: () => callAddon(() => addon.sessionDeltaBytesMax(state)),
     encodeDeltas: (out) => callAddon(() => addon.sessionEncodeDeltas(state, out)),
@@ -99,9 +117,11 @@ function openSessions(addon: Addon, gapMs: number, shards: number): SessionState
   };
 }
 
-function nativeWindowKernels(addon: Addon): WindowKernels {
+function nativeWindowKernels(addon: Addon, form: RowForm): WindowKernels {
+  const steps = form.words;
   return {
     name: 'native',
+    form,
     admit: (clock, progress, records, events, from, admitted, refused) =>
       callAddon(() =>
         addon.windowAdmit(
@@ -114,15 +134,16 @@ function nativeWindowKernels(addon: Addon): WindowKernels {
           refused === undefined ? null : checked(refused, 'refused'),
         ),
       ),
-    open: (sliceMs, shards) => openState(addon, sliceMs, shards),
-    openSessions: (gapMs, shards) => openSessions(addon, gapMs, shards),
-    merge: (pages, cursors, into) => callAddon(() => addon.windowMerge(pages, cursors, into)),
+    open: (sliceMs, shards) => openState(addon, sliceMs, shards, form),
+    openSessions: (gapMs, shards) => openSessions(addon, gapMs, shards, form),
+    merge: (pages, cursors, into) => callAddon(() => addon.windowMerge(pages, cursors, into, steps)),
     mergeSessions: (gapMs, pages, cursors, open, into) =>
-      callAddon(() => addon.sessionMerge(gapMs, pages, cursors, open, into)),
+      callAddon(() => addon.sessionMerge(gapMs, pages, cursors, open, into, steps)),
   };
 }
 
-/** Selects the kernels. @throws addon_missing, addon_mismatch as `loadAddon` does */
-export function loadWindowKernels(mode: NativeMode): WindowKernels {
-  return mode === 'native' ? nativeWindowKernels(loadAddon()) : referenceWindowKernels;
+/** Selects the kernels for rows of a form. @throws addon_missing, addon_mismatch as `loadAddon`
+ *  does */
+export function loadWindowKernels(mode: NativeMode, form: RowForm = RowForm.HEADS): WindowKernels {
+  return mode === 'native' ? nativeWindowKernels(loadAddon(), form) : referenceWindowKernels(form);
 }

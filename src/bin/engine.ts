@@ -9,7 +9,7 @@ import { engineRoutes } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import { engineError } from '../engine/errors.ts';
-import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts';
+import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
 import { Engine } from '../engine/run.ts';
@@ -439,7 +439,7 @@ async function runEngine(context: Context): Promise<number> {
   const { partitionCount, topicId } = found;
   log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Create the spill folder only after the broker and the sink were reached.
-  const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
+  const spill = shares && (await openSpill(context, shares, job));
   const { sinks, fired, store } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
   const reader = await openSource(context, driver, input, found, stages, shares);
@@ -450,7 +450,7 @@ async function runEngine(context: Context): Promise<number> {
   log.info({ consumer: driver.name }, 'consumer open');
   const metrics = engineMetrics(context.metrics);
   const progress = openProgress(context, stages, metrics);
-  const windows = windowKernels(context);
+  const windows = windowKernels(context, rowFormOf(job));
   const openState = () => {
     const state = stateOf(job, windows, settings.shards, spill?.pieces);
     context.onClose(() => state.close());

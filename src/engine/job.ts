@@ -1,8 +1,10 @@
 /** The settings that decide the results of a run; validated once and saved in every checkpoint. */
 
 import type { WindowKernels } from '../addon/window-surface.ts';
+import type { RowForm } from '../core/layout/row-form.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
 import { DURATION_MS_MAX } from '../core/time.ts';
+import { formOf } from './aggregate/definition.ts';
 import type { SeenIds } from './dedup/seen.ts';
 import { SessionIds } from './dedup/sessions.ts';
 import { WindowIds } from './dedup/windows.ts';
@@ -111,6 +113,9 @@ export function seenIdsOf(job: Job): SeenIds {
   const { sizeMs, slideMs } = assignerOf(job);
   return new WindowIds(sizeMs, slideMs);
 }
+
+/** Form of the rows of the job's state and results. @throws bad_setting */
+export const rowFormOf = (job: Job): RowForm => formOf(job.input?.aggregate);
 
 /** Order of the sorted runs of the job's state. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');

@@ -7,6 +7,7 @@ import type { Kernels } from '../addon/surface.ts';
 import type { WindowKernels } from '../addon/window-surface.ts';
 import { loadWindowKernels } from '../addon/windows.ts';
 import { coreError } from '../core/errors.ts';
+import type { RowForm } from '../core/layout/row-form.ts';
 import type { Logger } from '../core/log.ts';
 import type { Gauge, Metrics } from '../core/metrics.ts';
 import type { Properties } from '../core/settings.ts';
@@ -158,10 +159,10 @@ async function chooseHttp(
   return { driver: uwsDriver, reason: isAuto ? 'the fastest on a loopback address' : 'requested' };
 }
 
-/** Loads the kernels of the window engine: the addon, or the TypeScript reference implementation.
- */
-export function windowKernels(context: Pick<DriverContext, 'settings'>): WindowKernels {
-  return loadWindowKernels(runsNative(context) ? 'native' : 'reference');
+/** Loads the kernels of the window engine for rows of a form: the addon, or the TypeScript reference
+ *  implementation. */
+export function windowKernels(context: Pick<DriverContext, 'settings'>, form?: RowForm): WindowKernels {
+  return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form);
 }
 
 /** Loads the generator kernels: the addon, or the TypeScript reference implementation. */

@@ -6,7 +6,7 @@
  *  continue. */
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import { referenceKernels } from '../../src/addon/reference/kernels.ts';
-import { referenceWindowKernels } from '../../src/addon/reference/window/state.ts';
+import { loadWindowKernels } from '../../src/addon/windows.ts';
 import { type Cancel, sleep, type Timers } from '../../src/core/clock.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
@@ -31,6 +31,7 @@ import { SimDisk } from '../../src/sim/disk.ts';
 import { rowsOfPage } from '../windows/fired-rows.ts';
 import type { TestEvent } from './engine-kit.ts';
 
+const KERNELS = loadWindowKernels('reference');
 export const PARTITIONS = 3;
 const BROKERS = 'simulated:9092';
 const TOPIC = 'events';
@@ -388,8 +389,8 @@ export class Member {
     return new Engine({
       ...{ job, source, stages, clusterId: 'simulated', clock: process, sinks: [world.sink(process)] },
       fired: { find: async () => ({ rows: [], next: undefined }) },
-      watermarks: watermarksOf(job, referenceWindowKernels, PARTITIONS),
-      openState: () => stateOf(job, referenceWindowKernels, 2),
+      watermarks: watermarksOf(job, KERNELS, PARTITIONS),
+      openState: () => stateOf(job, KERNELS, 2),
       disk: world.disk(process, folder.disk),
       checkpointSizes: { segmentBytes: 4000, stepBytes: 50_000, baseFactor: 0.5, baseBytesMin: 0 },
       idleTimeoutMs: options.idleTimeoutMs ?? 0,

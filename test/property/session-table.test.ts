@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SessionTable } from '../../src/addon/reference/session/table.ts';
+import { RowCells } from '../../src/addon/reference/window/cells.ts';
 import { isEmpty, ROW_WORDS } from '../../src/addon/reference/window/table.ts';
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
 
@@ -104,7 +105,7 @@ describe('table of open sessions', () => {
     const bases = fc.constantFrom(0n, -40n, 1_750_000_000_000n, 2n ** 51n);
     fc.assert(
       fc.property(steps, gaps, bases, (events, gapMs, base) => {
-        let table = new SessionTable(gapMs);
+        let table = new SessionTable(RowCells.HEADS, gapMs);
         const model = new Model(BigInt(gapMs));
         let watermark = base;
         for (const { key, value, ahead, rise, moved } of events) {
@@ -123,7 +124,7 @@ describe('table of open sessions', () => {
           if (moved) {
             const rows = heldBy(table);
             expect(rows.length).toBe(table.sessionCount);
-            table = new SessionTable(gapMs);
+            table = new SessionTable(RowCells.HEADS, gapMs);
             for (const row of rows) table.fold(row, 0);
           }
         }
@@ -135,7 +136,7 @@ describe('table of open sessions', () => {
 
   it('the session table finds each of many keys while it grows', () => {
     const gapMs = 1000;
-    const table = new SessionTable(gapMs);
+    const table = new SessionTable(RowCells.HEADS, gapMs);
     const keys = 5000;
     for (let round = 0; round < 3; round++) {
       for (let key = 0; key < keys; key++) {

@@ -51,21 +51,21 @@ const CASES = {
   async windows(i) {
     const [events, admitted] = [batch(2, 8192, i % 2 === 0), batch(7, 8192, false)];
     const rows = new ArrayBuffer(256);
-    const state = addon.windowOpen(10, 2);
-    const sessions = addon.sessionOpen(10, 2);
-    addon.windowAccumulate(state, events, admitted);
-    addon.sessionAccumulate(sessions, events, admitted);
+    const state = addon.windowOpen(10, 2, null);
+    const sessions = addon.sessionOpen(10, 2, null);
+    addon.windowAccumulate(state, events, admitted, null, null, null);
+    addon.sessionAccumulate(sessions, events, admitted, null, null, null);
     const deltas = new Uint8Array(4096);
     addon.sessionApplyDeltas(sessions, deltas.slice(0, addon.sessionEncodeDeltas(sessions, deltas)), 1, null);
     addon.sessionCopyRange(sessions, i % 1024, new Float64Array(1), rows);
     addon.sessionFind(sessions, 0n, rows);
     const run = addon.windowSeal(state, 0);
     const fired = addon.sessionFire(sessions, Infinity);
-    addon.sessionAccumulate(sessions, events, admitted);
+    addon.sessionAccumulate(sessions, events, admitted, null, null, null);
     const open = addon.sessionDetach(sessions);
     await Promise.all([run, fired, open].map((one) => addon.windowRunSort(one)));
     addon.windowRunRead(fired, 0, rows);
-    addon.sessionMerge(10, [rows], Uint32Array.of(0, 0, 1), new ArrayBuffer(64), rows.slice(0));
+    addon.sessionMerge(10, [rows], Uint32Array.of(0, 0, 1), new ArrayBuffer(64), rows.slice(0), null);
     addon.windowRunFind(run, 0n, rows);
     for (const one of [run, fired, open]) addon.windowRunClose(one);
     addon.windowClose(state);

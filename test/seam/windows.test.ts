@@ -20,7 +20,13 @@ const page = (): ArrayBuffer => new ArrayBuffer(128);
 
 /** Valid arguments after the handle. */
 const STATE: Readonly<Record<string, readonly unknown[]>> = {
-  windowAccumulate: [EventBatch.create(1).buffer, AdmittedBatch.create(1).buffer],
+  windowAccumulate: [
+    EventBatch.create(1).buffer,
+    AdmittedBatch.create(1).buffer,
+    new BigInt64Array(2),
+    new Uint8Array(2),
+    1,
+  ],
   windowDeltaBytesMax: [],
   windowEncodeDeltas: [new Uint8Array(100)],
   windowApplyDeltas: [new Uint8Array(0), 0, new Float64Array(1024)],
@@ -44,7 +50,13 @@ const RUN: Readonly<Record<string, readonly unknown[]>> = {
   windowRunFind: [0n, page()],
 };
 const SESSIONS: Readonly<Record<string, readonly unknown[]>> = {
-  sessionAccumulate: [EventBatch.create(1).buffer, AdmittedBatch.create(1).buffer],
+  sessionAccumulate: [
+    EventBatch.create(1).buffer,
+    AdmittedBatch.create(1).buffer,
+    new BigInt64Array(2),
+    new Uint8Array(2),
+    1,
+  ],
   sessionDeltaBytesMax: [],
   sessionEncodeDeltas: [new Uint8Array(64)],
   sessionApplyDeltas: [new Uint8Array(0), 0, new Float64Array(1024)],
@@ -63,8 +75,8 @@ const SESSIONS: Readonly<Record<string, readonly unknown[]>> = {
 };
 
 describe('window state, session state and sorted run', () => {
-  const state = f('windowOpen')(10, 2);
-  const sessions = f('sessionOpen')(10, 2);
+  const state = f('windowOpen')(10, 2, null);
+  const sessions = f('sessionOpen')(10, 2, null);
   const run = f('windowSeal')(state, 0);
 
   it.each([
@@ -105,7 +117,7 @@ describe('window state, session state and sorted run', () => {
     'the function %s refuses a state that is closed',
     (name, rest) => {
       const kind = name.startsWith('session') ? 'session' : 'window';
-      const closed = f(`${kind}Open`)(10, 2);
+      const closed = f(`${kind}Open`)(10, 2, null);
       f(`${kind}Close`)(closed);
       f(`${kind}Close`)(closed);
       expect(thrownBy(() => f(name)(closed, ...rest))).toEqual(CLOSED);
@@ -155,7 +167,7 @@ describe('window state, session state and sorted run', () => {
   it('a sort in flight keeps its run alive when all other references are gone', async () => {
     const rows = new BigInt64Array(8 * ROWS);
     for (let i = 0; i < ROWS; i++) rows.set([BigInt((i * 7_919) % ROWS), 1n], 8 * i); // a key and a count
-    const full = f('windowOpen')(10, 1);
+    const full = f('windowOpen')(10, 1, null);
     f('windowLoad')(full, 0, rows.buffer, ROWS);
     const sorted = f('windowRunSort')(f('windowSeal')(full, 0)) as Promise<void>;
     for (let i = 0; i < 3; i++) {
@@ -169,7 +181,7 @@ describe('window state, session state and sorted run', () => {
   it('a sort in flight keeps its run of sessions alive when all other references are gone', async () => {
     const rows = new BigInt64Array(8 * ROWS);
     for (let i = 0; i < ROWS; i++) rows.set([BigInt((i * 7_919) % ROWS), 1n], 8 * i);
-    const full = f('sessionOpen')(10, 1);
+    const full = f('sessionOpen')(10, 1, null);
     f('sessionLoad')(full, rows.buffer, ROWS);
     const sorted = f('windowRunSort')(f('sessionFire')(full, Number.POSITIVE_INFINITY)) as Promise<void>;
     for (let i = 0; i < 3; i++) {
@@ -184,9 +196,9 @@ describe('window state, session state and sorted run', () => {
     const source = `
       const { createRequire } = require('node:module');
       const addon = createRequire(process.cwd() + '/x.js')(${JSON.stringify(addonPath)});
-      const state = addon.windowOpen(10, 4);
+      const state = addon.windowOpen(10, 4, null);
       addon.windowRunSort(addon.windowSeal(state, 0));
-      addon.windowRunSort(addon.sessionFire(addon.sessionOpen(10, 4), 0));
+      addon.windowRunSort(addon.sessionFire(addon.sessionOpen(10, 4, null), 0));
       require('node:worker_threads').parentPort.postMessage(addon.windowBytes(state));
     `;
     for (let i = 0; i < 5; i++) {
@@ -207,7 +219,7 @@ const MERGES = [
 
 describe.each(MERGES)('%s', (name, before, after) => {
   const call = (pages: unknown, cursors: unknown, into: unknown): unknown =>
-    f(name)(...before, pages, cursors, ...after, into);
+    f(name)(...before, pages, cursors, ...after, into, null);
 
   it('a merge refuses anything but a list of pages, and misaligned memory', () => {
     const cursors = Uint32Array.of(0, 1, 1);
@@ -222,7 +234,7 @@ describe.each(MERGES)('%s', (name, before, after) => {
     expect(thrownBy(() => call(new Array(1025).fill(page()), new Uint32Array(4000), page()))?.code).toBe(
       'out_of_range',
     );
-    expect(thrownBy(() => f(name)(...before, [], cursors, ...after))).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => f(name)(...before, [], cursors, ...after, null))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => call([], 'cursors', page()))).toEqual(WRONG_TYPE);
   });
 });
@@ -230,7 +242,7 @@ describe.each(MERGES)('%s', (name, before, after) => {
 describe('sessionMerge', () => {
   it('sessionMerge refuses an invalid gap and a page without room for a row', () => {
     const merge = (gapMs: unknown, open: unknown): unknown =>
-      f('sessionMerge')(gapMs, [], new Uint32Array(0), open, page());
+      f('sessionMerge')(gapMs, [], new Uint32Array(0), open, page(), null);
     expect(merge(1, page())).toBe(0);
     expect(thrownBy(() => merge('1', page()))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => merge(1, null))).toEqual(WRONG_TYPE);

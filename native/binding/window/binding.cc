@@ -51,17 +51,20 @@ napi_value Admit(napi_env env, napi_callback_info info) {
   return AnswerNumber(env, status, "batch", taken);
 }
 
-// windowOpen(sliceMs, shards): state
+// windowOpen(sliceMs, shards, steps | null): state
 napi_value OpenTables(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t slice_ms = 0;
   std::int64_t shards = 0;
-  if (!call.HasArguments(2) || !call.Integer(0, "sliceMs", 1, kernel::kDurationMsMax, &slice_ms) ||
-      !call.Integer(1, "shards", 1, kernel::WindowTables::kShardsMax, &shards)) {
+  kernel::RowForm form;
+  if (!call.HasArguments(3) || !call.Integer(0, "sliceMs", 1, kernel::kDurationMsMax, &slice_ms) ||
+      !call.Integer(1, "shards", 1, kernel::WindowTables::kShardsMax, &shards) ||
+      !FormOf(&call, 2, &form)) {
     return nullptr;
   }
-  return NewHandle(env, kTablesType,
-                   std::make_shared<TablesResource>(slice_ms, static_cast<std::uint32_t>(shards)));
+  return NewHandle(
+      env, kTablesType,
+      std::make_shared<TablesResource>(slice_ms, static_cast<std::uint32_t>(shards), form));
 }
 
 // windowReserve(state, sliceStart, rows)
@@ -88,8 +91,9 @@ napi_value Load(napi_env env, napi_callback_info info) {
       !RowsOf(&call, 2, "rows", &rows) || !call.Uint32(3, "count", &count)) {
     return nullptr;
   }
+  const bool has_rows = count <= rows.size / state->tables->form().lines();
   const Status status =
-      count > rows.size ? Status::kTooFewRows : state->tables->Load(slice_start, rows.data, count);
+      has_rows ? state->tables->Load(slice_start, rows.data, count) : Status::kTooFewRows;
   return Answer(env, status, "rows");
 }
 
@@ -136,7 +140,8 @@ napi_value Find(napi_env env, napi_callback_info info) {
       !call.BigUint64(2, "accountId", &account_id) || !RowsOf(&call, 3, "into", &into)) {
     return nullptr;
   }
-  return AnswerRow(env, state->tables->Row(slice_start, account_id), into);
+  const kernel::WindowTables& tables = *state->tables;
+  return AnswerRow(env, tables.Row(slice_start, account_id), tables.form().lines(), into);
 }
 
 // windowSlices(state, out): number

@@ -35,17 +35,18 @@ struct KeyedState {
     return CloseHandle(call, 0, "state", kType) ? Undefined(env) : nullptr;
   }
 
-  // (state, events, admitted)
+  // (state, events, admitted, values | null, valid | null, capacity | null)
   static napi_value Accumulate(napi_env env, napi_callback_info info) {
     Call call(env, info);
     Handle state;
     kernel::Rows<layout::EventBatch> events;
     kernel::Rows<layout::AdmittedBatch> admitted;
-    if (!call.HasArguments(3) || !Of(call, &state) || !call.Batch(1, "events", &events) ||
-        !call.Batch(2, "admitted", &admitted)) {
+    kernel::Values values;
+    if (!call.HasArguments(6) || !Of(call, &state) || !call.Batch(1, "events", &events) ||
+        !call.Batch(2, "admitted", &admitted) || !ValuesOf(&call, 3, &values)) {
       return nullptr;
     }
-    return Answer(env, state->tables->Accumulate(events, admitted), "admitted");
+    return Answer(env, state->tables->Accumulate(events, admitted, values), "admitted");
   }
 
   // (state, out): number

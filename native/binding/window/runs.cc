@@ -146,7 +146,7 @@ napi_value RunFind(napi_env env, napi_callback_info info) {
     ThrowStatus(env, Status::kNotReady, "run");
     return nullptr;
   }
-  return AnswerRow(env, resource->run->Row(account_id), into);
+  return AnswerRow(env, resource->run->Row(account_id), resource->run->lines(), into);
 }
 
 // windowRunClose(run)
@@ -188,22 +188,23 @@ bool PagesOf(Call* call, std::size_t index, std::vector<Span<const Accumulator>>
   return true;
 }
 
-// windowMerge(pages, cursors, into): number
+// windowMerge(pages, cursors, into, steps | null): number
 napi_value Merge(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::vector<Span<const Accumulator>> pages;
   Span<std::uint32_t> cursors;
   Span<Accumulator> into;
-  if (!call.HasArguments(3) || !call.Array(1, "cursors", &cursors) ||
-      !RowsOf(&call, 2, "into", &into) || !PagesOf(&call, 0, &pages)) {
+  kernel::RowForm form;
+  if (!call.HasArguments(4) || !call.Array(1, "cursors", &cursors) ||
+      !RowsOf(&call, 2, "into", &into) || !FormOf(&call, 3, &form) || !PagesOf(&call, 0, &pages)) {
     return nullptr;
   }
   std::size_t written = 0;
-  const Status status = kernel::MergeRuns({pages.data(), pages.size()}, cursors, into, &written);
+  const Status status = kernel::MergeRuns(form, {pages.data(), pages.size()}, cursors, into, &written);
   return AnswerNumber(env, status, "pages", written);
 }
 
-// sessionMerge(gapMs, pages, cursors, open, into): number
+// sessionMerge(gapMs, pages, cursors, open, into, steps | null): number
 napi_value MergeSessionRuns(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t gap_ms = 0;
@@ -211,17 +212,18 @@ napi_value MergeSessionRuns(napi_env env, napi_callback_info info) {
   Span<std::uint32_t> cursors;
   Span<Accumulator> open;
   Span<Accumulator> into;
-  if (!call.HasArguments(5) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
+  kernel::RowForm form;
+  if (!call.HasArguments(6) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
       !call.Array(2, "cursors", &cursors) || !RowsOf(&call, 3, "open", &open) ||
-      !RowsOf(&call, 4, "into", &into) || !PagesOf(&call, 1, &pages)) {
+      !RowsOf(&call, 4, "into", &into) || !FormOf(&call, 5, &form) || !PagesOf(&call, 1, &pages)) {
     return nullptr;
   }
-  if (open.size == 0) {
+  if (open.size < form.lines()) {
     ThrowStatus(env, Status::kTooFewRows, "open");
     return nullptr;
   }
   std::size_t written = 0;
-  const Status status = kernel::MergeSessions(gap_ms, {pages.data(), pages.size()}, cursors,
+  const Status status = kernel::MergeSessions(form, gap_ms, {pages.data(), pages.size()}, cursors,
                                               open.data, into, &written);
   return AnswerNumber(env, status, "pages", written);
 }

@@ -27,16 +27,19 @@ using SessionsResource = StateResource<kernel::SessionTables>;
 
 bool Sessions(const Call& call, State::Handle* out) { return State::Of(call, out); }
 
-// sessionOpen(gapMs, shards): state
+// sessionOpen(gapMs, shards, steps | null): state
 napi_value OpenSessions(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t gap_ms = 0;
   std::int64_t shards = 0;
-  if (!call.HasArguments(2) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
-      !call.Integer(1, "shards", 1, kernel::WindowTables::kShardsMax, &shards)) {
+  kernel::RowForm form;
+  if (!call.HasArguments(3) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
+      !call.Integer(1, "shards", 1, kernel::WindowTables::kShardsMax, &shards) ||
+      !FormOf(&call, 2, &form)) {
     return nullptr;
   }
-  auto resource = std::make_shared<SessionsResource>(gap_ms, static_cast<std::uint32_t>(shards));
+  auto resource =
+      std::make_shared<SessionsResource>(gap_ms, static_cast<std::uint32_t>(shards), form);
   const Status status = resource->tables->Open();
   if (status != Status::kOk) {
     ThrowStatus(env, status, "state");
@@ -65,8 +68,8 @@ napi_value Load(napi_env env, napi_callback_info info) {
       !call.Uint32(2, "count", &count)) {
     return nullptr;
   }
-  const Status status =
-      count > rows.size ? Status::kTooFewRows : state->tables->Load(rows.data, count);
+  const bool has_rows = count <= rows.size / state->tables->form().lines();
+  const Status status = has_rows ? state->tables->Load(rows.data, count) : Status::kTooFewRows;
   return Answer(env, status, "rows");
 }
 

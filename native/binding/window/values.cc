@@ -1,5 +1,7 @@
 #include "binding/window/values.h"
 
+#include <cstring>
+
 namespace millrace::binding {
 
 using kernel::Accumulator;
@@ -14,6 +16,32 @@ bool RowsOf(Call* call, std::size_t index, const char* name, Span<Accumulator>* 
   }
   out->data = reinterpret_cast<Accumulator*>(bytes.data);
   out->size = bytes.size / sizeof(Accumulator);
+  return true;
+}
+
+bool FormOf(Call* call, std::size_t index, kernel::RowForm* out) {
+  if (call->IsNull(index)) return true;
+  Span<std::uint32_t> steps;
+  if (!call->Array(index, "steps", &steps)) return false;
+  if (out->Set({steps.data, steps.size}) == Status::kOk) return true;
+  ThrowStatus(call->env(), Status::kBadArgument, "steps");
+  return false;
+}
+
+bool ValuesOf(Call* call, std::size_t index, kernel::Values* out) {
+  if (call->IsNull(index) && call->IsNull(index + 1) && call->IsNull(index + 2)) return true;
+  Span<std::int64_t> cells;
+  Span<std::uint8_t> valid;
+  std::uint32_t capacity = 0;
+  if (!call->Array(index, "values", &cells) || !call->Array(index + 1, "valid", &valid) ||
+      !call->Uint32(index + 2, "capacity", &capacity)) {
+    return false;
+  }
+  if (capacity == 0 || valid.size < cells.size) {
+    ThrowStatus(call->env(), Status::kTooFewRows, "valid");
+    return false;
+  }
+  *out = {cells.data, valid.data, capacity, cells.size / capacity};
   return true;
 }
 
@@ -68,8 +96,11 @@ napi_value AnswerCopied(napi_env env, const Cursor& cursor, std::size_t copied) 
   return ToNumber(env, static_cast<double>(copied));
 }
 
-napi_value AnswerRow(napi_env env, const Accumulator* row, Span<Accumulator> into) {
-  if (row != nullptr && into.size > 0) into.data[0] = *row;
+napi_value AnswerRow(napi_env env, const Accumulator* row, std::size_t lines,
+                     Span<Accumulator> into) {
+  if (row != nullptr && into.size >= lines) {
+    std::memcpy(into.data, row, lines * sizeof(Accumulator));
+  }
   return ToNumber(env, row == nullptr ? 0 : 1);
 }
 

@@ -9,14 +9,21 @@
 #include <memory>
 
 #include "binding/args.h"
+#include "kernel/window/form.h"
 #include "kernel/window/range.h"
 #include "kernel/window/row.h"
 #include "kernel/window/run.h"
 
 namespace millrace::binding {
 
-// Rows in an ArrayBuffer or a view; trailing bytes that make no whole row are ignored.
+// Lines of rows in an ArrayBuffer or a view; trailing bytes that make no whole line are ignored.
 bool RowsOf(Call* call, std::size_t index, const char* name, Span<kernel::Accumulator>* out);
+
+// Form of rows from its steps, an array or null for rows with only a head.
+bool FormOf(Call* call, std::size_t index, kernel::RowForm* out);
+// Reads three arguments: an array of values, one with their validity, and the cells of a column in
+// both; or three times null.
+bool ValuesOf(Call* call, std::size_t index, kernel::Values* out);
 
 // Position of a copy, with the cell that it is written back to.
 struct Cursor {
@@ -32,8 +39,10 @@ bool CoverOf(Call* call, std::size_t seq, std::size_t covered, kernel::Cover* ou
 napi_value Answer(napi_env env, kernel::Status status, const char* what);
 napi_value AnswerNumber(napi_env env, kernel::Status status, const char* what, std::size_t number);
 napi_value AnswerCopied(napi_env env, const Cursor& cursor, std::size_t copied);
-// Copies the row, where it exists and `into` has room. Returns the number of rows, 0 or 1.
-napi_value AnswerRow(napi_env env, const kernel::Accumulator* row, Span<kernel::Accumulator> into);
+// Copies the row of so many lines, where it exists and `into` has room. Returns the number of rows,
+// 0 or 1.
+napi_value AnswerRow(napi_env env, const kernel::Accumulator* row, std::size_t lines,
+                     Span<kernel::Accumulator> into);
 
 // Handle of a run that is not sorted yet.
 napi_value NewRun(napi_env env, std::unique_ptr<kernel::SortedRun> run);

@@ -44,9 +44,9 @@ RowMemory& RowMemory::operator=(RowMemory&& other) noexcept {
   return *this;
 }
 
-Status RowMemory::Allocate(std::size_t rows) {
+Status RowMemory::Allocate(std::size_t lines) {
   Free();
-  const std::size_t bytes = rows * sizeof(Accumulator);
+  const std::size_t bytes = lines * sizeof(Accumulator);
   if (bytes == 0) return Status::kOk;
   void* at = nullptr;
   if (IsMapped(bytes)) {
@@ -57,7 +57,7 @@ Status RowMemory::Allocate(std::size_t rows) {
   }
   if (at == nullptr) return Status::kNoMemory;
   rows_ = static_cast<Accumulator*>(at);
-  size_ = held_ = rows;
+  size_ = held_ = lines;
   return Status::kOk;
 }
 

@@ -9,8 +9,8 @@
 
 namespace millrace::kernel {
 
-// Owning array of zeroed rows, aligned to 64 bytes. Small arrays come from the heap; large ones are
-// mapped, on huge pages where the system has them.
+// Owning array of zeroed lines of 64 bytes, aligned to 64 bytes; a row is one or more of them.
+// Small arrays come from the heap; large ones are mapped, on huge pages where the system has them.
 class RowMemory {
  public:
   RowMemory() = default;
@@ -20,19 +20,19 @@ class RowMemory {
   RowMemory(const RowMemory&) = delete;
   RowMemory& operator=(const RowMemory&) = delete;
 
-  // Replaces the array by a zeroed one. kNoMemory leaves the object empty. REQUIRES: rows is a
-  // power of two.
-  Status Allocate(std::size_t rows);
-  // Doubles the size: existing rows keep their content, new rows are zero. kNoMemory leaves the
+  // Replaces the array by a zeroed one. kNoMemory leaves the object empty. REQUIRES: an array of 2
+  // MiB or more is a multiple of the page size.
+  Status Allocate(std::size_t lines);
+  // Doubles the size: existing lines keep their content, new lines are zero. kNoMemory leaves the
   // array unchanged.
   Status Double();
   void Free();
 
   Accumulator* rows() const { return rows_; }
   std::size_t size() const { return size_; }
-  // Number of leading rows that a reader has to visit: size(), unless Hold() set fewer.
+  // Number of leading lines that a reader has to visit: size(), unless Hold() set fewer.
   std::size_t held() const { return held_; }
-  void Hold(std::size_t rows) { held_ = rows; }
+  void Hold(std::size_t lines) { held_ = lines; }
   std::size_t bytes() const { return size_ * sizeof(Accumulator); }
 
  private:

@@ -24,6 +24,7 @@ class RowPool {
   // thread and touches no fresh pages ahead.
   enum class Reuse { kZeroed, kAsIs };
 
+  // Pool of arrays of so many lines of 64 bytes.
   explicit RowPool(std::size_t rows, Reuse reuse = Reuse::kZeroed) : rows_(rows), reuse_(reuse) {}
   ~RowPool();
   RowPool(const RowPool&) = delete;

@@ -19,9 +19,10 @@ auto SlotTable<Slot>::NewBucket(std::size_t slots, std::uint32_t bits, Status* s
     -> std::unique_ptr<Bucket> {
   auto bucket = std::make_unique<Bucket>();
   bucket->bits = bits;
-  const std::size_t rows = slots * sizeof(Slot) / sizeof(Accumulator);
-  const bool is_pooled = pool_ != nullptr && rows == pool_->rows();
-  *status = is_pooled ? pool_->Acquire(&bucket->memory) : bucket->memory.Allocate(rows);
+  bucket->slot_count = slots;
+  const std::size_t lines = slots * stride() * sizeof(Slot) / sizeof(Accumulator);
+  const bool is_pooled = pool_ != nullptr && lines == pool_->rows();
+  *status = is_pooled ? pool_->Acquire(&bucket->memory) : bucket->memory.Allocate(lines);
   return bucket;
 }
 
@@ -36,9 +37,9 @@ Status SlotTable<Slot>::Open(std::size_t rows_expected, RowPool* pool) {
 template <typename Slot>
 Status SlotTable<Slot>::OpenBuckets(std::size_t rows_expected, std::size_t buckets_max) {
   std::size_t slots = kSlotsMin;
-  while (slots < kBucketSlots && slots * kLoadTenths / 10 < rows_expected) slots *= 2;
+  while (slots < bucket_slots() && slots * kLoadTenths / 10 < rows_expected) slots *= 2;
   std::uint32_t bits = 0;
-  if (slots == kBucketSlots) {
+  if (slots == bucket_slots()) {
     while (bits < kBucketBitsMax && (slots << bits) * kSplitLoadLeast / 1000 < rows_expected)
       bits++;
     while (bits > 0 && (std::size_t{1} << bits) > buckets_max) bits--;
@@ -61,10 +62,10 @@ Status SlotTable<Slot>::Reserve(std::size_t rows_expected) {
 }
 
 template <typename Slot>
-void SlotTable<Slot>::SetGrowth(Bucket* bucket, std::size_t number) {
-  const std::size_t slots = bucket->slot_count();
+void SlotTable<Slot>::SetGrowth(Bucket* bucket, std::size_t number) const {
+  const std::size_t slots = bucket->slot_count;
   bucket->grow_at = slots * kLoadTenths / 10;
-  if (slots != kBucketSlots || bucket->bits == kBucketBitsMax) return;
+  if (slots != bucket_slots() || bucket->bits == kBucketBitsMax) return;
   // Multiples of the golden ratio are spread evenly.
   const std::size_t place = ((number * 0x9e3779b9U) & 0xffffffffU) >> 16;
   bucket->grow_at = slots * (kSplitLoadLeast + (place * kSplitLoadRange >> 16)) / 1000;
@@ -80,7 +81,7 @@ void SlotTable<Slot>::BuildDirectory() {
   directory_.clear();
   directory_.reserve(std::size_t{1} << bits);
   for (const auto& bucket : buckets_) {
-    const std::size_t slots = bucket->slot_count();
+    const std::size_t slots = bucket->slot_count;
     const DirectoryEntry place = {bucket->slots(), bucket.get(),
                                   static_cast<std::uint32_t>(slots - 1),
                                   static_cast<std::uint8_t>(bucket->bits),
@@ -93,8 +94,8 @@ template <typename Slot>
 Status SlotTable<Slot>::MakeRoom(std::uint32_t hash) {
   Bucket* const bucket = EntryOf(hash).bucket;
   if (bucket->used < bucket->grow_at) return Status::kOk;
-  const std::size_t slots = bucket->slot_count();
-  if (slots < kBucketSlots || bucket->bits == kBucketBitsMax) return Double(bucket);
+  const std::size_t slots = bucket->slot_count;
+  if (slots < bucket_slots() || bucket->bits == kBucketBitsMax) return Double(bucket);
   return Split(bucket, hash);
 }
 
@@ -102,40 +103,43 @@ Status SlotTable<Slot>::MakeRoom(std::uint32_t hash) {
 // up, into slots whose rows have moved already. The few rows that would move down, or wrap around
 // the end, are placed after all others.
 template <typename Slot>
-void SlotTable<Slot>::Rehash(Bucket* bucket, std::size_t before) {
+void SlotTable<Slot>::Rehash(Bucket* bucket, std::size_t before) const {
   std::vector<Slot> displaced;
-  Slot* const rows = bucket->slots();
-  const std::size_t slots = bucket->slot_count();
+  const std::size_t stride = this->stride();
+  const auto row_at = [rows = bucket->slots(), stride](std::size_t at) { return rows + at * stride; };
+  const std::size_t slots = bucket->slot_count;
   const int shift = 32 - std::countr_zero(slots);
   const auto home = [&](const Slot& row) -> std::size_t {
     return (HashOf(row) << bucket->bits) >> shift;
   };
   for (std::size_t at = before; at-- > 0;) {
-    if (IsEmpty(rows[at])) continue;
-    const Slot row = rows[at];
-    rows[at] = {};
-    std::size_t to = home(row);
+    Slot* const row = row_at(at);
+    if (IsEmpty(*row)) continue;
+    std::size_t to = home(*row);
     const bool goes_up = to >= at;
-    while (goes_up && to < slots && !IsEmpty(rows[to])) to++;
+    while (goes_up && to < slots && to != at && !IsEmpty(*row_at(to))) to++;
+    if (to == at) continue;
     if (goes_up && to < slots) {
-      rows[to] = row;
+      CopySlot(row, row_at(to));
     } else {
-      displaced.push_back(row);
+      displaced.insert(displaced.end(), row, row + stride);
     }
+    *row = {};
   }
-  for (const Slot& row : displaced) {
-    std::size_t to = home(row);
-    while (!IsEmpty(rows[to])) to = (to + 1) & (slots - 1);
-    rows[to] = row;
+  for (std::size_t i = 0; i < displaced.size(); i += stride) {
+    std::size_t to = home(displaced[i]);
+    while (!IsEmpty(*row_at(to))) to = (to + 1) & (slots - 1);
+    CopySlot(&displaced[i], row_at(to));
   }
 }
 
 template <typename Slot>
 Status SlotTable<Slot>::Double(Bucket* bucket) {
-  const std::size_t before = bucket->slot_count();
-  if (before * 2 > kBucketSlotsMax) return Status::kTableFull;
+  const std::size_t before = bucket->slot_count;
+  if (before * 2 > bucket_slots() * 2) return Status::kTableFull;
   const Status status = bucket->memory.Double();
   if (status != Status::kOk) return status;
+  bucket->slot_count *= 2;
   Rehash(bucket, before);
   SetGrowth(bucket, buckets_.size());
   BuildDirectory();
@@ -146,7 +150,8 @@ Status SlotTable<Slot>::Double(Bucket* bucket) {
 // Moves half of the bucket's keys, those whose next hash bit is 1, to a new bucket.
 template <typename Slot>
 Status SlotTable<Slot>::Split(Bucket* bucket, std::uint32_t hash) {
-  const std::size_t slots = bucket->slot_count();
+  const std::size_t slots = bucket->slot_count;
+  const std::size_t stride = this->stride();
   Status status = Status::kOk;
   std::unique_ptr<Bucket> other = NewBucket(slots, bucket->bits + 1, &status);
   if (status != Status::kOk) return status;
@@ -157,17 +162,17 @@ Status SlotTable<Slot>::Split(Bucket* bucket, std::uint32_t hash) {
   // Home slots ascend with the hash, so the rows to move are in the upper half. Collisions
   // displaced some of them across the middle, or around the end to the front.
   const auto move_row = [&](std::size_t at) {
-    const Slot row = rows[at];
-    const std::uint32_t row_hash = HashOf(row);
-    if (IsEmpty(row) || ((row_hash >> (32 - bucket->bits)) & 1U) == 0) return;
+    Slot* const row = rows + at * stride;
+    const std::uint32_t row_hash = HashOf(*row);
+    if (IsEmpty(*row) || ((row_hash >> (32 - bucket->bits)) & 1U) == 0) return;
     std::size_t to = (row_hash << bucket->bits) >> shift;
-    while (!IsEmpty(others[to])) to = (to + 1) & (slots - 1);
-    others[to] = row;
-    rows[at] = {};
+    while (!IsEmpty(others[to * stride])) to = (to + 1) & (slots - 1);
+    CopySlot(row, others + to * stride);
+    *row = {};
     other->used++;
   };
   for (std::size_t at = slots / 2; at < slots; at++) move_row(at);
-  for (std::size_t at = 0; at < slots / 2 && !IsEmpty(rows[at]); at++) move_row(at);
+  for (std::size_t at = 0; at < slots / 2 && !IsEmpty(rows[at * stride]); at++) move_row(at);
   bucket->used -= other->used;
   Rehash(bucket, slots);
   SetGrowth(bucket, buckets_.size());
@@ -183,16 +188,16 @@ Status SlotTable<Slot>::Split(Bucket* bucket, std::uint32_t hash) {
 
 template <typename Slot>
 bool SlotTable<Slot>::IsSound(const Bucket& bucket) const {
-  const Slot* const rows = bucket.slots();
-  const std::size_t slots = bucket.slot_count();
+  const auto row_at = [&](std::size_t at) -> const Slot& { return bucket.slots()[at * stride()]; };
+  const std::size_t slots = bucket.slot_count;
   std::size_t used = 0;
   for (std::size_t at = 0; at < slots; at++) {
-    if (IsEmpty(rows[at])) continue;
+    if (IsEmpty(row_at(at))) continue;
     used++;
-    const std::uint32_t hash = HashOf(rows[at]);
+    const std::uint32_t hash = HashOf(row_at(at));
     if (EntryOf(hash).bucket != &bucket) return false;
     for (std::size_t from = Home(hash).at(); from != at; from = (from + 1) & (slots - 1)) {
-      if (IsEmpty(rows[from])) return false;
+      if (IsEmpty(row_at(from))) return false;
     }
   }
   return used == bucket.used;
@@ -201,17 +206,19 @@ bool SlotTable<Slot>::IsSound(const Bucket& bucket) const {
 template <typename Slot>
 void SlotTable<Slot>::Remove(std::uint32_t hash, std::uint32_t at) {
   const DirectoryEntry& place = EntryOf(hash);
-  Slot* const rows = place.slots;
+  const auto row_at = [rows = place.slots, stride = stride()](std::uint32_t slot) {
+    return rows + slot * stride;
+  };
   const std::uint32_t mask = place.mask;
-  MILLRACE_INVARIANT(at <= mask && !IsEmpty(rows[at]) && place.bucket->used > 0);
+  MILLRACE_INVARIANT(at <= mask && !IsEmpty(*row_at(at)) && place.bucket->used > 0);
   std::uint32_t hole = at;
-  for (std::uint32_t next = (hole + 1) & mask; !IsEmpty(rows[next]); next = (next + 1) & mask) {
-    const std::uint32_t home = (HashOf(rows[next]) << place.bits) >> place.shift;
+  for (std::uint32_t next = (hole + 1) & mask; !IsEmpty(*row_at(next)); next = (next + 1) & mask) {
+    const std::uint32_t home = (HashOf(*row_at(next)) << place.bits) >> place.shift;
     if (((next - home) & mask) < ((next - hole) & mask)) continue;
-    rows[hole] = rows[next];
+    CopySlot(row_at(next), row_at(hole));
     hole = next;
   }
-  rows[hole] = {};
+  *row_at(hole) = {};
   place.bucket->used--;
 }
 
@@ -220,10 +227,10 @@ std::size_t SlotTable<Slot>::Copy(std::uint64_t* cursor, Span<Slot> into) const 
   std::size_t count = 0;
   std::uint64_t first = 0;  // number of the bucket's first slot
   for (const auto& bucket : buckets_) {
-    const std::uint64_t end = first + bucket->slot_count();
-    for (; *cursor < end && count < into.size; ++*cursor) {
-      const Slot& slot = bucket->slots()[*cursor - first];
-      if (!IsEmpty(slot)) into.data[count++] = slot;
+    const std::uint64_t end = first + bucket->slot_count;
+    for (; *cursor < end && (count + 1) * stride() <= into.size; ++*cursor) {
+      const Slot& slot = bucket->slots()[(*cursor - first) * stride()];
+      if (!IsEmpty(slot)) CopySlot(&slot, into.data + count++ * stride());
     }
     first = end;
   }
@@ -240,7 +247,7 @@ std::size_t SlotTable<Slot>::row_count() const {
 template <typename Slot>
 std::size_t SlotTable<Slot>::slot_count() const {
   std::size_t count = 0;
-  for (const auto& bucket : buckets_) count += bucket->slot_count();
+  for (const auto& bucket : buckets_) count += bucket->slot_count;
   return count;
 }
 

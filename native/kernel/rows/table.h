@@ -1,6 +1,6 @@
 // Extendible hashing with linear probing. The directory maps the high bits of a key's hash to a
 // bucket; the bits below them select the home slot, where a probe begins. A slot is a row
-// (Accumulator) or names the row of a key elsewhere (KeyEntry).
+// (Accumulator, with the lines of cells behind it) or names the row of a key elsewhere (KeyEntry).
 //
 // A small bucket doubles. A large bucket splits in two, which moves only its own rows: growth takes
 // a few milliseconds at a time, however large the table is.
@@ -12,9 +12,12 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "kernel/batch.h"
@@ -53,9 +56,9 @@ class SlotTable {
   // the table has one bucket.
   static constexpr std::size_t kSlotsMin = 16;
   static constexpr std::size_t kLoadTenths = 7;
-  // Number of slots at which a bucket splits.
+  // Number of slots at which a bucket splits, for slots of one line.
   static constexpr std::size_t kBucketSlots = kBucketBytes<Slot> / sizeof(Slot);
-  // Size of a pooled bucket, in rows.
+  // Size of a pooled bucket of slots of one line, in lines.
   static constexpr std::size_t kBucketRows = kBucketBytes<Slot> / sizeof(Accumulator);
   // Greatest local depth: the number of hash bits that the keys of a bucket share. A bucket at this
   // depth doubles once more instead of splitting.
@@ -66,17 +69,29 @@ class SlotTable {
   class Probe {
    public:
     Probe() = default;
-    Probe(Slot* slots, std::uint32_t mask, std::uint32_t at)
-        : slots_(slots), mask_(mask), at_(at) {}
-    Slot* slot() const { return slots_ + at_; }
+    Probe(Slot* slots, std::size_t stride, std::uint32_t mask, std::uint32_t at)
+        : slots_(slots), stride_(stride), mask_(mask), at_(at) {}
+    Slot* slot() const { return slots_ + at_ * (kIsOfRows ? stride_ : 1); }
     std::uint32_t at() const { return at_; }
     void Next() { at_ = (at_ + 1) & mask_; }
 
    private:
     Slot* slots_ = nullptr;
+    std::size_t stride_ = 1;
     std::uint32_t mask_ = 0;
     std::uint32_t at_ = 0;
   };
+
+  SlotTable() = default;
+  // Table of rows of several lines. REQUIRES: lines >= 1; 1 for slots that are no rows.
+  explicit SlotTable(std::size_t lines) : stride_(lines) {}
+
+  // Number of slots at which a bucket splits.
+  std::size_t bucket_slots() const { return kBucketSlots / std::bit_ceil(stride()); }
+  // Size of a pooled bucket, in lines.
+  std::size_t bucket_lines() const {
+    return bucket_slots() * stride() * sizeof(Slot) / sizeof(Accumulator);
+  }
 
   // Sets up the table for the expected number of rows. Large buckets come from the pool, where one
   // is given. LIFETIME: the pool outlives the table. REQUIRES: called once, before all other
@@ -88,7 +103,7 @@ class SlotTable {
 
   Probe Home(std::uint32_t hash) const {
     const DirectoryEntry& place = EntryOf(hash);
-    return {place.slots, place.mask, (hash << place.bits) >> place.shift};
+    return {place.slots, stride(), place.mask, (hash << place.bits) >> place.shift};
   }
   // Prefetches the home slot of a hash, and the next slot where one slot fills a cache line.
   // always_inline: compilers treat a function that only prefetches as one without effect.
@@ -113,8 +128,8 @@ class SlotTable {
   // towards their home slots.
   void Remove(std::uint32_t hash, std::uint32_t at);
 
-  // Copies used slots from slot *cursor on, counted over all buckets, and advances the cursor. The
-  // copy is complete when *cursor reaches slot_count().
+  // Copies used slots from slot *cursor on, counted over all buckets, as many as fit, and returns
+  // their number. The copy is complete when *cursor reaches slot_count().
   std::size_t Copy(std::uint64_t* cursor, Span<Slot> into) const;
   // Calls visit(slot) for the slots of one range from *cursor on; the cursor counts from the first
   // slot of the range. When visit returns false, the cursor stays at that slot and the result is
@@ -129,7 +144,7 @@ class SlotTable {
     // Rows of the range are in its slots or, displaced by collisions, behind them up to the next
     // empty slot.
     for (; *cursor < slots; ++*cursor) {
-      const Slot& slot = place.slots[(first + *cursor) & place.mask];
+      const Slot& slot = place.slots[((first + *cursor) & place.mask) * stride()];
       if (IsEmpty(slot)) {
         if (*cursor >= width) return true;
         continue;
@@ -143,27 +158,28 @@ class SlotTable {
   bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Slot> into,
                  std::size_t* copied) const {
     return VisitRange(range, cursor, [&](const Slot& slot) {
-      if (*copied == into.size) return false;
-      into.data[(*copied)++] = slot;
+      if ((*copied + 1) * stride() > into.size) return false;
+      CopySlot(&slot, into.data + (*copied)++ * stride());
       return true;
     });
   }
 
   std::size_t row_count() const;
   std::size_t slot_count() const;
-  std::size_t bytes() const { return slot_count() * sizeof(Slot); }
+  std::size_t bytes() const { return slot_count() * stride() * sizeof(Slot); }
 
   // Moves the memory of every bucket into `into`. The table must not be used afterwards.
   void Release(std::vector<RowMemory>* into);
 
  private:
   static constexpr std::size_t kLineBytes = 64;
+  static constexpr bool kIsOfRows = std::is_same_v<Slot, Accumulator>;
 
   struct Bucket {
     Slot* slots() const { return reinterpret_cast<Slot*>(memory.rows()); }
-    std::size_t slot_count() const { return memory.bytes() / sizeof(Slot); }
 
     RowMemory memory;
+    std::size_t slot_count = 0;
     std::size_t used = 0;
     std::size_t grow_at = 0;
     std::uint32_t bits = 0;  // local depth: number of high bits that its keys share
@@ -177,6 +193,19 @@ class SlotTable {
     std::uint8_t shift;
   };
 
+  // Distance of two slots, in Slot.
+  std::size_t stride() const {
+    if constexpr (kIsOfRows) return stride_;
+    return 1;
+  }
+  void CopySlot(const Slot* from, Slot* to) const {
+    if (stride() == 1) {
+      *to = *from;
+    } else {
+      std::memcpy(to, from, stride() * sizeof(Slot));
+    }
+  }
+
   const DirectoryEntry& EntryOf(std::uint32_t hash) const {
     return directory_[std::uint64_t{hash} >> directory_shift_];
   }
@@ -185,12 +214,13 @@ class SlotTable {
   Status Double(Bucket* bucket);
   Status Split(Bucket* bucket, std::uint32_t hash);
   void BuildDirectory();
-  static void SetGrowth(Bucket* bucket, std::size_t number);
-  static void Rehash(Bucket* bucket, std::size_t before);
+  void SetGrowth(Bucket* bucket, std::size_t number) const;
+  void Rehash(Bucket* bucket, std::size_t before) const;
   // True when the directory leads every row of the bucket to it, a probe from its home slot finds
   // the row, and `used` is the number of rows.
   bool IsSound(const Bucket& bucket) const;
 
+  std::size_t stride_ = 1;
   RowPool* pool_ = nullptr;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<DirectoryEntry> directory_;

@@ -22,17 +22,15 @@ constexpr std::uint64_t kReach = 2 * static_cast<std::uint64_t>(kEventTsLimit);
 // Least start of all rows; 0 without rows.
 std::int64_t LeastStart(const RowParts& parts) {
   std::int64_t least = INT64_MAX;
-  for (std::size_t part = 0; part < parts.size; part++) {
-    const Span<const Accumulator>& rows = parts.data[part];
-    for (std::size_t i = 0; i < rows.size; i++) least = std::min(least, StartOf(rows.data[i]));
-  }
+  parts.ForEach([&](const Accumulator& row) { least = std::min(least, StartOf(row)); });
   return least == INT64_MAX ? 0 : least;
 }
 
 }  // namespace
 
-std::size_t SessionDeltaBytesMax(std::size_t deltas) {
-  return Head::kBytes + (kColumns + 1 + kMoreColumns) * ColumnBytesMax(deltas) + kPackedBytesMax;
+std::size_t SessionDeltaBytesMax(std::size_t deltas, const RowForm& form) {
+  return Head::kBytes + (kColumns + 1 + kMoreColumns + form.cells()) * ColumnBytesMax(deltas) +
+         kPackedBytesMax;
 }
 
 Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std::uint8_t> out,
@@ -40,7 +38,7 @@ Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std:
   RowCounts rows;
   const Status status = CountRows(parts, layout::kSessionDeltasFormDeltasMax, &rows);
   if (status != Status::kOk) return status;
-  if (out.size < SessionDeltaBytesMax(rows.all)) return Status::kTooFewRows;
+  if (out.size < SessionDeltaBytesMax(rows.all, parts.form)) return Status::kTooFewRows;
   const std::int64_t least = LeastStart(parts);
   using Row = Accumulator;
   std::uint8_t* at = out.data + Head::kBytes;
@@ -52,6 +50,7 @@ Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std:
   at = WriteColumn(parts, at, rows.more, true,
                    [](const Row& row) { return Between(StartOf(row), row.last_update_ts); });
   at = WriteMore(parts, at, rows.more);
+  at = WriteCells(parts, at, rows.all);
   *written = static_cast<std::size_t>(at - out.data);
 
   std::uint8_t* const head = out.data;
@@ -65,7 +64,7 @@ Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std:
 }
 
 std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t gap_ms,
-                                 std::vector<Accumulator>* deltas) {
+                                 const RowForm& form, std::vector<Accumulator>* deltas) {
   if (bytes.size < Head::kBytes) return layout::kDeltaStatusBadHead;
   const auto word = [bytes](std::size_t at) { return Load<std::uint32_t>(bytes.data + at); };
   const std::size_t count = word(Head::kDeltaCountAt);
@@ -89,12 +88,15 @@ std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t ga
   }
   std::size_t more = 0;
   for (std::size_t i = 0; i < count; i++) more += events.LengthAt(i) > 0 ? 1U : 0U;
-  if (!last.Open(&at, end, more) || !aggregates.Open(&at, end, more) || at != end) {
+  CellReader cells(form);
+  if (!last.Open(&at, end, more) || !aggregates.Open(&at, end, more) ||
+      !cells.Open(&at, end, count) || at != end) {
     return layout::kDeltaStatusBadColumn;
   }
-  deltas->resize(count);
+  deltas->resize(count * form.lines());
   bool has_least = count == 0;
-  for (Accumulator& row : *deltas) {
+  for (std::size_t i = 0; i < count; i++) {
+    Accumulator& row = (*deltas)[i * form.lines()];
     const std::uint64_t ahead = start.Next();
     const std::uint64_t others = events.Next();
     if (ahead >= kReach) return layout::kDeltaStatusBadDelta;
@@ -108,7 +110,7 @@ std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t ga
         return layout::kDeltaStatusBadDelta;
       row.last_update_ts = first + static_cast<std::int64_t>(length);
     }
-    if (!IsSession(row)) return layout::kDeltaStatusBadDelta;
+    if (!IsSession(row) || !cells.Next(&row)) return layout::kDeltaStatusBadDelta;
   }
   return has_least ? layout::kDeltaStatusOk : layout::kDeltaStatusBadDelta;
 }

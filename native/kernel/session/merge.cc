@@ -21,9 +21,11 @@ struct Cursor {
 
 }  // namespace
 
-Status MergeSessions(std::int64_t gap_ms, Span<const Span<const Accumulator>> pages,
-                     Span<std::uint32_t> cursors, Accumulator* open, Span<Accumulator> into,
-                     std::size_t* written) {
+Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
+                     Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
+                     Accumulator* open, Span<Accumulator> into, std::size_t* written) {
+  const std::size_t lines = form.lines();
+  const std::size_t room = into.size / lines;
   *written = 0;
   const std::size_t runs = pages.size;
   if (runs > kMergeRunsMax || cursors.size < runs * 3) return Status::kBadArgument;
@@ -31,10 +33,11 @@ Status MergeSessions(std::int64_t gap_ms, Span<const Span<const Accumulator>> pa
   std::vector<Cursor> inputs(runs);
   for (std::size_t i = 0; i < runs; i++) {
     const std::uint32_t* cells = cursors.data + i * 3;
-    if (cells[0] > cells[1] || cells[1] > pages.data[i].size || cells[2] > 1) {
+    if (cells[0] > cells[1] || cells[1] > pages.data[i].size / lines || cells[2] > 1) {
       return Status::kBadArgument;
     }
-    inputs[i] = {pages.data[i].data + cells[0], pages.data[i].data + cells[1], cells[2] == 1};
+    inputs[i] = {pages.data[i].data + cells[0] * lines, pages.data[i].data + cells[1] * lines,
+                 cells[2] == 1};
   }
   std::size_t count = 0;
   for (;;) {
@@ -49,8 +52,8 @@ Status MergeSessions(std::int64_t gap_ms, Span<const Span<const Accumulator>> pa
     }
     if (starved) break;
     if (least == nullptr) {
-      if (open->count != 0 && count < into.size) {
-        into.data[count++] = *open;
+      if (open->count != 0 && count < room) {
+        form.Copy(open, into.data + count++ * lines);
         *open = {};
       }
       break;
@@ -61,20 +64,21 @@ Status MergeSessions(std::int64_t gap_ms, Span<const Span<const Accumulator>> pa
       if (IsBefore(part, *open)) return Status::kBadArgument;
       // Parts ascend by start, so a part that does not join the open session joins no earlier one.
       if (part.account_id == open->account_id && StartOf(part) - open->last_update_ts < gap_ms) {
-        Fold(part, open);
+        form.Fold(&part, open);
       } else {
-        if (count == into.size) break;
-        into.data[count++] = *open;
-        *open = part;
+        if (count == room) break;
+        form.Copy(open, into.data + count++ * lines);
+        form.Copy(&part, open);
       }
     } else {
-      *open = part;
+      form.Copy(&part, open);
     }
-    least->at++;
+    least->at += lines;
     if (least->at != least->end && !IsBefore(part, *least->at)) return Status::kBadArgument;
   }
   for (std::size_t i = 0; i < runs; i++) {
-    cursors.data[i * 3] = static_cast<std::uint32_t>(inputs[i].at - pages.data[i].data);
+    cursors.data[i * 3] = static_cast<std::uint32_t>(
+        static_cast<std::size_t>(inputs[i].at - pages.data[i].data) / lines);
   }
   *written = count;
   return Status::kOk;

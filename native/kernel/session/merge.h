@@ -7,6 +7,7 @@
 
 #include "kernel/batch.h"
 #include "kernel/span.h"
+#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {
@@ -21,8 +22,8 @@ namespace millrace::kernel {
 //
 // kBadArgument when a cursor leaves its page, a row is no session, or rows of an input do not
 // ascend; then cursors, `open` and `into` are invalid. REQUIRES: 1 <= gap_ms <= kDurationMsMax.
-Status MergeSessions(std::int64_t gap_ms, Span<const Span<const Accumulator>> pages,
-                     Span<std::uint32_t> cursors, Accumulator* open, Span<Accumulator> into,
-                     std::size_t* written);
+Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
+                     Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
+                     Accumulator* open, Span<Accumulator> into, std::size_t* written);
 
 }  // namespace millrace::kernel

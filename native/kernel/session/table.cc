@@ -11,11 +11,13 @@ constexpr std::size_t kPrefetchAhead = 16;
 }  // namespace
 
 Status RowList::Append(const Accumulator& row) {
-  if (size_ == memory_.size()) {
-    const Status status = size_ == 0 ? memory_.Allocate(RowTable::kSlotsMin) : memory_.Double();
+  const std::size_t lines = form_.lines();
+  if (size_ * lines == memory_.size()) {
+    const Status status =
+        size_ == 0 ? memory_.Allocate(RowTable::kSlotsMin * lines) : memory_.Double();
     if (status != Status::kOk) return status;
   }
-  memory_.rows()[size_++] = row;
+  form_.Copy(&row, memory_.rows() + size_++ * lines);
   return Status::kOk;
 }
 
@@ -45,7 +47,7 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
       if (start - row->last_update_ts < gap_ms_ && other - last < gap_ms_) {
         least = std::min(least, other);
         if (near != nullptr) {
-          kernel::Fold(*row, near);
+          form_.Fold(row, near);
           merged_++;
           // Remove shifted the next row of the cluster into this slot.
           table_.Remove(hash, probe.at());
@@ -60,10 +62,10 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
   }
   if (near == nullptr) {
     near = probe.slot();
-    *near = part;
+    form_.Copy(&part, near);
     table_.Use(hash);
   } else {
-    kernel::Fold(part, near);
+    form_.Fold(&part, near);
     near->spare = static_cast<std::uint64_t>(std::min(start, least));
   }
   MILLRACE_INVARIANT(IsSession(*near) && IsApart(*near, hash));
@@ -118,7 +120,7 @@ Status SessionTable::FireMost(std::int64_t watermark, RowPool* pool, std::vector
   Status status = Detach(pool, &taken, count);
   if (status != Status::kOk) return status;
   for (RowMemory& memory : taken) {
-    for (std::size_t i = 0; i < memory.size(); i++) {
+    for (std::size_t i = 0; i < memory.size(); i += form_.lines()) {
       Accumulator& row = memory.rows()[i];
       if (row.count == 0 || row.last_update_ts + gap_ms_ <= watermark) continue;
       status = Fold(row, TableHash(row.account_id));
@@ -132,7 +134,7 @@ Status SessionTable::FireMost(std::int64_t watermark, RowPool* pool, std::vector
 }
 
 Status SessionTable::Detach(RowPool* pool, std::vector<RowMemory>* rows, std::size_t* count) {
-  RowTable fresh;
+  RowTable fresh(form_.lines());
   const Status status = fresh.Open(0, pool);
   if (status != Status::kOk) return status;
   *count += table_.row_count();
@@ -144,14 +146,17 @@ Status SessionTable::Detach(RowPool* pool, std::vector<RowMemory>* rows, std::si
 }
 
 std::size_t SessionTable::Find(std::uint64_t account_id, Span<Accumulator> into) const {
-  std::vector<Accumulator> found;
+  std::vector<const Accumulator*> found;
   RowTable::Probe probe = table_.Home(TableHash(account_id));
   for (; probe.slot()->count != 0; probe.Next()) {
-    if (probe.slot()->account_id == account_id) found.push_back(*probe.slot());
+    if (probe.slot()->account_id == account_id) found.push_back(probe.slot());
   }
   std::sort(found.begin(), found.end(),
-            [](const Accumulator& a, const Accumulator& b) { return StartOf(a) < StartOf(b); });
-  std::copy_n(found.begin(), std::min(found.size(), into.size), into.data);
+            [](const Accumulator* a, const Accumulator* b) { return StartOf(*a) < StartOf(*b); });
+  const std::size_t lines = form_.lines();
+  for (std::size_t i = 0; i < std::min(found.size(), into.size / lines); i++) {
+    form_.Copy(found[i], into.data + i * lines);
+  }
   return found.size();
 }
 

@@ -14,6 +14,7 @@
 #include "kernel/rows/table.h"
 #include "kernel/session/deadlines.h"
 #include "kernel/span.h"
+#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {
@@ -31,20 +32,23 @@ inline bool IsSession(const Accumulator& row) {
 // Growing list of rows.
 class RowList {
  public:
+  explicit RowList(const RowForm& form) : form_(form) {}
   Status Append(const Accumulator& row);
   std::size_t size() const { return size_; }
   // Returns the memory and leaves the list empty.
   RowMemory Release();
 
  private:
+  const RowForm& form_;
   RowMemory memory_;
   std::size_t size_ = 0;
 };
 
 class SessionTable {
  public:
-  // REQUIRES: 1 <= gap_ms <= kDurationMsMax.
-  explicit SessionTable(std::int64_t gap_ms) : gap_ms_(gap_ms), deadlines_(gap_ms) {}
+  // REQUIRES: 1 <= gap_ms <= kDurationMsMax. LIFETIME: the form outlives the table.
+  SessionTable(std::int64_t gap_ms, const RowForm& form)
+      : gap_ms_(gap_ms), form_(form), table_(form.lines()), deadlines_(gap_ms) {}
   // REQUIRES: called once, before all other functions.
   Status Open(RowPool* pool) { return table_.Open(0, pool); }
   Status Reserve(std::size_t rows_expected) { return table_.Reserve(rows_expected); }
@@ -94,6 +98,7 @@ class SessionTable {
   static constexpr std::size_t kMostRowsMin = 50'000;
 
   std::int64_t gap_ms_;
+  const RowForm& form_;
   RowTable table_;
   SessionDeadlines deadlines_;
   std::uint64_t merged_ = 0;

@@ -14,18 +14,23 @@ constexpr std::size_t kPrefetchAhead = 16;
 constexpr std::size_t kIndexMin = 64;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-// Joins a part of a session into another.
-void Join(const Accumulator& part, Accumulator* into) {
-  const std::int64_t start = std::min(StartOf(part), StartOf(*into));
-  Fold(part, into);
-  into->spare = static_cast<std::uint64_t>(start);
-}
-
 }  // namespace
 
-SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards)
-    : gap_ms_(gap_ms), threads_(shards) {
-  for (std::uint32_t i = 0; i < shards; i++) workers_.push_back(std::make_unique<Worker>(gap_ms));
+SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm form)
+    : gap_ms_(gap_ms),
+      form_(std::move(form)),
+      pool_(std::make_shared<RowPool>(RowTable(form_.lines()).bucket_lines())),
+      threads_(shards) {
+  for (std::uint32_t i = 0; i < shards; i++) {
+    workers_.push_back(std::make_unique<Worker>(gap_ms, form_));
+  }
+}
+
+// Joins a part of a session into another.
+void SessionTables::Join(const Accumulator* part, Accumulator* into) const {
+  const std::int64_t start = std::min(StartOf(*part), StartOf(*into));
+  form_.Fold(part, into);
+  into->spare = static_cast<std::uint64_t>(start);
 }
 
 Status SessionTables::Open() {
@@ -41,7 +46,8 @@ std::uint32_t SessionTables::OwnerOf(std::uint64_t account_id) const {
 }
 
 Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
-                                 const Rows<layout::AdmittedBatch>& admitted) {
+                                 const Rows<layout::AdmittedBatch>& admitted,
+                                 const Values& values) {
   const std::uint32_t rows = admitted.row_count;
   for (const auto& worker : workers_) {
     worker->count = 0;
@@ -55,6 +61,7 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
     }
   }
   if (rows == 0) return Status::kOk;
+  if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
   if (shards() > 1) {
     owner_.resize(events.row_count);
     const Status status = ShardOf(events, shards(), {owner_.data(), owner_.size()});
@@ -63,22 +70,25 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
   const std::size_t index_size =
       std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
   for (const auto& worker : workers_) {
-    if (worker->deltas.size() < rows) {
-      const Status status = worker->deltas.Allocate(std::bit_ceil(std::size_t{rows}));
+    if (worker->deltas.size() < rows * form_.lines()) {
+      const Status status = worker->deltas.Allocate(std::bit_ceil(rows * form_.lines()));
       if (status != Status::kOk) return status;
     }
     worker->index.assign(index_size, 0);
   }
 
   const auto work = [&](std::uint32_t shard) {
-    Aggregate(events, admitted, shard);
+    Aggregate(events, admitted, values, shard);
     Worker& worker = *workers_[shard];
-    const Accumulator* const deltas = worker.deltas.rows();
+    const auto delta_at = [deltas = worker.deltas.rows(),
+                           lines = form_.lines()](std::size_t i) -> const Accumulator& {
+      return deltas[i * lines];
+    };
     for (std::size_t i = 0; i < worker.count && worker.status == Status::kOk; i++) {
       if (i + kPrefetchAhead < worker.count) {
-        worker.table.PrefetchHome(TableHash(deltas[i + kPrefetchAhead].account_id));
+        worker.table.PrefetchHome(TableHash(delta_at(i + kPrefetchAhead).account_id));
       }
-      worker.status = worker.table.Fold(deltas[i], TableHash(deltas[i].account_id));
+      worker.status = worker.table.Fold(delta_at(i), TableHash(delta_at(i).account_id));
     }
   };
   if (shards() == 1 || rows < WindowTables::kForkRowsMin) {
@@ -95,9 +105,13 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
 // Joins each event with the partial sessions of its key less than a gap away: none, one, or the two
 // that it connects. Two connected ones become the one with the lower number.
 void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
-                              const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard) {
+                              const Rows<layout::AdmittedBatch>& admitted, const Values& values,
+                              std::uint32_t shard) {
   Worker& worker = *workers_[shard];
-  Accumulator* const deltas = worker.deltas.rows();
+  const bool has_cells = form_.has_cells();
+  const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](std::size_t i) {
+    return deltas + i * lines;
+  };
   std::uint32_t* const index = worker.index.data();
   const std::size_t mask = worker.index.size() - 1;
   const int shift = 32 - std::countr_zero(worker.index.size());
@@ -119,7 +133,7 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
     for (; index[at] != 0; at = (at + 1) & mask) {
       if ((index[at] & ~number_mask) != tag) continue;
       const std::uint32_t number = (index[at] & number_mask) - 1;
-      Accumulator& part = deltas[number];
+      const Accumulator& part = *delta_at(number);
       if (part.account_id != key || part.count == 0) continue;
       const std::int64_t start = StartOf(part);
       if (event_ts - part.last_update_ts >= gap_ms_ || start - event_ts >= gap_ms_) continue;
@@ -131,45 +145,54 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
       }
       const std::uint32_t other = std::max(near, number);
       near = std::min(near, number);
-      Join(deltas[other], deltas + near);
-      deltas[other] = {};
+      Join(delta_at(other), delta_at(near));
+      *delta_at(other) = {};
       break;
     }
     if (near != kNone) {
-      Accumulator& part = deltas[near];
+      Accumulator& part = *delta_at(near);
       FoldEvent(value, event_ts, &part);
+      if (has_cells) form_.FoldCells(values, row, event_ts, &part);
       if (event_ts < StartOf(part)) part.spare = static_cast<std::uint64_t>(event_ts);
     } else {
-      deltas[count] = OneEvent(key, value, event_ts);
-      deltas[count].spare = static_cast<std::uint64_t>(event_ts);
+      Accumulator* const part = delta_at(count);
+      *part = OneEvent(key, value, event_ts);
+      part->spare = static_cast<std::uint64_t>(event_ts);
+      form_.BeginCells(values, row, event_ts, part);
       index[at] = tag | ++count;
     }
   }
-  const auto end = std::remove_if(deltas, deltas + count,
-                                  [](const Accumulator& part) { return part.count == 0; });
-  worker.count = static_cast<std::size_t>(end - deltas);
+  // Closes the gaps of the parts that were joined into others.
+  for (std::size_t i = 0; i < count; i++) {
+    if (delta_at(i)->count == 0) continue;
+    if (worker.count < i) form_.Copy(delta_at(i), delta_at(worker.count));
+    worker.count++;
+  }
 }
 
 std::size_t SessionTables::DeltaBytesMax() const {
   std::size_t count = 0;
   for (const auto& worker : workers_) count += worker->count;
-  return SessionDeltaBytesMax(count);
+  return SessionDeltaBytesMax(count, form_);
 }
 
 Status SessionTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
   std::vector<Span<const Accumulator>> parts;
   for (const auto& worker : workers_) parts.push_back({worker->deltas.rows(), worker->count});
-  return EncodeSessionDeltas({parts.data(), parts.size()}, gap_ms_, out, written);
+  return EncodeSessionDeltas({{parts.data(), parts.size()}, form_}, gap_ms_, out, written);
 }
 
 Status SessionTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
                                   std::int32_t* verdict) {
   for (const auto& worker : workers_) worker->count = 0;
   std::vector<Accumulator> deltas;
-  *verdict = DecodeSessionDeltas(bytes, gap_ms_, &deltas);
+  *verdict = DecodeSessionDeltas(bytes, gap_ms_, form_, &deltas);
   if (*verdict != layout::kDeltaStatusOk) return Status::kOk;
-  std::erase_if(deltas, [&](const Accumulator& delta) { return cover.Has(delta.account_id); });
-  return FoldAll(deltas.data(), deltas.size());
+  std::vector<const Accumulator*> rows;
+  for (std::size_t i = 0; i < deltas.size(); i += form_.lines()) {
+    if (!cover.Has(deltas[i].account_id)) rows.push_back(&deltas[i]);
+  }
+  return FoldAll(rows);
 }
 
 Status SessionTables::Reserve(std::size_t rows) {
@@ -181,18 +204,24 @@ Status SessionTables::Reserve(std::size_t rows) {
 }
 
 Status SessionTables::Load(const Accumulator* rows, std::size_t count) {
-  if (!std::all_of(rows, rows + count, IsSession)) return Status::kBadArgument;
-  return FoldAll(rows, count);
+  std::vector<const Accumulator*> sessions;
+  sessions.reserve(count);
+  for (std::size_t i = 0; i < count; i++) {
+    const Accumulator* const row = rows + i * form_.lines();
+    if (!IsSession(*row) || !form_.AreSound(row)) return Status::kBadArgument;
+    sessions.push_back(row);
+  }
+  return FoldAll(sessions);
 }
 
-Status SessionTables::FoldAll(const Accumulator* rows, std::size_t count) {
-  for (std::size_t i = 0; i < count; i++) {
-    if (i + kPrefetchAhead < count) {
-      const std::uint64_t next = rows[i + kPrefetchAhead].account_id;
+Status SessionTables::FoldAll(const std::vector<const Accumulator*>& rows) {
+  for (std::size_t i = 0; i < rows.size(); i++) {
+    if (i + kPrefetchAhead < rows.size()) {
+      const std::uint64_t next = rows[i + kPrefetchAhead]->account_id;
       workers_[OwnerOf(next)]->table.PrefetchHome(TableHash(next));
     }
-    const std::uint64_t key = rows[i].account_id;
-    const Status status = workers_[OwnerOf(key)]->table.Fold(rows[i], TableHash(key));
+    const std::uint64_t key = rows[i]->account_id;
+    const Status status = workers_[OwnerOf(key)]->table.Fold(*rows[i], TableHash(key));
     if (status != Status::kOk) return status;
   }
   return Status::kOk;
@@ -206,7 +235,8 @@ std::size_t SessionTables::Copy(std::uint64_t* cursor, Span<Accumulator> into) c
     const std::uint64_t slots = table.slot_count();
     if (*cursor < first + slots) {
       std::uint64_t at = *cursor - first;
-      count += table.Copy(&at, {into.data + count, into.size - count});
+      const std::size_t used = count * form_.lines();
+      count += table.Copy(&at, {into.data + used, into.size - used});
       *cursor = first + at;
       if (at < slots) break;
     }
@@ -243,14 +273,15 @@ Status SessionTables::Fire(std::int64_t watermark, std::unique_ptr<SortedRun>* r
       is_whole = true;
       continue;
     }
-    RowList fired;
+    RowList fired(form_);
     const Status status = worker->table.Fire(watermark, &fired);
     if (status != Status::kOk) return status;
     count += fired.size();
     parts.push_back(fired.Release());
   }
   if (is_whole) pool_->Limit(parts.size());
-  *run = std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count, pool_);
+  *run = std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count,
+                                     form_.lines(), pool_);
   return Status::kOk;
 }
 
@@ -262,7 +293,8 @@ Status SessionTables::Detach(std::unique_ptr<SortedRun>* run) {
     if (status != Status::kOk) return status;
   }
   pool_->Limit(parts.size());
-  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count, pool_);
+  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count,
+                                     form_.lines(), pool_);
   return Status::kOk;
 }
 

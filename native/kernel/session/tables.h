@@ -15,6 +15,7 @@
 #include "kernel/batch.h"
 #include "kernel/session/table.h"
 #include "kernel/span.h"
+#include "kernel/window/form.h"
 #include "kernel/window/range.h"
 #include "kernel/window/run.h"
 #include "kernel/window/tables.h"
@@ -26,14 +27,21 @@ namespace millrace::kernel {
 class SessionTables {
  public:
   // REQUIRES: 1 <= gap_ms <= kDurationMsMax, 1 <= shards <= WindowTables::kShardsMax.
-  SessionTables(std::int64_t gap_ms, std::uint32_t shards);
+  SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm form = {});
+  // Its tables refer to its form.
+  SessionTables(const SessionTables&) = delete;
+  SessionTables& operator=(const SessionTables&) = delete;
   // REQUIRES: called once, before all other functions.
   Status Open();
 
-  // Folds admitted rows in. kBadArgument, with nothing changed, when a row is not in the batch or
-  // its time is outside the limits. kNoMemory and kTableFull leave a part of the rows folded in.
+  // Rows of this state, in every call.
+  const RowForm& form() const { return form_; }
+
+  // Folds admitted rows in; cells get the values. kBadArgument, with nothing changed, when a row is
+  // not in the batch, its time is outside the limits, or the values lack a column or a row.
+  // kNoMemory and kTableFull leave a part of the rows folded in.
   Status Accumulate(const Rows<layout::EventBatch>& events,
-                    const Rows<layout::AdmittedBatch>& admitted);
+                    const Rows<layout::AdmittedBatch>& admitted, const Values& values = {});
 
   // Writes the partial sessions of the last batch. kTooFewRows when `out` is shorter than
   // DeltaBytesMax().
@@ -46,7 +54,8 @@ class SessionTables {
   // Makes room for `rows` sessions in the order of their ranges. Has no effect once there are
   // sessions.
   Status Reserve(std::size_t rows);
-  // Folds partial sessions in. kBadArgument, with nothing changed, when a row is no session.
+  // Folds partial sessions in. kBadArgument, with nothing changed, when a row is no session or its
+  // cells are not sound.
   Status Load(const Accumulator* rows, std::size_t count);
 
   // Copies rows in any order from slot *cursor on, returns their number and advances the cursor. 0
@@ -74,7 +83,7 @@ class SessionTables {
   // State of one worker: the sessions of its keys, and the partial sessions of the batch with an
   // index over them by key.
   struct Worker {
-    explicit Worker(std::int64_t gap_ms) : table(gap_ms) {}
+    Worker(std::int64_t gap_ms, const RowForm& form) : table(gap_ms, form) {}
     SessionTable table;
     RowMemory deltas;
     std::size_t count = 0;
@@ -85,11 +94,14 @@ class SessionTables {
   std::uint32_t shards() const { return static_cast<std::uint32_t>(workers_.size()); }
   std::uint32_t OwnerOf(std::uint64_t account_id) const;
   void Aggregate(const Rows<layout::EventBatch>& events,
-                 const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard);
-  Status FoldAll(const Accumulator* rows, std::size_t count);
+                 const Rows<layout::AdmittedBatch>& admitted, const Values& values,
+                 std::uint32_t shard);
+  void Join(const Accumulator* part, Accumulator* into) const;
+  Status FoldAll(const std::vector<const Accumulator*>& rows);
 
   std::int64_t gap_ms_;
-  std::shared_ptr<RowPool> pool_ = std::make_shared<RowPool>(RowTable::kBucketSlots);
+  const RowForm form_;
+  std::shared_ptr<RowPool> pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::int32_t> owner_;
   Workers threads_;

@@ -30,9 +30,9 @@ std::int32_t ReadSlices(const std::uint8_t* at, std::size_t count, std::int64_t 
 
 }  // namespace
 
-std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices) {
+std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices, const RowForm& form) {
   return Head::kBytes + slices * sizeof(std::int64_t) +
-         (kColumns + kMoreColumns) * ColumnBytesMax(deltas) + kPackedBytesMax;
+         (kColumns + kMoreColumns + form.cells()) * ColumnBytesMax(deltas) + kPackedBytesMax;
 }
 
 Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std::int64_t slice_ms,
@@ -41,7 +41,7 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
   const Status status = CountRows(parts, layout::kWindowDeltasFormDeltasMax, &rows);
   if (status != Status::kOk) return status;
   const std::size_t count = rows.all;
-  if (out.size < DeltaBytesMax(count, slices.size)) return Status::kTooFewRows;
+  if (out.size < DeltaBytesMax(count, slices.size, parts.form)) return Status::kTooFewRows;
   std::uint8_t* at = out.data + Head::kBytes;
   for (std::size_t i = 0; i < slices.size; i++) {
     Store(at, slices.data[i]);
@@ -57,6 +57,7 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
            static_cast<std::uint64_t>(slices.data[SliceNumberOf(row)]);
   });
   at = WriteMore(parts, at, rows.more);
+  at = WriteCells(parts, at, count);
   *written = static_cast<std::size_t>(at - out.data);
 
   std::uint8_t* const head = out.data;
@@ -71,7 +72,8 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
 }
 
 std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
-                          std::vector<std::int64_t>* slices, std::vector<Accumulator>* deltas) {
+                          const RowForm& form, std::vector<std::int64_t>* slices,
+                          std::vector<Accumulator>* deltas) {
   if (bytes.size < Head::kBytes) return layout::kDeltaStatusBadHead;
   const std::uint8_t* at = bytes.data;
   const auto word = [at](std::size_t offset) { return Load<std::uint32_t>(at + offset); };
@@ -103,14 +105,16 @@ std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
   }
   std::size_t more = 0;
   for (std::size_t i = 0; i < count; i++) more += events.LengthAt(i) > 0 ? 1U : 0U;
-  if (!aggregates.Open(&at, end, more) || at != end) {
+  CellReader cells(form);
+  if (!aggregates.Open(&at, end, more) || !cells.Open(&at, end, count) || at != end) {
     return layout::kDeltaStatusBadColumn;
   }
 
-  deltas->resize(count);
+  deltas->resize(count * form.lines());
   std::vector<bool> used(slice_count);
   std::size_t used_count = 0;
-  for (Accumulator& row : *deltas) {
+  for (std::size_t i = 0; i < count; i++) {
+    Accumulator& row = (*deltas)[i * form.lines()];
     const std::uint64_t slice = number.Next();
     const std::uint64_t others = events.Next();
     const std::uint64_t ahead = last.Next();
@@ -123,6 +127,7 @@ std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
     row = OneEvent(account_id.Next(), least, (*slices)[slice] + static_cast<std::int64_t>(ahead));
     row.spare = slice;
     if (others > 0 && !aggregates.Complete(others, &row)) return layout::kDeltaStatusBadDelta;
+    if (!cells.Next(&row)) return layout::kDeltaStatusBadDelta;
   }
   return used_count == slice_count ? layout::kDeltaStatusOk : layout::kDeltaStatusBadSlice;
 }

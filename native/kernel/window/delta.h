@@ -19,7 +19,7 @@ namespace millrace::kernel {
 inline std::uint64_t SliceNumberOf(const Accumulator& delta) { return delta.spare & 0xffffffffU; }
 
 // Upper bound of the bytes of an encoding.
-std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices);
+std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices, const RowForm& form);
 
 // Encodes the rows of all parts in order. kTooFewRows when `out` is shorter than DeltaBytesMax,
 // kBadArgument for more than layout::kWindowDeltasFormDeltasMax rows or a count above
@@ -29,8 +29,10 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
                     Span<std::uint8_t> out, std::size_t* written);
 
 // Decodes one encoding and returns layout::kDeltaStatus*. The two vectors are valid only for
-// kDeltaStatusOk. Memory is bounded by 26 times the bytes.
+// kDeltaStatusOk; a delta takes the lines of a row of the form. Memory is bounded by 26 times the
+// bytes, or 48 times for rows with cells.
 std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
-                          std::vector<std::int64_t>* slices, std::vector<Accumulator>* deltas);
+                          const RowForm& form, std::vector<std::int64_t>* slices,
+                          std::vector<Accumulator>* deltas);
 
 }  // namespace millrace::kernel

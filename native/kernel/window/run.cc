@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "kernel/invariant.h"
@@ -48,7 +49,7 @@ void SortedRun::SortRows() {
   std::int64_t least = INT64_MAX;
   for (const RowMemory& memory : rows_) {
     const Accumulator* const rows = memory.rows();
-    for (std::size_t i = 0; i < memory.held(); i++) {
+    for (std::size_t i = 0; i < memory.held(); i += lines_) {
       if (rows[i].count == 0) continue;
       order_.push_back({rows[i].account_id, rows + i});
       least = std::min(least, rows[i].last_update_ts);
@@ -114,11 +115,15 @@ void SortedRun::SortByDigits() {
 
 std::size_t SortedRun::Read(std::size_t from, Span<Accumulator> into) const {
   if (from >= order_.size()) return 0;
-  const std::size_t count = std::min(into.size, order_.size() - from);
+  const std::size_t count = std::min(into.size / lines_, order_.size() - from);
   const Entry* const entries = order_.data() + from;
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) __builtin_prefetch(entries[i + kPrefetchAhead].row);
-    into.data[i] = *entries[i].row;
+    if (lines_ == 1) {
+      into.data[i] = *entries[i].row;
+    } else {
+      std::memcpy(into.data + i * lines_, entries[i].row, lines_ * sizeof(Accumulator));
+    }
   }
   return count;
 }
@@ -136,22 +141,24 @@ std::size_t SortedRun::bytes() const {
   return bytes;
 }
 
-Status MergeRuns(Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
-                 Span<Accumulator> into, std::size_t* written) {
+Status MergeRuns(const RowForm& form, Span<const Span<const Accumulator>> pages,
+                 Span<std::uint32_t> cursors, Span<Accumulator> into, std::size_t* written) {
+  const std::size_t lines = form.lines();
   *written = 0;
   const std::size_t runs = pages.size;
   if (runs > kMergeRunsMax || cursors.size < runs * 3) return Status::kBadArgument;
   std::vector<Cursor> inputs(runs);
   for (std::size_t i = 0; i < runs; i++) {
     const std::uint32_t* cells = cursors.data + i * 3;
-    if (cells[0] > cells[1] || cells[1] > pages.data[i].size || cells[2] > 1) {
+    if (cells[0] > cells[1] || cells[1] > pages.data[i].size / lines || cells[2] > 1) {
       return Status::kBadArgument;
     }
-    inputs[i] = {pages.data[i].data + cells[0], pages.data[i].data + cells[1], cells[2] == 1};
+    inputs[i] = {pages.data[i].data + cells[0] * lines, pages.data[i].data + cells[1] * lines,
+                 cells[2] == 1};
   }
   std::size_t count = 0;
   bool starved = false;
-  while (count < into.size && !starved) {
+  while ((count + 1) * lines <= into.size && !starved) {
     // Selects the least key among the inputs. An input whose page is exhausted hides its next key,
     // so the merge stops there.
     const Accumulator* least = nullptr;
@@ -163,22 +170,22 @@ Status MergeRuns(Span<const Span<const Accumulator>> pages, Span<std::uint32_t> 
       }
     }
     if (starved || least == nullptr) break;
-    Accumulator row = *least;
-    row.spare = 0;
+    Accumulator* const row = into.data + count++ * lines;
+    form.Copy(least, row);
+    row->spare = 0;
     for (Cursor& input : inputs) {
-      if (input.at == input.end || input.at->account_id != row.account_id) continue;
-      const Accumulator& head = *input.at;
-      if (head.count == 0) return Status::kBadArgument;
-      if (&head != least) Fold(head, &row);
-      input.at++;
-      if (input.at != input.end && input.at->account_id <= row.account_id) {
+      if (input.at == input.end || input.at->account_id != row->account_id) continue;
+      if (input.at->count == 0) return Status::kBadArgument;
+      if (input.at != least) form.Fold(input.at, row);
+      input.at += lines;
+      if (input.at != input.end && input.at->account_id <= row->account_id) {
         return Status::kBadArgument;
       }
     }
-    into.data[count++] = row;
   }
   for (std::size_t i = 0; i < runs; i++) {
-    cursors.data[i * 3] = static_cast<std::uint32_t>(inputs[i].at - pages.data[i].data);
+    cursors.data[i * 3] = static_cast<std::uint32_t>(
+        static_cast<std::size_t>(inputs[i].at - pages.data[i].data) / lines);
   }
   *written = count;
   return Status::kOk;

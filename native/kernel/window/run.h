@@ -13,6 +13,7 @@
 #include "kernel/rows/memory.h"
 #include "kernel/rows/pool.h"
 #include "kernel/span.h"
+#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {
@@ -21,12 +22,16 @@ class SortedRun {
  public:
   enum class Order { kByKey, kByEnd, kByStart };
 
-  // Takes over rows of which `row_count` are not empty. kByKey: keys are unique. kByEnd: rows are
+  // Takes over rows of so many lines, of which `row_count` are not empty. kByKey: keys are unique. kByEnd: rows are
   // sessions; those of one end ascend by key. kByStart: rows are sessions; those of one key ascend
   // by start. The destructor gives the rows to the pool, where there is one.
-  SortedRun(Order order, std::vector<RowMemory> rows, std::size_t row_count,
+  SortedRun(Order order, std::vector<RowMemory> rows, std::size_t row_count, std::size_t lines = 1,
             std::shared_ptr<RowPool> pool = nullptr)
-      : order_by_(order), rows_(std::move(rows)), row_count_(row_count), pool_(std::move(pool)) {}
+      : order_by_(order),
+        rows_(std::move(rows)),
+        row_count_(row_count),
+        lines_(lines),
+        pool_(std::move(pool)) {}
   ~SortedRun();
   SortedRun(const SortedRun&) = delete;
   SortedRun& operator=(const SortedRun&) = delete;
@@ -34,14 +39,15 @@ class SortedRun {
   // Sorts the run. REQUIRES: called once, on any thread, while no other thread uses the run.
   void Sort();
 
-  // Copies rows [from, from + into.size), fewer at the end, and returns their number. REQUIRES:
-  // sorted.
+  // Copies rows from row `from` on, as many as fit, and returns their number. REQUIRES: sorted.
   std::size_t Read(std::size_t from, Span<Accumulator> into) const;
   // Row of a key; null where there is none. REQUIRES: sorted by key.
   const Accumulator* Row(std::uint64_t account_id) const;
 
   Order order() const { return order_by_; }
   std::size_t row_count() const { return row_count_; }
+  // Lines of a row.
+  std::size_t lines() const { return lines_; }
   // Bytes of the rows and of the sort order.
   std::size_t bytes() const;
 
@@ -59,18 +65,19 @@ class SortedRun {
   Order order_by_;
   std::vector<RowMemory> rows_;
   std::size_t row_count_;
+  std::size_t lines_;
   std::shared_ptr<RowPool> pool_;
   std::vector<Entry> order_;
 };
 
-// Merges sorted runs of rows page by page; rows of equal keys are folded into one. Input i has the
-// rows pages[i] and three cells of `cursors`: the next row, the number of rows of the page, and 1
+// Merges sorted runs of rows of one form page by page; rows of equal keys are folded into one. Input
+// i has the rows pages[i] and three cells of `cursors`: the next row, the number of rows of the page, and 1
 // when this is its last page, else 0. Stops when `into` is full, or when a page ends that is not
 // the last of its run: the caller loads the next page and calls again. `written` is the number of
 // rows written; the cursors have moved. kBadArgument when a cursor leaves its page, a row has a
 // count of 0, or keys of a page do not ascend; then cursors and `into` are invalid.
 inline constexpr std::size_t kMergeRunsMax = 1024;
-Status MergeRuns(Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
-                 Span<Accumulator> into, std::size_t* written);
+Status MergeRuns(const RowForm& form, Span<const Span<const Accumulator>> pages,
+                 Span<std::uint32_t> cursors, Span<Accumulator> into, std::size_t* written);
 
 }  // namespace millrace::kernel

@@ -12,11 +12,14 @@ constexpr std::size_t kAtOnce = 32;
 
 }  // namespace
 
-Status AccumulatorTable::Open(std::size_t keys_expected, const Pools& pools) {
+Status AccumulatorTable::Open(std::size_t keys_expected, const Pools& pools, const RowForm& form) {
   pools_ = pools;
+  form_ = &form;
+  lines_ = form.lines();
+  segment_bits_ = kSegmentBits - SegmentShift(form);
   const Status status = index_.Open(keys_expected, pools.index);
   if (status != Status::kOk) return status;
-  return AddSegment(std::clamp(std::bit_ceil(keys_expected), KeyIndex::kSlotsMin, kSegmentRows));
+  return AddSegment(std::clamp(std::bit_ceil(keys_expected), KeyIndex::kSlotsMin, segment_rows()));
 }
 
 Status AccumulatorTable::Reserve(std::size_t keys_expected) {
@@ -28,8 +31,9 @@ Status AccumulatorTable::Reserve(std::size_t keys_expected) {
 
 Status AccumulatorTable::AddSegment(std::size_t rows) {
   RowMemory memory;
-  const bool is_pooled = pools_.rows != nullptr && rows == pools_.rows->rows();
-  const Status status = is_pooled ? pools_.rows->Acquire(&memory) : memory.Allocate(rows);
+  const std::size_t lines = rows * lines_;
+  const bool is_pooled = pools_.rows != nullptr && lines == pools_.rows->rows();
+  const Status status = is_pooled ? pools_.rows->Acquire(&memory) : memory.Allocate(lines);
   if (status != Status::kOk) return status;
   segments_.push_back(std::move(memory));
   capacity_ += rows;
@@ -37,7 +41,7 @@ Status AccumulatorTable::AddSegment(std::size_t rows) {
 }
 
 Status AccumulatorTable::AddRows() {
-  if (capacity_ >= kSegmentRows) return AddSegment(kSegmentRows);
+  if (capacity_ >= segment_rows()) return AddSegment(segment_rows());
   const Status status = segments_.back().Double();
   if (status == Status::kOk) capacity_ *= 2;
   return status;
@@ -45,7 +49,9 @@ Status AccumulatorTable::AddRows() {
 
 std::size_t AccumulatorTable::Copy(std::uint64_t* cursor, Span<Accumulator> into) const {
   std::size_t copied = 0;
-  for (; *cursor < count_ && copied < into.size; ++*cursor) into.data[copied++] = *RowAt(*cursor);
+  for (; *cursor < count_ && (copied + 1) * lines_ <= into.size; ++*cursor) {
+    form_->Copy(RowAt(*cursor), into.data + copied++ * lines_);
+  }
   return copied;
 }
 
@@ -54,11 +60,13 @@ bool AccumulatorTable::CopyRange(std::uint32_t range, std::uint64_t* cursor, Spa
   const Accumulator* rows[kAtOnce];
   std::size_t count = 0;
   const auto flush = [&] {
-    for (std::size_t i = 0; i < count; i++) into.data[(*copied)++] = *rows[i];
+    for (std::size_t i = 0; i < count; i++) {
+      form_->Copy(rows[i], into.data + (*copied)++ * lines_);
+    }
     count = 0;
   };
   const bool is_through = index_.VisitRange(range, cursor, [&](const KeyEntry& entry) {
-    if (*copied + count == into.size) return false;
+    if ((*copied + count + 1) * lines_ > into.size) return false;
     rows[count] = RowAt(entry.number - 1);
     __builtin_prefetch(rows[count]);
     if (++count == kAtOnce) flush();
@@ -73,8 +81,8 @@ void AccumulatorTable::Release(std::vector<RowMemory>* rows, std::vector<RowMemo
   // unused.
   std::size_t left = count_;
   for (RowMemory& memory : segments_) {
-    const std::size_t held = std::min(left, memory.size());
-    memory.Hold(held);
+    const std::size_t held = std::min(left, memory.size() / lines_);
+    memory.Hold(held * lines_);
     left -= held;
     rows->push_back(std::move(memory));
   }

@@ -5,6 +5,7 @@
 // only the index is rehashed, an eighth of their size.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,15 +15,20 @@
 #include "kernel/rows/pool.h"
 #include "kernel/rows/table.h"
 #include "kernel/span.h"
+#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {
 
 class AccumulatorTable {
  public:
-  // Rows of a segment, 8 MiB. The first segment doubles up to this size.
+  // Rows of a segment, 8 MiB for rows of one line. The first segment doubles up to this size.
   static constexpr std::size_t kSegmentBits = 17;
   static constexpr std::size_t kSegmentRows = std::size_t{1} << kSegmentBits;
+  // Lines of a segment of rows of some form.
+  static std::size_t SegmentLines(const RowForm& form) {
+    return (kSegmentRows >> SegmentShift(form)) * form.lines();
+  }
 
   // Pools of segments and of index buckets. LIFETIME: they outlive the table.
   struct Pools {
@@ -30,8 +36,8 @@ class AccumulatorTable {
     RowPool* index = nullptr;
   };
 
-  // REQUIRES: called once, before all other functions.
-  Status Open(std::size_t keys_expected, const Pools& pools);
+  // REQUIRES: called once, before all other functions. LIFETIME: the form outlives the table.
+  Status Open(std::size_t keys_expected, const Pools& pools, const RowForm& form);
 
   [[gnu::always_inline]] void PrefetchHome(std::uint32_t hash) const { index_.Prefetch(hash); }
   // Probe position of a key with this hash, whose row is being prefetched: Add starts its search
@@ -52,14 +58,14 @@ class AccumulatorTable {
   // Makes room for `keys_expected` keys. Has no effect on a table that has keys.
   Status Reserve(std::size_t keys_expected);
 
-  // Folds a row in, without its spare field. REQUIRES: row.count > 0; `hash` is that of its key;
-  // `hint` is that of the hash.
+  // Folds a row of the form in, without its spare field. REQUIRES: row.count > 0; `hash` is that of
+  // its key; `hint` is that of the hash.
   Status Add(const Accumulator& row, std::uint32_t hash, const Hint& hint) {
     MILLRACE_INVARIANT(row.count > 0 && hash == TableHash(row.account_id));
     KeyIndex::Probe probe = hint.growths == growths_ ? hint.probe : index_.Home(hash);
     Find(row.account_id, hash, &probe);
     if (probe.slot()->number != 0) {
-      Fold(row, RowAt(probe.slot()->number - 1));
+      form_->Fold(&row, RowAt(probe.slot()->number - 1));
       return Status::kOk;
     }
     if (index_.IsFull(hash)) [[unlikely]] {
@@ -75,7 +81,7 @@ class AccumulatorTable {
     }
     MILLRACE_INVARIANT(count_ < capacity_ && probe.slot()->number == 0);
     Accumulator* const at = RowAt(count_);
-    *at = row;
+    form_->Copy(&row, at);
     at->spare = 0;
     count_++;
     *probe.slot() = {hash, static_cast<std::uint32_t>(count_)};
@@ -95,14 +101,15 @@ class AccumulatorTable {
     return probe.slot()->number == 0 ? nullptr : RowAt(probe.slot()->number - 1);
   }
 
-  // Copies rows from row *cursor on and advances the cursor. The copy is complete at key_count().
+  // Copies rows from row *cursor on, as many as fit, advances the cursor and returns their number.
+  // The copy is complete at key_count().
   std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
   // Copies the rows of one range, as SlotTable::CopyRange.
   bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
                  std::size_t* copied) const;
 
   std::size_t key_count() const { return count_; }
-  std::size_t bytes() const { return capacity_ * sizeof(Accumulator) + index_.bytes(); }
+  std::size_t bytes() const { return capacity_ * form_->bytes() + index_.bytes(); }
   // Moves the memory of rows and index to the caller. The table must not be used afterwards.
   void Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index);
 
@@ -111,8 +118,13 @@ class AccumulatorTable {
   static_assert((std::uint64_t{KeyIndex::kBucketSlotsMax} << KeyIndex::kBucketBitsMax) <=
                 UINT32_MAX);
 
+  // Wide rows have smaller segments, of at most the same bytes.
+  static std::size_t SegmentShift(const RowForm& form) {
+    return static_cast<std::size_t>(std::countr_zero(std::bit_ceil(form.lines())));
+  }
+  std::size_t segment_rows() const { return std::size_t{1} << segment_bits_; }
   Accumulator* RowAt(std::size_t number) const {
-    return segments_[number >> kSegmentBits].rows() + (number & (kSegmentRows - 1));
+    return segments_[number >> segment_bits_].rows() + (number & (segment_rows() - 1)) * lines_;
   }
   // Advances the probe to the entry of a key, or to the empty slot where it belongs.
   void Find(std::uint64_t account_id, std::uint32_t hash, KeyIndex::Probe* probe) const {
@@ -126,6 +138,9 @@ class AccumulatorTable {
   Status AddSegment(std::size_t rows);
 
   Pools pools_;
+  const RowForm* form_ = nullptr;
+  std::size_t lines_ = 1;
+  std::size_t segment_bits_ = kSegmentBits;
   KeyIndex index_;
   std::vector<RowMemory> segments_;
   std::size_t capacity_ = 0;

@@ -28,10 +28,12 @@ std::size_t Keep(const std::vector<RowMemory>& held, std::size_t kept, RowPool* 
 
 }  // namespace
 
-WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards)
+WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm form)
     : slice_ms_(slice_ms),
       shards_(shards),
-      rows_pool_(std::make_shared<RowPool>(AccumulatorTable::kSegmentRows, RowPool::Reuse::kAsIs)),
+      form_(std::move(form)),
+      rows_pool_(std::make_shared<RowPool>(AccumulatorTable::SegmentLines(form_),
+                                           RowPool::Reuse::kAsIs)),
       index_pool_(KeyIndex::kBucketRows),
       newest_(0),
       workers_(shards),
@@ -46,7 +48,7 @@ std::uint32_t WindowTables::OwnerOf(std::uint64_t account_id) const {
 }
 
 Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
-                                const Rows<layout::AdmittedBatch>& admitted) {
+                                const Rows<layout::AdmittedBatch>& admitted, const Values& values) {
   const std::uint32_t rows = admitted.row_count;
   const std::size_t index_size =
       std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
@@ -56,6 +58,7 @@ Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
   }
   batch_slices_.clear();
   if (rows == 0) return Status::kOk;
+  if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
   if (number_.size() < rows) number_.resize(rows);
   Status status = NumberSlices(events, admitted);
   if (status != Status::kOk) {
@@ -68,8 +71,8 @@ Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
     if (status != Status::kOk) return status;
   }
   for (Worker& worker : workers_) {
-    if (worker.deltas.size() < rows) {
-      status = worker.deltas.Allocate(std::bit_ceil(std::size_t{rows}));
+    if (worker.deltas.size() < rows * form_.lines()) {
+      status = worker.deltas.Allocate(std::bit_ceil(rows * form_.lines()));
       if (status != Status::kOk) return status;
     }
     worker.index.assign(index_size, 0);
@@ -78,7 +81,7 @@ Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
   if (status != Status::kOk) return status;
 
   const auto work = [&](std::uint32_t shard) {
-    Aggregate(events, admitted, shard);
+    Aggregate(events, admitted, values, shard);
     workers_[shard].status = Update(shard);
   };
   if (shards_ == 1 || rows < kForkRowsMin) {
@@ -162,7 +165,7 @@ Status WindowTables::SliceOf(std::int64_t start, Tables** out) {
   }
   Tables tables(shards_);
   for (AccumulatorTable& table : tables) {
-    const Status status = table.Open(expected, {rows_pool_.get(), &index_pool_});
+    const Status status = table.Open(expected, {rows_pool_.get(), &index_pool_}, form_);
     if (status != Status::kOk) return status;
   }
   *out = &slices_.emplace(start, std::move(tables)).first->second;
@@ -170,8 +173,11 @@ Status WindowTables::SliceOf(std::int64_t start, Tables** out) {
 }
 
 void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
-                             const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard) {
+                             const Rows<layout::AdmittedBatch>& admitted, const Values& values,
+                             std::uint32_t shard) {
   Worker& worker = workers_[shard];
+  const bool has_cells = form_.has_cells();
+  const std::size_t lines = form_.lines();
   Accumulator* const deltas = worker.deltas.rows();
   std::uint32_t* const index = worker.index.data();
   const std::size_t mask = worker.index.size() - 1;
@@ -205,15 +211,18 @@ void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
     for (;;) {
       const std::uint32_t entry = index[at];
       if (entry == 0) {
-        deltas[count] = OneEvent(key, value[row], event_ts[row]);
-        deltas[count].spare = spare;
+        Accumulator* const delta = deltas + count * lines;
+        *delta = OneEvent(key, value[row], event_ts[row]);
+        delta->spare = spare;
+        form_.BeginCells(values, row, event_ts[row], delta);
         index[at] = tag | ++count;
         break;
       }
       if ((entry & ~number_mask) == tag) {
-        Accumulator* const delta = deltas + ((entry & number_mask) - 1);
+        Accumulator* const delta = deltas + ((entry & number_mask) - 1) * lines;
         if (delta->account_id == key && delta->spare == spare) {
           FoldEvent(value[row], event_ts[row], delta);
+          if (has_cells) form_.FoldCells(values, row, event_ts[row], delta);
           break;
         }
       }
@@ -225,7 +234,10 @@ void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
 
 Status WindowTables::Update(std::uint32_t shard) {
   const Worker& worker = workers_[shard];
-  const Accumulator* const deltas = worker.deltas.rows();
+  const auto delta_at = [deltas = worker.deltas.rows(),
+                         lines = form_.lines()](std::size_t i) -> const Accumulator& {
+    return deltas[i * lines];
+  };
   const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
     return (*batch_tables_[SliceNumberOf(delta)])[shard];
   };
@@ -234,22 +246,23 @@ Status WindowTables::Update(std::uint32_t shard) {
   };
   const std::size_t count = worker.count;
   for (std::size_t i = 0; i < std::min(kPrefetchAhead, count); i++) {
-    table_of(deltas[i]).PrefetchHome(hash_of(deltas[i]));
+    table_of(delta_at(i)).PrefetchHome(hash_of(delta_at(i)));
   }
   AccumulatorTable::Hint hints[kRowsAhead];
   for (std::size_t i = 0; i < std::min(kRowsAhead, count); i++) {
-    hints[i] = table_of(deltas[i]).HintFor(hash_of(deltas[i]));
+    hints[i] = table_of(delta_at(i)).HintFor(hash_of(delta_at(i)));
   }
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) {
-      const Accumulator& next = deltas[i + kPrefetchAhead];
+      const Accumulator& next = delta_at(i + kPrefetchAhead);
       table_of(next).PrefetchHome(hash_of(next));
     }
     AccumulatorTable::Hint& hint = hints[i % kRowsAhead];
-    const Status status = table_of(deltas[i]).Add(deltas[i], hash_of(deltas[i]), hint);
+    const Accumulator& delta = delta_at(i);
+    const Status status = table_of(delta).Add(delta, hash_of(delta), hint);
     if (status != Status::kOk) return status;
     if (i + kRowsAhead < count) {
-      const Accumulator& next = deltas[i + kRowsAhead];
+      const Accumulator& next = delta_at(i + kRowsAhead);
       hint = table_of(next).HintFor(hash_of(next));
     }
   }
@@ -263,13 +276,13 @@ std::size_t WindowTables::delta_count() const {
 }
 
 std::size_t WindowTables::DeltaBytesMax() const {
-  return kernel::DeltaBytesMax(delta_count(), batch_slices_.size());
+  return kernel::DeltaBytesMax(delta_count(), batch_slices_.size(), form_);
 }
 
 Status WindowTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
   std::vector<Span<const Accumulator>> parts;
   for (const Worker& worker : workers_) parts.push_back({worker.deltas.rows(), worker.count});
-  return kernel::EncodeDeltas({parts.data(), parts.size()},
+  return kernel::EncodeDeltas({{parts.data(), parts.size()}, form_},
                               {batch_slices_.data(), batch_slices_.size()}, slice_ms_, out,
                               written);
 }
@@ -279,31 +292,35 @@ Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& co
   for (Worker& worker : workers_) worker.count = 0;
   batch_slices_.clear();
   std::vector<Accumulator> deltas;
-  *verdict = DecodeDeltas(bytes, slice_ms_, &batch_slices_, &deltas);
+  *verdict = DecodeDeltas(bytes, slice_ms_, form_, &batch_slices_, &deltas);
   if (*verdict != layout::kDeltaStatusOk) {
     batch_slices_.clear();
     return Status::kOk;
   }
   // A slice whose deltas are all covered stays unchanged, closed or open.
-  std::erase_if(deltas, [&](const Accumulator& delta) { return cover.Has(delta.account_id); });
+  std::vector<const Accumulator*> wanted;
+  std::vector<bool> is_wanted(batch_slices_.size());
+  for (std::size_t i = 0; i < deltas.size(); i += form_.lines()) {
+    if (cover.Has(deltas[i].account_id)) continue;
+    wanted.push_back(&deltas[i]);
+    is_wanted[deltas[i].spare] = true;
+  }
   batch_tables_.assign(batch_slices_.size(), nullptr);
-  std::vector<bool> wanted(batch_slices_.size());
-  for (const Accumulator& delta : deltas) wanted[delta.spare] = true;
   Status status = Status::kOk;
-  for (std::size_t i = 0; i < wanted.size() && status == Status::kOk; i++) {
-    if (wanted[i]) status = SliceOf(batch_slices_[i], &batch_tables_[i]);
+  for (std::size_t i = 0; i < is_wanted.size() && status == Status::kOk; i++) {
+    if (is_wanted[i]) status = SliceOf(batch_slices_[i], &batch_tables_[i]);
   }
   batch_slices_.clear();
   if (status != Status::kOk) return status;
   const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
     return (*batch_tables_[delta.spare])[OwnerOf(delta.account_id)];
   };
-  for (std::size_t i = 0; i < deltas.size(); i++) {
-    if (i + kPrefetchAhead < deltas.size()) {
-      table_of(deltas[i + kPrefetchAhead])
-          .PrefetchHome(TableHash(deltas[i + kPrefetchAhead].account_id));
+  for (std::size_t i = 0; i < wanted.size(); i++) {
+    if (i + kPrefetchAhead < wanted.size()) {
+      const Accumulator& next = *wanted[i + kPrefetchAhead];
+      table_of(next).PrefetchHome(TableHash(next.account_id));
     }
-    status = table_of(deltas[i]).Add(deltas[i]);
+    status = table_of(*wanted[i]).Add(*wanted[i]);
     if (status != Status::kOk) return status;
   }
   return Status::kOk;
@@ -324,8 +341,11 @@ Status WindowTables::Reserve(std::int64_t slice_start, std::size_t rows) {
 
 Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count) {
   if (!IsSlice(slice_start)) return Status::kBadArgument;
+  const auto row_at = [rows, lines = form_.lines()](std::size_t i) -> const Accumulator& {
+    return rows[i * lines];
+  };
   for (std::size_t i = 0; i < count; i++) {
-    if (rows[i].count == 0) return Status::kBadArgument;
+    if (row_at(i).count == 0 || !form_.AreSound(&row_at(i))) return Status::kBadArgument;
   }
   if (count == 0) return Status::kOk;
   Tables* tables = nullptr;
@@ -336,10 +356,10 @@ Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std
   };
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) {
-      table_of(rows[i + kPrefetchAhead])
-          .PrefetchHome(TableHash(rows[i + kPrefetchAhead].account_id));
+      const Accumulator& next = row_at(i + kPrefetchAhead);
+      table_of(next).PrefetchHome(TableHash(next.account_id));
     }
-    status = table_of(rows[i]).Add(rows[i]);
+    status = table_of(row_at(i)).Add(row_at(i));
     if (status != Status::kOk) return status;
   }
   return Status::kOk;
@@ -355,7 +375,8 @@ std::size_t WindowTables::Copy(std::int64_t slice_start, std::uint64_t* cursor,
     const std::uint64_t rows = table.key_count();
     if (*cursor < first + rows) {
       std::uint64_t row = *cursor - first;
-      count += table.Copy(&row, {into.data + count, into.size - count});
+      const std::size_t used = count * form_.lines();
+      count += table.Copy(&row, {into.data + used, into.size - used});
       *cursor = first + row;
       if (row < rows) break;
     }
@@ -395,7 +416,8 @@ std::unique_ptr<SortedRun> WindowTables::Seal(std::int64_t slice_start) {
     for (RowMemory& memory : index) index_pool_.Return(std::move(memory));
     if (slice_start > newest_) newest_ = slice_start;
   }
-  return std::make_unique<SortedRun>(SortedRun::Order::kByKey, std::move(rows), count, rows_pool_);
+  return std::make_unique<SortedRun>(SortedRun::Order::kByKey, std::move(rows), count,
+                                     form_.lines(), rows_pool_);
 }
 
 std::size_t WindowTables::OpenSlices(Span<double> out) const {

@@ -16,6 +16,7 @@
 #include "kernel/batch.h"
 #include "kernel/span.h"
 #include "kernel/window/delta.h"
+#include "kernel/window/form.h"
 #include "kernel/window/range.h"
 #include "kernel/window/run.h"
 #include "kernel/window/table.h"
@@ -34,12 +35,16 @@ class WindowTables {
   static constexpr std::int64_t kAheadSlices = 8;
 
   // REQUIRES: 1 <= slice_ms <= kDurationMsMax, 1 <= shards <= kShardsMax.
-  WindowTables(std::int64_t slice_ms, std::uint32_t shards);
+  WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm form = {});
 
-  // Folds admitted rows in. kBadArgument, with nothing changed, when a row is not in the batch or
-  // not in its slice. kNoMemory and kTableFull leave a part of the rows folded in.
+  // Rows of this state, in every call.
+  const RowForm& form() const { return form_; }
+
+  // Folds admitted rows in; cells get the values. kBadArgument, with nothing changed, when a row is
+  // not in the batch or not in its slice, or the values lack a column or a row. kNoMemory and
+  // kTableFull leave a part of the rows folded in.
   Status Accumulate(const Rows<layout::EventBatch>& events,
-                    const Rows<layout::AdmittedBatch>& admitted);
+                    const Rows<layout::AdmittedBatch>& admitted, const Values& values = {});
 
   // Writes the deltas of the last batch. kTooFewRows when `out` is shorter than DeltaBytesMax().
   Status EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const;
@@ -51,10 +56,11 @@ class WindowTables {
 
   // Makes room in an empty slice for `rows` rows that arrive in the order of their ranges.
   Status Reserve(std::int64_t slice_start, std::size_t rows);
-  // Folds rows into a slice. kBadArgument, with nothing changed, when a row has a count of 0.
+  // Folds rows into a slice. kBadArgument, with nothing changed, when a row has a count of 0 or
+  // cells that are not sound.
   Status Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count);
 
-  // Copies rows of a slice in any order from slot *cursor on, returns their number and advances the
+  // Copies rows of a slice in any order from slot *cursor on, as many as fit, returns their number and advances the
   // cursor. 0 at the end. A change of the slice invalidates cursors.
   std::size_t Copy(std::int64_t slice_start, std::uint64_t* cursor, Span<Accumulator> into) const;
 
@@ -100,12 +106,14 @@ class WindowTables {
   Status OpenBatchSlices();
   Status SliceOf(std::int64_t start, Tables** out);
   void Aggregate(const Rows<layout::EventBatch>& events,
-                 const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard);
+                 const Rows<layout::AdmittedBatch>& admitted, const Values& values,
+                 std::uint32_t shard);
   Status Update(std::uint32_t shard);
   std::uint32_t OwnerOf(std::uint64_t account_id) const;
 
   std::int64_t slice_ms_;
   std::uint32_t shards_;
+  const RowForm form_;
   // Rows are written whole before they are read; an index must start zeroed.
   std::shared_ptr<RowPool> rows_pool_;
   RowPool index_pool_;

@@ -2,6 +2,7 @@
  *  of 4-bit lengths, the low half first. Then follows each integer, little-endian without its
  *  leading zero bytes, so that every column has exactly one encoding. The addon's implementation is
  *  native/kernel/packed.h. */
+import type { RowCells } from './window/cells.ts';
 import { COUNT, KEY, LAST, MAX, MIN, ROW_WORDS, SUM, SUM_HIGH } from './window/table.ts';
 
 export const INTEGER_BYTES = 8;
@@ -44,12 +45,14 @@ class PackedWriter {
 /** Writes columns of rows. */
 export class RowWriter {
   private readonly rows: Int32Array;
+  private readonly form: RowCells;
   private readonly end: number;
   private readonly packed: PackedWriter;
 
-  constructor(rows: Int32Array, count: number, out: Uint8Array, at: number) {
+  constructor(form: RowCells, rows: Int32Array, count: number, out: Uint8Array, at: number) {
     this.rows = rows;
-    this.end = count * ROW_WORDS;
+    this.form = form;
+    this.end = count * form.words;
     this.packed = new PackedWriter(out, at);
   }
 
@@ -61,9 +64,10 @@ export class RowWriter {
   /** Writes a column: calls `put` for all rows, or only for rows with more than one event. */
   column(onlyMore: boolean, put: (at: number) => void): void {
     let cells = 0;
-    for (let at = 0; at < this.end; at += ROW_WORDS) if (!onlyMore || this.isMore(at)) cells++;
+    const { words } = this.form;
+    for (let at = 0; at < this.end; at += words) if (!onlyMore || this.isMore(at)) cells++;
     this.packed.begin(cells);
-    for (let at = 0; at < this.end; at += ROW_WORDS) if (!onlyMore || this.isMore(at)) put(at);
+    for (let at = 0; at < this.end; at += words) if (!onlyMore || this.isMore(at)) put(at);
   }
   /** Writes the 64-bit number at a word. */
   put(a: number): void {
@@ -102,6 +106,14 @@ export class RowWriter {
     this.column(true, (at) => this.minus(at + MAX, this.word(at + MIN), this.word(at + MIN + 1)));
     this.column(true, (at) => this.zigzag(at + SUM, 0, sign(at)));
     this.column(true, (at) => this.zigzag(at + SUM_HIGH, this.word(at + SUM + 1) >>> 31, sign(at)));
+  }
+
+  /** Writes the cells of all rows, a column each. */
+  cells(): void {
+    for (let cell = 0; cell < this.form.form.cells; cell++) {
+      const field = ROW_WORDS + cell * 2;
+      this.column(false, (at) => this.zigzag(at + field, 0, this.word(at + field + 1) >> 31));
+    }
   }
 
   private word(at: number): number {
@@ -233,5 +245,42 @@ export class MoreReader {
     const sum = (i64(rows, at + SUM_HIGH) << 64n) | BigInt.asUintN(64, i64(rows, at + SUM));
     const events = i64(rows, at + COUNT);
     return sum >= least * events && sum <= greatest * events;
+  }
+}
+
+/** Reads the columns of `RowWriter.cells`. */
+export class CellReader {
+  private readonly form: RowCells;
+  private readonly columns: readonly PackedReader[];
+
+  private constructor(form: RowCells, columns: readonly PackedReader[]) {
+    this.form = form;
+    this.columns = columns;
+  }
+
+  /** Consumes the columns, as PackedReader.open does. */
+  static open(
+    form: RowCells,
+    bytes: Uint8Array,
+    cursor: { at: number },
+    count: number,
+  ): CellReader | undefined {
+    const columns: PackedReader[] = [];
+    for (let cell = 0; cell < form.form.cells; cell++) {
+      const column = PackedReader.open(bytes, cursor, count);
+      if (column === undefined) return undefined;
+      columns.push(column);
+    }
+    return new CellReader(form, columns);
+  }
+
+  /** Reads the cells of the next row. False when no events have them. */
+  next(rows: Int32Array, at: number): boolean {
+    this.columns.forEach((column, cell) => {
+      column.next();
+      column.unZigZag();
+      rows.set([column.low, column.high], at + ROW_WORDS + cell * 2);
+    });
+    return this.form.areSound(rows, at);
   }
 }

@@ -3,7 +3,8 @@
  *  native/kernel/window/range.h. */
 import { COVER_RANGES } from '../window-surface.ts';
 import { demandInteger, demandRows } from './check.ts';
-import { KEY, type RangedRows, ROW_WORDS, tableHash } from './window/table.ts';
+import type { RowCells } from './window/cells.ts';
+import { KEY, type RangedRows, tableHash } from './window/table.ts';
 
 const RANGE_SHIFT = 32 - Math.log2(COVER_RANGES);
 /** A cursor is the number of a table times STEPS plus the number of slots behind the range's first
@@ -18,6 +19,7 @@ const rangeAt = (rows: Int32Array, at: number): number =>
  *  slot between.
  *  @throws out_of_range */
 export function copyRange(
+  form: RowCells,
   tables: readonly RangedRows[],
   range: number,
   cursor: Float64Array,
@@ -42,16 +44,16 @@ export function copyRange(
         continue;
       }
       if (rangeAt(rows, at) !== range) continue;
-      if (to === out.length) {
+      if (to + form.words > out.length) {
         cursor[0] = number * STEPS + step;
-        return to / ROW_WORDS;
+        return to / form.words;
       }
-      out.set(rows.subarray(at, at + ROW_WORDS), to);
-      to += ROW_WORDS;
+      out.set(rows.subarray(at, at + form.words), to);
+      to += form.words;
     }
   }
   cursor[0] = Math.max(number * STEPS, place);
-  return to / ROW_WORDS;
+  return to / form.words;
 }
 
 /** Checks the arguments of a cover. @throws out_of_range */
@@ -62,14 +64,19 @@ export function demandCover(seq: number, covered: Float64Array | undefined): voi
 
 /** Rows that a restored state does not contain yet: rows of ranges whose number in `covered` is
  *  below `seq`. */
-export function uncovered(rows: Int32Array, seq: number, covered: Float64Array | undefined): Int32Array {
+export function uncovered(
+  form: RowCells,
+  rows: Int32Array,
+  seq: number,
+  covered: Float64Array | undefined,
+): Int32Array {
   if (covered === undefined) return rows;
   const left = new Int32Array(rows.length);
   let to = 0;
-  for (let at = 0; at < rows.length; at += ROW_WORDS) {
+  for (let at = 0; at < rows.length; at += form.words) {
     if (!(seq > (covered[rangeAt(rows, at)] as number))) continue;
-    left.set(rows.subarray(at, at + ROW_WORDS), to);
-    to += ROW_WORDS;
+    left.set(rows.subarray(at, at + form.words), to);
+    to += form.words;
   }
   return left.subarray(0, to);
 }

@@ -45,6 +45,10 @@ export const INPUT_SETTINGS = {
     type: 'string',
     help: 'field that is aggregated, a 64-bit integer (default: none; events are counted, and sum, min and max are 0)',
   },
+  aggregate: {
+    type: 'string',
+    help: 'what the results have, with commas: count, count(FIELD), sum, min, max, avg, first and last of fields, each with an optional name, such as count,sum(amount),avg(price:double) as price. A field is a 64-bit integer, with :double any number; null is ignored. Sums of doubles have the same bits in any order (default: count, sum, min and max of -value)',
+  },
   where: {
     type: 'string',
     help: 'condition on fields of the value, such as status = "PAID" and amount_cents > 0; other events advance the watermark and are in no window',
@@ -64,7 +68,8 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 const REQUEST_TIMEOUT_MS = 10_000;
 
 /** Definition that the flags give. */
-export function askedInput({ format, key, time, value, where, dedup }: Settings): InputDefinition {
+export function askedInput(settings: Settings): InputDefinition {
+  const { format, key, time, value, where, dedup, aggregate } = settings;
   return {
     format: (format as InputFormat | undefined) ?? 'undecided',
     ...(key === undefined ? {} : { key }),
@@ -72,6 +77,7 @@ export function askedInput({ format, key, time, value, where, dedup }: Settings)
     ...(value === undefined ? {} : { value }),
     ...(where === undefined ? {} : { where }),
     ...(dedup === undefined ? {} : { dedup }),
+    ...(aggregate === undefined ? {} : { aggregate }),
   };
 }
 

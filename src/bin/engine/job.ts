@@ -88,8 +88,11 @@ export function jobOf(settings: JobSettings): Job {
 
 /** Shape under which the results of the job are stored. */
 export function shapeOf(job: Job): FiredShape {
-  if (job.window === 'session') return { kind: 'sessions', gapMs: job.gapMs };
+  const own = job.input?.aggregate;
+  const aggregates = own === undefined ? {} : { aggregates: own };
+  if (job.window === 'session') return { kind: 'sessions', gapMs: job.gapMs, ...aggregates };
   return {
+    ...aggregates,
     kind: 'windows',
     sizeMs: job.sizeMs,
     slideMs: job.window === 'sliding' ? job.slideMs : job.sizeMs,

@@ -3,7 +3,8 @@
 import { join } from 'node:path';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import { type MemoryShares, sharesOf } from '../../engine/durability/spill/budget.ts';
-import { PIECE_FAMILIES, type PieceOrder, PieceStore } from '../../engine/durability/spill/pieces.ts';
+import { PIECE_FAMILIES, PieceStore } from '../../engine/durability/spill/pieces.ts';
+import { type Job, pieceOrderOf, rowFormOf } from '../../engine/job.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { kvDriver } from '../../shell/drivers.ts';
 
@@ -52,7 +53,7 @@ export function memoryOf(
 export async function openSpill(
   context: Context,
   shares: MemoryShares,
-  order: PieceOrder,
+  job: Job,
 ): Promise<{ readonly pieces: PieceStore; readonly bytesMax: number }> {
   const driver = await kvDriver(context);
   const options = { budgetBytes: shares.spillStoreBytes, families: PIECE_FAMILIES };
@@ -60,6 +61,6 @@ export async function openSpill(
     const store = await driver.open(join(context.settings['state-dir'], 'spill'), options);
     context.onClose(() => store.close());
     return store;
-  }, order);
+  }, pieceOrderOf(job), rowFormOf(job).bytes);
   return { pieces, bytesMax: shares.stateBytes };
 }

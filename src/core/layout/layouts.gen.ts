@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0xcf936f50;
+export const LAYOUT_FINGERPRINT = 0xd889e91a;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -42,6 +42,19 @@ export const SESSION_DELTAS_FORM = {
   MAGIC: 826561357,
   VERSION: 2,
   DELTAS_MAX: 16777216,
+} as const;
+
+/** Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/window/double_sum.h. */
+export const AGGREGATE = {
+  COUNT: 1,
+  SUM: 2,
+  MIN: 3,
+  MAX: 4,
+  FIRST: 5,
+  LAST: 6,
+  SUM_DOUBLE: 7,
+  MIN_DOUBLE: 8,
+  MAX_DOUBLE: 9,
 } as const;
 
 /** Verdict of the delta decode; unless OK nothing was folded in. */

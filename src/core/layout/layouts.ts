@@ -420,6 +420,22 @@ export const CONSTANTS: readonly ConstantGroup[] = [
     values: { MAGIC: 0x3144534d, VERSION: 2, DELTAS_MAX: 1 << 24 },
   },
   {
+    name: 'AGGREGATE',
+    meaning:
+      "Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/window/double_sum.h.",
+    values: {
+      COUNT: 1,
+      SUM: 2,
+      MIN: 3,
+      MAX: 4,
+      FIRST: 5,
+      LAST: 6,
+      SUM_DOUBLE: 7,
+      MIN_DOUBLE: 8,
+      MAX_DOUBLE: 9,
+    },
+  },
+  {
     name: 'DELTA_STATUS',
     meaning: 'Verdict of the delta decode; unless OK nothing was folded in.',
     values: { OK: 0, BAD_HEAD: 1, BAD_SLICE: 2, BAD_COLUMN: 3, BAD_DELTA: 4 },

@@ -24,7 +24,6 @@ import { KEY_BYTES_MAX } from './type.ts';
 const GENERATION_MS_MIN = 60_000;
 /** A missed key is looked up in each generation, so there are few. */
 const GENERATIONS_MAX = 4;
-const ROW_WORDS = ACCUMULATOR.BYTES / 4;
 const ID = ACCUMULATOR.ACCOUNT_ID / 4;
 const TWO_32 = 2 ** 32;
 /** Bytes of a cached key beside its own, at most. */
@@ -505,22 +504,23 @@ export class KeyDictionary {
     return undefined;
   }
 
-  /** Returns the keys of accumulator rows. @throws state_corrupt */
-  async column(rows: Uint8Array, rowCount: number): Promise<KeyColumn> {
+  /** Returns the keys of rows. @param rowBytes bytes of a row @throws state_corrupt */
+  async column(rows: Uint8Array, rowCount: number, rowBytes: number): Promise<KeyColumn> {
+    const rowWords = rowBytes / 4;
     const { store, folder } = this.active;
-    const words = new Int32Array(rows.buffer, rows.byteOffset, rowCount * ROW_WORDS);
+    const words = new Int32Array(rows.buffer, rows.byteOffset, rowCount * rowWords);
     const keys: (Uint8Array | undefined)[] = new Array(rowCount);
     const missing: number[] = [];
     for (let row = 0; row < rowCount; row++) {
-      const at = row * ROW_WORDS + ID;
+      const at = row * rowWords + ID;
       keys[row] = this.holder(words[at] as number, words[at + 1] as number)?.slice();
       if (keys[row] === undefined) missing.push(row);
     }
     if (missing.length > 0) {
       const ids = new Int32Array(missing.length * 2);
       for (const [i, row] of missing.entries()) {
-        ids[i * 2] = words[row * ROW_WORDS + ID] as number;
-        ids[i * 2 + 1] = words[row * ROW_WORDS + ID + 1] as number;
+        ids[i * 2] = words[row * rowWords + ID] as number;
+        ids[i * 2 + 1] = words[row * rowWords + ID + 1] as number;
       }
       const found = await store.lookup(ids, [...this.bounds.keys()]);
       for (const [i, row] of missing.entries()) keys[row] = found(i)?.key;

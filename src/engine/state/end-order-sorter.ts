@@ -9,7 +9,6 @@ import { fromWords } from '../../core/time.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 
-const ROW_WORDS = ROW_BYTES / 4;
 const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
 const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
 /** 2 MiB. */
@@ -46,12 +45,15 @@ export interface EndOrderOptions {
   readonly spill?: () => RowsWriter;
   readonly chunkRows?: number;
   readonly chunksInMemory?: number;
+  /** Bytes of a row; default: rows with only a head. */
+  readonly rowBytes?: number;
 }
 
 export class EndOrderSorter {
   private readonly spill: (() => RowsWriter) | undefined;
   private readonly chunkRows: number;
   private readonly chunksInMemory: number;
+  private readonly rowBytes: number;
   private readonly chunks: StoredRows[] = [];
   private inMemory = 0;
   private filling = new Uint8Array(0);
@@ -60,7 +62,13 @@ export class EndOrderSorter {
   private isRead = false;
   private isClosed = false;
 
-  constructor({ spill, chunkRows = CHUNK_ROWS, chunksInMemory = CHUNKS_IN_MEMORY }: EndOrderOptions = {}) {
+  constructor({
+    spill,
+    chunkRows = CHUNK_ROWS,
+    chunksInMemory = CHUNKS_IN_MEMORY,
+    rowBytes = ROW_BYTES,
+  }: EndOrderOptions = {}) {
+    this.rowBytes = rowBytes;
     this.spill = spill;
     this.chunkRows = chunkRows;
     this.chunksInMemory = chunksInMemory;
@@ -72,22 +80,22 @@ export class EndOrderSorter {
   /** Bytes held between two calls, including a reader's page of each chunk. */
   get bytes(): number {
     const { length } = this.chunks;
-    const pages = this.isRead && length > 1 ? length * pageRowsOf(length) * ROW_BYTES : 0;
+    const pages = this.isRead && length > 1 ? length * pageRowsOf(length, this.rowBytes) * this.rowBytes : 0;
     return this.filling.length + this.inMemory + pages;
   }
 
   /** Appends whole rows, ascending by account_id; they are copied before this settles. One call at
    *  a time. */
   async append(rows: Uint8Array): Promise<void> {
-    this.rowsIn += rows.length / ROW_BYTES;
+    this.rowsIn += rows.length / this.rowBytes;
     for (let from = 0; from < rows.length; ) {
-      const room = this.chunkRows * ROW_BYTES - this.used;
+      const room = this.chunkRows * this.rowBytes - this.used;
       const portion = rows.subarray(from, from + room);
       this.makeRoom(this.used + portion.length);
       this.filling.set(portion, this.used);
       this.used += portion.length;
       from += portion.length;
-      if (this.used === this.chunkRows * ROW_BYTES) await this.storeChunk();
+      if (this.used === this.chunkRows * this.rowBytes) await this.storeChunk();
     }
   }
 
@@ -100,7 +108,7 @@ export class EndOrderSorter {
     this.isRead = true;
     const streams = await Promise.all(this.chunks.map((chunk) => chunk.rows()));
     const [only] = streams;
-    return only !== undefined && streams.length === 1 ? only : new EndOrderMerge(streams);
+    return only !== undefined && streams.length === 1 ? only : new EndOrderMerge(streams, this.rowBytes);
   }
 
   /** Releases the rows; a second call does nothing. */
@@ -113,7 +121,7 @@ export class EndOrderSorter {
 
   private makeRoom(bytes: number): void {
     if (this.filling.length >= bytes) return;
-    const size = Math.min(Math.max(2 * this.filling.length, bytes), this.chunkRows * ROW_BYTES);
+    const size = Math.min(Math.max(2 * this.filling.length, bytes), this.chunkRows * this.rowBytes);
     const larger = new Uint8Array(size);
     larger.set(this.filling.subarray(0, this.used));
     this.filling = larger;
@@ -121,11 +129,11 @@ export class EndOrderSorter {
 
   private async storeChunk(): Promise<void> {
     const rows = this.filling.subarray(0, this.used);
-    const order = orderOfEnds(rows);
+    const order = orderOfEnds(rows, this.rowBytes);
     const toDisk = this.spill !== undefined && this.chunks.length >= this.chunksInMemory;
     const chunk = toDisk
-      ? await writeChunk(this.spill(), rows, order)
-      : new MemoryRows(permuted(rows, order));
+      ? await writeChunk(this.spill(), rows, order, this.rowBytes)
+      : new MemoryRows(permuted(rows, order, this.rowBytes), this.rowBytes);
     if (!toDisk) this.inMemory += rows.length;
     this.used = 0;
     if (this.isClosed) chunk.drop();
@@ -136,22 +144,24 @@ export class EndOrderSorter {
 /** Chunk in memory. */
 export class MemoryRows implements StoredRows {
   readonly rowCount: number;
+  private readonly rowBytes: number;
   private bytes: Uint8Array;
 
-  constructor(bytes: Uint8Array) {
+  constructor(bytes: Uint8Array, rowBytes: number = ROW_BYTES) {
     this.bytes = bytes;
-    this.rowCount = bytes.length / ROW_BYTES;
+    this.rowBytes = rowBytes;
+    this.rowCount = bytes.length / rowBytes;
   }
 
   async rows(): Promise<RowStream> {
-    const { bytes } = this;
+    const { bytes, rowBytes } = this;
     let at = 0;
     return {
       next: async (into) => {
-        const portion = bytes.subarray(at, at + into.length - (into.length % ROW_BYTES));
+        const portion = bytes.subarray(at, at + into.length - (into.length % rowBytes));
         into.set(portion);
         at += portion.length;
-        return portion.length / ROW_BYTES;
+        return portion.length / rowBytes;
       },
       close: () => {},
     };
@@ -163,13 +173,13 @@ export class MemoryRows implements StoredRows {
 }
 
 const wordsOf = (rows: Uint8Array): Int32Array =>
-  new Int32Array(rows.buffer, rows.byteOffset, Math.floor(rows.length / ROW_BYTES) * ROW_WORDS);
+  new Int32Array(rows.buffer, rows.byteOffset, Math.floor(rows.length / 4));
 
 /** Returns the indexes of the rows in a stable order of their last events. */
-function orderOfEnds(rows: Uint8Array): Uint32Array {
+function orderOfEnds(rows: Uint8Array, rowBytes: number): Uint32Array {
   const words = wordsOf(rows);
-  const times = Float64Array.from({ length: rows.length / ROW_BYTES }, (_, row) => {
-    const at = row * ROW_WORDS + LAST;
+  const times = Float64Array.from({ length: rows.length / rowBytes }, (_, row) => {
+    const at = (row * rowBytes) / 4 + LAST;
     return fromWords(words[at] as number, words[at + 1] as number);
   });
   const order = Uint32Array.from(times, (_, row) => row);
@@ -202,18 +212,23 @@ function orderOfEnds(rows: Uint8Array): Uint32Array {
   return from;
 }
 
-function permuted(rows: Uint8Array, order: Uint32Array): Uint8Array {
-  const into = new Uint8Array(order.length * ROW_BYTES);
+function permuted(rows: Uint8Array, order: Uint32Array, rowBytes: number): Uint8Array {
+  const into = new Uint8Array(order.length * rowBytes);
   order.forEach((row, i) => {
-    into.set(rows.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES), i * ROW_BYTES);
+    into.set(rows.subarray(row * rowBytes, (row + 1) * rowBytes), i * rowBytes);
   });
   return into;
 }
 
-async function writeChunk(writer: RowsWriter, rows: Uint8Array, order: Uint32Array): Promise<StoredRows> {
+async function writeChunk(
+  writer: RowsWriter,
+  rows: Uint8Array,
+  order: Uint32Array,
+  rowBytes: number,
+): Promise<StoredRows> {
   try {
     for (let from = 0; from < order.length; from += PAGE_ROWS)
-      await writer.append(permuted(rows, order.subarray(from, from + PAGE_ROWS)));
+      await writer.append(permuted(rows, order.subarray(from, from + PAGE_ROWS), rowBytes));
     return await writer.finish();
   } finally {
     writer.close();
@@ -225,6 +240,7 @@ interface Head {
   readonly stream: RowStream;
   readonly page: Uint8Array;
   readonly words: Int32Array;
+  readonly rowWords: number;
   at: number;
   rows: number;
 }
@@ -232,21 +248,23 @@ interface Head {
 /** k-way merge of chunks in the order of ends, by a binary heap of their heads. */
 class EndOrderMerge implements RowStream {
   private readonly streams: readonly RowStream[];
+  private readonly rowBytes: number;
   /** Heads in heap order, the least first; undefined until the first read. */
   private heap: Head[] | undefined;
 
-  constructor(streams: readonly RowStream[]) {
+  constructor(streams: readonly RowStream[], rowBytes: number) {
     this.streams = streams;
+    this.rowBytes = rowBytes;
   }
 
   async next(into: Uint8Array): Promise<number> {
     this.heap ??= await this.openHeads();
-    const { heap } = this;
-    const room = Math.floor(into.length / ROW_BYTES);
+    const { heap, rowBytes } = this;
+    const room = Math.floor(into.length / rowBytes);
     let rows = 0;
     while (rows < room && heap.length > 0) {
       const least = heap[0] as Head;
-      into.set(least.page.subarray(least.at * ROW_BYTES, (least.at + 1) * ROW_BYTES), rows * ROW_BYTES);
+      into.set(least.page.subarray(least.at * rowBytes, (least.at + 1) * rowBytes), rows * rowBytes);
       rows++;
       least.at++;
       if (least.at === least.rows) await loadPage(least);
@@ -264,10 +282,11 @@ class EndOrderMerge implements RowStream {
   }
 
   private async openHeads(): Promise<Head[]> {
-    const pageRows = pageRowsOf(this.streams.length);
+    const { rowBytes } = this;
+    const pageRows = pageRowsOf(this.streams.length, rowBytes);
     const heads = this.streams.map((stream): Head => {
-      const page = new Uint8Array(pageRows * ROW_BYTES);
-      return { stream, page, words: wordsOf(page), at: 0, rows: 0 };
+      const page = new Uint8Array(pageRows * rowBytes);
+      return { stream, page, words: wordsOf(page), rowWords: rowBytes / 4, at: 0, rows: 0 };
     });
     await Promise.all(heads.map(loadPage));
     // A sorted array is a heap.
@@ -297,7 +316,7 @@ async function loadPage(head: Head): Promise<void> {
 }
 
 function isBefore(a: Head, b: Head): boolean {
-  const [x, y] = [a.at * ROW_WORDS, b.at * ROW_WORDS];
+  const [x, y] = [a.at * a.rowWords, b.at * b.rowWords];
   const { words: v } = a;
   const { words: w } = b;
   // Times are signed, accounts are not.

@@ -3,15 +3,16 @@
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
+import type { RowForm } from '../../core/layout/row-form.ts';
 import { ResultRows } from '../output/sink/rows.ts';
-import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
 import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
 import { foldedRow, mergedRows, type RowStream } from './rows.ts';
 import type { HeldRows, HeldStream } from './run.ts';
 
-type Merge = Pick<WindowKernels, 'merge'>;
+type Merge = Pick<WindowKernels, 'merge' | 'form'>;
 
 /** Rows that a search reads between two checks that the firing is still open. */
 const SEARCH_ROWS = 4096;
@@ -19,6 +20,7 @@ const SEARCH_ROWS = 4096;
 /** Firing that owns one hold of each of its inputs. */
 abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   readonly bounds: FiredBounds;
+  readonly form: RowForm;
   readonly rowsMax: number;
   readonly firedAtMs: number;
   readonly reached: ReachedTimes | undefined;
@@ -35,6 +37,7 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   ) {
     this.reached = reached;
     this.kernels = kernels;
+    this.form = kernels.form;
     this.bounds = bounds;
     this.held = held;
     this.firedAtMs = firedAtMs;
@@ -68,7 +71,7 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   }
 
   protected resultsOf(rows: Uint8Array, rowCount: number): WindowResult[] {
-    const results = new ResultRows({ bounds: this.bounds, rows, rowCount });
+    const results = new ResultRows({ bounds: this.bounds, form: this.form, rows, rowCount });
     return Array.from({ length: rowCount }, (_, row) => results.result(row));
   }
 }
@@ -77,7 +80,7 @@ export class WindowFiring extends RowsFiring<HeldRows> {
   async find(accountId: bigint): Promise<readonly WindowResult[]> {
     const held = this.held.map((input) => input.hold());
     try {
-      const found = await rowsOfKey(held, accountId);
+      const found = await rowsOfKey(held, accountId, this.form.bytes);
       return this.isClosed || found.length === 0 ? [] : this.resultsOf(foldedRow(this.kernels, found), 1);
     } finally {
       for (const input of held) input.release();
@@ -86,10 +89,14 @@ export class WindowFiring extends RowsFiring<HeldRows> {
 }
 
 /** Returns the rows of a key, one from each input that has it, in the order of the inputs. */
-export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): Promise<Uint8Array[]> {
+export async function rowsOfKey(
+  held: readonly HeldRows[],
+  accountId: bigint,
+  rowBytes: number,
+): Promise<Uint8Array[]> {
   const rows = await Promise.all(
     held.map(async (input) => {
-      const row = new Uint8Array(ROW_BYTES);
+      const row = new Uint8Array(rowBytes);
       return (await input.find(accountId, row)) ? [row] : [];
     }),
   );
@@ -101,7 +108,8 @@ export class SessionFiring extends RowsFiring<HeldStream> {
   async find(accountId: bigint): Promise<readonly WindowResult[]> {
     if (this.isClosed) return [];
     const found: WindowResult[] = [];
-    const page = new Uint8Array(SEARCH_ROWS * ROW_BYTES);
+    const { bytes } = this.form;
+    const page = new Uint8Array(SEARCH_ROWS * bytes);
     const keys = new BigUint64Array(page.buffer);
     const stream = await this.open();
     try {
@@ -109,8 +117,8 @@ export class SessionFiring extends RowsFiring<HeldStream> {
         const rows = await stream.next(page);
         if (rows === 0) return found;
         for (let row = 0; row < rows; row++) {
-          if (keys[(row * ROW_BYTES) / 8] === accountId)
-            found.push(...this.resultsOf(page.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES), 1));
+          if (keys[(row * bytes) / 8] === accountId)
+            found.push(...this.resultsOf(page.subarray(row * bytes, (row + 1) * bytes), 1));
         }
         await new Promise((resolve) => setImmediate(resolve));
       }

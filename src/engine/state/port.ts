@@ -9,6 +9,7 @@
 import type { SortedRun } from '../../addon/window-surface.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
+import type { ValueColumns } from '../../core/layout/value-columns.ts';
 import type { SweepEntry } from '../durability/checkpoint/ledger.ts';
 import type { LiveState } from '../durability/checkpoint/live.ts';
 import type { Spillable } from '../durability/spill/port.ts';
@@ -42,8 +43,9 @@ export interface StateJournal {
 
 export interface StateBackend {
   readonly shards: number;
-  /** Folds admitted rows into the accumulators. It borrows both batches until it returns. */
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void;
+  /** Folds admitted rows into the accumulators, and the values of their events into the cells. It
+   *  borrows its arguments until it returns. */
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void;
   /** Takes out, atomically, all windows that end at or before the frontier, in the order of their
    *  ends. Windows without rows do not fire. Sorting runs off this thread. Infinity fires
    *  everything; no rows may follow it. */

@@ -1,7 +1,6 @@
 /** Streams of the rows of sorted runs and pieces, page by page: one input unchanged, or several
  *  inputs merged by key. */
 import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
-import { ROW_BYTES } from '../window/accumulator.ts';
 
 export interface RowStream {
   /** Copies the next rows, as many as fit; fewer only at the end. One call at a time. */
@@ -10,7 +9,7 @@ export interface RowStream {
   close(): void;
 }
 
-type Merge = Pick<WindowKernels, 'merge'>;
+type Merge = Pick<WindowKernels, 'merge' | 'form'>;
 
 /** Greatest number of streams that the kernel merges. More streams are merged in groups first. */
 export const FAN_IN = 256;
@@ -46,23 +45,31 @@ export class PagedMerge implements RowStream {
   private readonly holdsMore: () => boolean;
   private readonly pages: readonly Uint8Array[];
   private readonly pageRows: number;
+  private readonly rowBytes: number;
   private readonly cursors: Uint32Array;
 
   /** @param holdsMore returns true while the kernel has more rows after all inputs have ended */
-  constructor(inputs: readonly RowStream[], merge: WindowKernels['merge'], holdsMore = (): boolean => false) {
+  constructor(
+    inputs: readonly RowStream[],
+    rowBytes: number,
+    merge: WindowKernels['merge'],
+    holdsMore = (): boolean => false,
+  ) {
     this.inputs = inputs;
+    this.rowBytes = rowBytes;
     this.merge = merge;
     this.holdsMore = holdsMore;
-    this.pageRows = pageRowsOf(inputs.length);
-    this.pages = inputs.map(() => new Uint8Array(this.pageRows * ROW_BYTES));
+    this.pageRows = pageRowsOf(inputs.length, rowBytes);
+    this.pages = inputs.map(() => new Uint8Array(this.pageRows * rowBytes));
     this.cursors = new Uint32Array(inputs.length * CURSOR_CELLS);
   }
 
   async next(into: Uint8Array): Promise<number> {
-    const room = Math.floor(into.byteLength / ROW_BYTES);
+    const { rowBytes } = this;
+    const room = Math.floor(into.byteLength / rowBytes);
     let rows = 0;
     while (rows < room && ((await this.loadPages()) || this.holdsMore()))
-      rows += this.merge(this.pages, this.cursors, into.subarray(rows * ROW_BYTES, room * ROW_BYTES));
+      rows += this.merge(this.pages, this.cursors, into.subarray(rows * rowBytes, room * rowBytes));
     return rows;
   }
 
@@ -94,8 +101,8 @@ export class PagedMerge implements RowStream {
 }
 
 /** Returns the number of rows in a page of each of `streams` streams. */
-export function pageRowsOf(streams: number): number {
-  const rows = Math.floor(MERGE_PAGES_BYTES / (streams * ROW_BYTES));
+export function pageRowsOf(streams: number, rowBytes: number): number {
+  const rows = Math.floor(MERGE_PAGES_BYTES / (streams * rowBytes));
   return Math.min(Math.max(rows, PAGE_ROWS_MIN), PAGE_ROWS_MAX);
 }
 
@@ -120,7 +127,7 @@ export const rowsOfRun = (run: RowRun): RowStream => new RunRows(run);
  *  stream. */
 export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStream {
   const merged = (group: readonly RowStream[]): RowStream =>
-    new PagedMerge(group, (...pages) => kernels.merge(...pages));
+    new PagedMerge(group, kernels.form.bytes, (...pages) => kernels.merge(...pages));
   const streams = inGroups(inputs, merged);
   const [only] = streams;
   return only !== undefined && streams.length === 1 ? only : merged(streams);
@@ -133,7 +140,7 @@ export function foldedRow(kernels: Merge, rows: readonly Uint8Array[]): Uint8Arr
     const folded: Uint8Array[] = [];
     for (let from = 0; from < left.length; from += FAN_IN) {
       const pages = left.slice(from, from + FAN_IN);
-      const into = new Uint8Array(ROW_BYTES);
+      const into = new Uint8Array(kernels.form.bytes);
       kernels.merge(pages, Uint32Array.from(pages.flatMap(() => [0, 1, 1])), into);
       folded.push(into);
     }

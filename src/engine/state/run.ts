@@ -2,7 +2,6 @@
 
 import type { RowRun, SortedRun } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
-import { ROW_BYTES } from '../window/accumulator.ts';
 import { type RowStream, rowsOfRun } from './rows.ts';
 
 /** Rows that a firing reads, in memory or on disk. */
@@ -34,7 +33,7 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
   private size: number;
 
   /** @param bytes memory that the run uses until its rows are sorted */
-  constructor(run: Promise<R>, rowCount: number, bytes = rowCount * ROW_BYTES, onFreed = nothing) {
+  constructor(run: Promise<R>, rowCount: number, bytes: number, onFreed = nothing) {
     this.run = run;
     this.rowCount = rowCount;
     this.size = bytes;

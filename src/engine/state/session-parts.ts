@@ -4,7 +4,6 @@
 import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { type PieceStore, type SpilledRun, StoredPiece } from '../durability/spill/pieces.ts';
-import { ROW_BYTES } from '../window/accumulator.ts';
 import { HeldRun, type HeldStream } from './run.ts';
 
 /** Sessions ascending by account_id (unsigned) and start. */
@@ -24,15 +23,18 @@ export interface SessionPart extends HeldStream {
 export class SessionRun extends HeldRun<RowRun> implements SessionPart {
   readonly leastEnd: number;
   readonly cut: number;
+  private readonly rowBytes: number;
 
   constructor(
     run: Promise<RowRun>,
+    rowBytes: number,
     rowCount: number,
     bytes: number,
     { leastEnd, cut }: Pick<SessionPart, 'leastEnd' | 'cut'>,
     onFreed: () => void,
   ) {
     super(run, rowCount, bytes, onFreed);
+    this.rowBytes = rowBytes;
     this.leastEnd = leastEnd;
     this.cut = cut;
   }
@@ -41,7 +43,7 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
     this.hold();
     try {
       const run = await this.run;
-      const row = new Uint8Array(ROW_BYTES);
+      const row = new Uint8Array(this.rowBytes);
       const key = new DataView(row.buffer);
       const accountOf = (at: number): bigint => {
         run.read(at, row);
@@ -55,7 +57,7 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
       }
       let end = low;
       while (end < run.rowCount && accountOf(end) === accountId) end++;
-      const rows = new Uint8Array((end - low) * ROW_BYTES);
+      const rows = new Uint8Array((end - low) * this.rowBytes);
       run.read(low, rows);
       return rows;
     } finally {

@@ -15,11 +15,12 @@ import type { RowRun, SessionState, WindowKernels } from '../../addon/window-sur
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
+import type { ValueColumns } from '../../core/layout/value-columns.ts';
 import { type LiveState, liveSessions } from '../durability/checkpoint/live.ts';
 import { type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
-import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { WindowResult } from '../window/accumulator.ts';
 import { SessionFiring } from './firings.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJournal } from './port.ts';
 import { FrontierTimes } from './reached.ts';
@@ -103,8 +104,12 @@ export class SessionsState implements StateBackend, Spillable {
     return this.pieces === undefined ? undefined : this;
   }
 
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void {
-    this.table.accumulate(events, admitted);
+  private get rowBytes(): number {
+    return this.kernels.form.bytes;
+  }
+
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void {
+    this.table.accumulate(events, admitted, values);
   }
 
   fire(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[] {
@@ -146,7 +151,7 @@ export class SessionsState implements StateBackend, Spillable {
   async open(accountId: bigint, after = Number.NEGATIVE_INFINITY): Promise<readonly WindowResult[]> {
     // Reads the state in one turn of the event loop, so that the answer is consistent.
     const behind = Math.max(this.firedTo, after);
-    const live = new Uint8Array(this.table.find(accountId, new Uint8Array(0)) * ROW_BYTES);
+    const live = new Uint8Array(this.table.find(accountId, new Uint8Array(0)) * this.rowBytes);
     this.table.find(accountId, live);
     return (await this.resultsOf(accountId, this.parts, live, (end) => end > behind)).slice(
       0,
@@ -183,7 +188,7 @@ export class SessionsState implements StateBackend, Spillable {
 
   pieceBytes(): number {
     let bytes = 0;
-    for (const part of this.parts) if (part instanceof SessionPiece) bytes += part.rowCount * ROW_BYTES;
+    for (const part of this.parts) if (part instanceof SessionPiece) bytes += part.rowCount * this.rowBytes;
     return bytes;
   }
 
@@ -247,7 +252,7 @@ export class SessionsState implements StateBackend, Spillable {
     const before = this.table.sessionCount();
     const run = this.table.fire(frontier);
     const rowCount = before - this.table.sessionCount();
-    const bytes = rowCount * (ROW_BYTES + SORT_BYTES);
+    const bytes = rowCount * (this.rowBytes + SORT_BYTES);
     const held: HeldRun = new HeldRun(run, rowCount, bytes, () => void this.runs.delete(held));
     if (rowCount === 0) {
       held.release();
@@ -272,9 +277,9 @@ export class SessionsState implements StateBackend, Spillable {
     if (rowCount === 0) return undefined;
     const [leastEnd, before] = [this.table.leastEnd(), this.table.bytes()];
     const run = this.table.detach();
-    const bytes = Math.max(rowCount * ROW_BYTES, before - this.table.bytes()) + rowCount * SORT_BYTES;
+    const bytes = Math.max(rowCount * this.rowBytes, before - this.table.bytes()) + rowCount * SORT_BYTES;
     const onFreed = (): void => void this.runs.delete(part);
-    const part: SessionRun = new SessionRun(run, rowCount, bytes, { leastEnd, cut: this.frontier }, onFreed);
+    const part: SessionRun = new SessionRun(run, this.rowBytes, rowCount, bytes, { leastEnd, cut: this.frontier }, onFreed);
     this.runs.add(part);
     this.parts = [...this.parts, part];
     this.cutTo = this.frontier;
@@ -332,6 +337,7 @@ export class SessionsState implements StateBackend, Spillable {
     const accepts = (end: number): boolean => end > before && end <= request.frontier;
     return new SweptFiring({
       bounds: { kind: 'sessions', gapMs },
+      form: this.kernels.form,
       rowsMax: request.inputs().reduce((sum, { rowCount }) => sum + rowCount, 0),
       firedAtMs: atMs,
       reached: this.times.take(request.frontier, atMs),
@@ -352,10 +358,11 @@ export class SessionsState implements StateBackend, Spillable {
     accepts: (end: number) => boolean,
   ): Promise<readonly WindowResult[]> {
     const { kernels, gapMs } = this;
+    const { form } = kernels;
     const found = await Promise.all(parts.map((part) => part.ofKey(accountId)));
     const rows = wholeSessions(kernels, gapMs, [...found, live]);
     const bounds = { kind: 'sessions', gapMs } as const;
-    const results = new ResultRows({ bounds, rows, rowCount: rows.length / ROW_BYTES });
+    const results = new ResultRows({ bounds, form, rows, rowCount: rows.length / form.bytes });
     return Array.from({ length: results.rowCount }, (_, row) => results.result(row)).filter(({ windowEnd }) =>
       accepts(windowEnd),
     );

@@ -12,11 +12,12 @@ import type { RowRun, WindowKernels, WindowState } from '../../addon/window-surf
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
+import type { ValueColumns } from '../../core/layout/value-columns.ts';
 import { type LiveState, liveWindows } from '../durability/checkpoint/live.ts';
 import { type PieceStore, refusePiece, SlicePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
-import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { WindowResult } from '../window/accumulator.ts';
 import { type WindowAssigner, windowsOver } from '../window/definition.ts';
 import { rowsOfKey, WindowFiring } from './firings.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJournal } from './port.ts';
@@ -68,8 +69,8 @@ export class SliceState implements StateBackend, Spillable {
     return this.pieces === undefined ? undefined : this;
   }
 
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void {
-    this.tables.accumulate(events, admitted);
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void {
+    this.tables.accumulate(events, admitted, values);
   }
 
   fire(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[] {
@@ -112,7 +113,7 @@ export class SliceState implements StateBackend, Spillable {
     const behind = Math.max(this.firedTo, after);
     // Reads the state in one turn of the event loop, so that the answer is consistent.
     const slices = Array.from(this.allStarts(), (start) => {
-      const live = new Uint8Array(ROW_BYTES);
+      const live = new Uint8Array(this.kernels.form.bytes);
       const isLive = this.tables.find(start, accountId, live) === 1;
       const held = this.sliceRows.get(start)?.rows.map((input) => input.hold()) ?? [];
       return { start, live: isLive ? [live] : [], held };
@@ -120,7 +121,7 @@ export class SliceState implements StateBackend, Spillable {
     const found: Array<{ readonly start: number; readonly rows: readonly Uint8Array[] }> = [];
     try {
       for (const { start, live, held } of slices) {
-        const rows = [...(await rowsOfKey(held, accountId)), ...live];
+        const rows = [...(await rowsOfKey(held, accountId, this.kernels.form.bytes)), ...live];
         if (rows.length > 0) found.push({ start, rows });
       }
     } finally {
@@ -135,7 +136,7 @@ export class SliceState implements StateBackend, Spillable {
         found.slice(from, to).flatMap((slice) => slice.rows),
       );
       const bounds = { kind: 'window', start: end - this.assigner.sizeMs, end } as const;
-      results.push(new ResultRows({ bounds, rows, rowCount: 1 }).result(0));
+      results.push(new ResultRows({ bounds, form: this.kernels.form, rows, rowCount: 1 }).result(0));
     }
     return results;
   }
@@ -175,7 +176,7 @@ export class SliceState implements StateBackend, Spillable {
   pieceBytes(): number {
     let bytes = 0;
     for (const { rows } of this.sliceRows.values())
-      for (const input of rows) if (input instanceof SlicePiece) bytes += input.rowCount * ROW_BYTES;
+      for (const input of rows) if (input instanceof SlicePiece) bytes += input.rowCount * this.kernels.form.bytes;
     return bytes;
   }
 
@@ -264,7 +265,7 @@ export class SliceState implements StateBackend, Spillable {
       );
       return undefined;
     }
-    const taken = Math.max(rowCount * ROW_BYTES, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
+    const taken = Math.max(rowCount * this.kernels.form.bytes, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
     const held = new HeldSlice(run, rowCount, taken, () => void this.runs.delete(held));
     this.runs.add(held);
     this.rowsOf(start).rows.push(held);

@@ -6,12 +6,10 @@
  *  rewritten, but searched for continuations.
  */
 import type { WindowKernels } from '../../addon/window-surface.ts';
-import { ROW_BYTES } from '../window/accumulator.ts';
-import { ContinuationScan, endAt, type UnsweptRows } from './continuations.ts';
+import { ContinuationScan, endAt, type Rows, type UnsweptRows } from './continuations.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import { mergedSessions } from './session-rows.ts';
 
-const ROW_WORDS = ROW_BYTES / 4;
 /** Rows that are processed in one turn of the event loop. */
 const PAGE_ROWS = 4096;
 
@@ -21,7 +19,7 @@ export interface RowSink {
 }
 
 export interface SweepParts {
-  readonly kernels: Pick<WindowKernels, 'mergeSessions'>;
+  readonly kernels: Pick<WindowKernels, 'mergeSessions' | 'form'>;
   readonly gapMs: number;
   /** Streams, each ascending by account_id (unsigned) and start. */
   readonly inputs: readonly RowStream[];
@@ -57,24 +55,25 @@ export interface Remainder {
 export async function sweep(parts: SweepParts): Promise<Swept> {
   const { kernels, gapMs, inputs, unswept, frontier, ended, remaining, endBounds, signal } = parts;
   const sessions = mergedSessions(kernels, gapMs, inputs);
-  const pageRows = pageRowsOf(inputs.length + unswept.length);
-  const scans = unswept.map((part) => new ContinuationScan(part, pageRows));
-  const page = new Uint8Array(PAGE_ROWS * ROW_BYTES);
-  const words = new Int32Array(page.buffer);
+  const { bytes: rowBytes } = kernels.form;
+  const pageRows = pageRowsOf(inputs.length + unswept.length, rowBytes);
+  const scans = unswept.map((part) => new ContinuationScan(part, pageRows, rowBytes));
+  const page = new Uint8Array(PAGE_ROWS * rowBytes);
+  const read: Rows = { words: new Int32Array(page.buffer), rowWords: rowBytes / 4 };
   const ends = new Float64Array(PAGE_ROWS);
   // In the order of the ends.
-  const outputs = [ended, ...remaining].map((sink) => new SinkBuffer(sink));
+  const outputs = [ended, ...remaining].map((sink) => new SinkBuffer(sink, rowBytes / 4));
   const upTo = [frontier, ...endBounds, Number.POSITIVE_INFINITY];
   try {
     for (let rows = await sessions.next(page); rows > 0; rows = await sessions.next(page)) {
       signal.throwIfAborted();
-      for (let row = 0; row < rows; row++) ends[row] = endAt(words, row, gapMs);
-      await Promise.all(scans.map((scan) => scan.raiseEnds(words, ends, rows, frontier, gapMs)));
+      for (let row = 0; row < rows; row++) ends[row] = endAt(read, row, gapMs);
+      await Promise.all(scans.map((scan) => scan.raiseEnds(read, ends, rows, frontier, gapMs)));
       for (let row = 0; row < rows; row++) {
         const end = ends[row] as number;
         let output = 0;
         while (end > (upTo[output] as number)) output++;
-        (outputs[output] as SinkBuffer).put(words, row, end);
+        (outputs[output] as SinkBuffer).put(read.words, row, end);
       }
       await Promise.all(outputs.map((buffer) => buffer.flush()));
       await new Promise((resolve) => setImmediate(resolve));
@@ -95,25 +94,28 @@ class SinkBuffer {
   rowCount = 0;
   leastEnd = Number.POSITIVE_INFINITY;
   private readonly sink: RowSink;
-  private readonly words = new Int32Array(PAGE_ROWS * ROW_WORDS);
+  private readonly rowWords: number;
+  private readonly words: Int32Array;
   private used = 0;
 
-  constructor(sink: RowSink) {
+  constructor(sink: RowSink, rowWords: number) {
     this.sink = sink;
+    this.rowWords = rowWords;
+    this.words = new Int32Array(PAGE_ROWS * rowWords);
   }
 
   put(from: Int32Array, row: number, end: number): void {
-    const { words, used } = this;
-    const at = row * ROW_WORDS;
-    for (let word = 0; word < ROW_WORDS; word++) words[used + word] = from[at + word] as number;
-    this.used += ROW_WORDS;
+    const { words, used, rowWords } = this;
+    const at = row * rowWords;
+    for (let word = 0; word < rowWords; word++) words[used + word] = from[at + word] as number;
+    this.used += rowWords;
     if (end < this.leastEnd) this.leastEnd = end;
   }
 
   async flush(): Promise<void> {
     if (this.used === 0) return;
     await this.sink.append(new Uint8Array(this.words.buffer, 0, this.used * 4));
-    this.rowCount += this.used / ROW_WORDS;
+    this.rowCount += this.used / this.rowWords;
     this.used = 0;
   }
 }

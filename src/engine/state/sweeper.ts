@@ -3,9 +3,10 @@
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
+import type { RowForm } from '../../core/layout/row-form.ts';
 import { floorTo } from '../../core/time.ts';
 import type { PieceStore, PieceWriter, SpilledRun } from '../durability/spill/pieces.ts';
-import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
 import { EndOrderSorter } from './end-order-sorter.ts';
 import type { StateFiring } from './port.ts';
@@ -15,7 +16,7 @@ import type { SessionPart } from './session-parts.ts';
 import { type RowSink, sweep } from './sweep.ts';
 
 export interface SweeperParts {
-  readonly kernels: Pick<WindowKernels, 'mergeSessions'>;
+  readonly kernels: Pick<WindowKernels, 'mergeSessions' | 'form'>;
   readonly gapMs: number;
   readonly pieces: PieceStore;
 }
@@ -119,18 +120,24 @@ export class Sweeper {
     onDone,
   }: SweepRequest): Promise<EndOrderSorter> {
     const { kernels, gapMs, pieces } = this.parts;
+    const { form } = kernels;
     const { signal } = this.stop;
     signal.throwIfAborted();
     const inputs = inputsOf();
-    const ended = new EndOrderSorter({ spill: () => pieces.endedWriter(), chunksInMemory: 1 });
+    const ended = new EndOrderSorter({
+      spill: () => pieces.endedWriter(),
+      chunksInMemory: 1,
+      rowBytes: form.bytes,
+    });
     this.ended.add(ended);
     const endBounds = ids === undefined ? [] : endBoundsAfter(frontier, gapMs);
     const remaining =
       ids === undefined ? [] : [...endBounds, 0].map((_, i) => new LazyPiece(pieces, ids + i));
     let isDone = false;
     const readRows =
-      inputs.length * pageRowsOf(inputs.length) + unswept.length * pageRowsOf(inputs.length + unswept.length);
-    this.pageBytes = readRows * ROW_BYTES + (1 + remaining.length) * SINK_BYTES;
+      inputs.length * pageRowsOf(inputs.length, form.bytes) +
+      unswept.length * pageRowsOf(inputs.length + unswept.length, form.bytes);
+    this.pageBytes = readRows * form.bytes + (1 + remaining.length) * SINK_BYTES;
     const streams: RowStream[] = [];
     try {
       for (const part of [...inputs, ...unswept]) streams.push(await part.rows());
@@ -167,6 +174,7 @@ export class Sweeper {
 
 interface SweptParts {
   readonly bounds: FiredBounds;
+  readonly form: RowForm;
   readonly rowsMax: number;
   readonly firedAtMs: number;
   readonly reached: ReachedTimes;
@@ -179,6 +187,7 @@ interface SweptParts {
 /** Firing of the sessions that a sweep took out, ascending by end. It may have no rows. */
 export class SweptFiring implements StateFiring {
   readonly bounds: FiredBounds;
+  readonly form: RowForm;
   readonly rowsMax: number;
   readonly firedAtMs: number;
   readonly reached: ReachedTimes;
@@ -189,6 +198,7 @@ export class SweptFiring implements StateFiring {
   constructor(parts: SweptParts) {
     this.parts = parts;
     this.bounds = parts.bounds;
+    this.form = parts.form;
     this.rowsMax = parts.rowsMax;
     this.firedAtMs = parts.firedAtMs;
     this.reached = parts.reached;

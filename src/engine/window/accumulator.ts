@@ -1,6 +1,7 @@
 /** Accumulator rows, 64 bytes each, laid out as `Accumulator`: in a table, a checkpoint or a
  *  firing. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import type { AggregateValue } from '../aggregate/results.ts';
 
 export const ROW_BYTES = ACCUMULATOR.BYTES;
 
@@ -18,6 +19,8 @@ export interface WindowResult {
   readonly min: bigint;
   readonly max: bigint;
   readonly lastUpdateTs: bigint;
-  /** True when the exact sum does not fit into 64 bits. */
+  /** True when an exact sum does not fit into 64 bits. */
   readonly overflow: boolean;
+  /** Results of the job's aggregates, in their order; absent: those above are the results. */
+  readonly aggregates?: readonly AggregateValue[];
 }

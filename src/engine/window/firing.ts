@@ -4,6 +4,7 @@
  *  Firings leave in the order of their ends. Rows of a firing ascend by (window_end, unsigned
  *  account_id), and no key (account_id, window_start, window_end) occurs twice. */
 
+import type { RowForm } from '../../core/layout/row-form.ts';
 import type { KeyColumn } from '../keys/column.ts';
 import type { ReachedTimes } from '../state/reached.ts';
 
@@ -13,10 +14,12 @@ export type FiredBounds =
   | { readonly kind: 'window'; readonly start: number; readonly end: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
 
-/** Some rows of a firing, laid out as Accumulator, in the buffer that the caller of `read` gave:
+/** Some rows of a firing, laid out as Accumulator and cells, in the buffer that the caller of `read` gave:
  *  its next use of the buffer overwrites them. */
 export interface FiredPage {
   readonly bounds: FiredBounds;
+  /** Form of the rows; absent: rows with only a head. */
+  readonly form?: RowForm | undefined;
   /** Starts at a multiple of 8; at least `rowCount` rows. */
   readonly rows: Uint8Array;
   readonly rowCount: number;
@@ -27,6 +30,8 @@ export interface FiredPage {
 /** One window, or the sessions that ended up to a watermark. */
 export interface Firing {
   readonly bounds: FiredBounds;
+  /** Form of the rows; absent: rows with only a head. */
+  readonly form?: RowForm | undefined;
   /** Upper bound of the number of rows. */
   readonly rowsMax: number;
   /** Monotonic ms at which it fired. */

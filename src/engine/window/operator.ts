@@ -11,6 +11,7 @@ import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { RefusedBatch } from '../../core/layout/refused-batch.ts';
+import { knownValues } from '../aggregate/values.ts';
 import type { DuplicateFilter } from '../dedup/filter.ts';
 import { arrivalsOf } from '../durability/changelog/records.ts';
 import type { SideOutputs } from '../output/side/outputs.ts';
@@ -124,7 +125,7 @@ export class WindowOperator {
         invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never falls into a fired window');
         stages.enter('update');
         if (dedup !== undefined) this.duplicates += dedup.apply(events, admitted);
-        if (admitted.rowCount > 0) state.accumulate(events, admitted);
+        if (admitted.rowCount > 0) state.accumulate(events, admitted, knownValues(events));
       }
       stages.enter('changelog');
       const arrivals = watermarks.dependsOnOrder

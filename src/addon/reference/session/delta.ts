@@ -4,6 +4,7 @@ import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../../core
 import { EVENT_TS_LIMIT } from '../../../core/time.ts';
 import { demandInteger } from '../check.ts';
 import {
+  CellReader,
   columnBytesMax,
   INTEGER_BYTES,
   MoreReader,
@@ -11,7 +12,8 @@ import {
   putOneEvent,
   RowWriter,
 } from '../packed.ts';
-import { LAST, ROW_WORDS } from '../window/table.ts';
+import type { RowCells } from '../window/cells.ts';
+import { LAST } from '../window/table.ts';
 import { putTime, START, timeAt } from './table.ts';
 
 const COLUMNS = 8;
@@ -19,22 +21,29 @@ const COLUMNS = 8;
 const REACH = 2 * EVENT_TS_LIMIT;
 
 /** Upper bound of the bytes of an encoding. */
-export const sessionDeltaBytesMax = (count: number): number =>
-  SESSION_DELTAS.BYTES + COLUMNS * columnBytesMax(count) + INTEGER_BYTES;
+export const sessionDeltaBytesMax = (form: RowCells, count: number): number =>
+  SESSION_DELTAS.BYTES + (COLUMNS + form.form.cells) * columnBytesMax(count) + INTEGER_BYTES;
 
 /** Writes rows and returns the bytes. `out` has sessionDeltaBytesMax bytes.
  *  @throws out_of_range for more rows than the encoding allows */
-export function encodeSessionDeltas(rows: Int32Array, count: number, gapMs: number, out: Uint8Array): number {
+export function encodeSessionDeltas(
+  form: RowCells,
+  rows: Int32Array,
+  count: number,
+  gapMs: number,
+  out: Uint8Array,
+): number {
   demandInteger(count, 0, SESSION_DELTAS_FORM.DELTAS_MAX, 'deltas');
   let least = count === 0 ? 0 : Number.POSITIVE_INFINITY;
-  for (let at = 0; at < count * ROW_WORDS; at += ROW_WORDS) least = Math.min(least, timeAt(rows, at + START));
-  const writer = new RowWriter(rows, count, out, SESSION_DELTAS.BYTES);
+  for (let at = 0; at < count * form.words; at += form.words) least = Math.min(least, timeAt(rows, at + START));
+  const writer = new RowWriter(form, rows, count, out, SESSION_DELTAS.BYTES);
   writer.keys();
   writer.column(false, (at) => writer.putNumber(timeAt(rows, at + START) - least));
   writer.others();
   writer.leastValues();
   writer.column(true, (at) => writer.putNumber(timeAt(rows, at + LAST) - timeAt(rows, at + START)));
   writer.more();
+  writer.cells();
 
   const view = new DataView(out.buffer, out.byteOffset, out.byteLength);
   view.setUint32(SESSION_DELTAS.MAGIC, SESSION_DELTAS_FORM.MAGIC, true);
@@ -54,7 +63,7 @@ export interface DecodedSessions {
 
 const refused = (status: number): DecodedSessions => ({ status, rows: new Int32Array(0) });
 
-export function decodeSessionDeltas(bytes: Uint8Array, gapMs: number): DecodedSessions {
+export function decodeSessionDeltas(form: RowCells, bytes: Uint8Array, gapMs: number): DecodedSessions {
   if (bytes.length < SESSION_DELTAS.BYTES) return refused(DELTA_STATUS.BAD_HEAD);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const count = view.getUint32(SESSION_DELTAS.DELTA_COUNT, true);
@@ -81,11 +90,12 @@ export function decodeSessionDeltas(bytes: Uint8Array, gapMs: number): DecodedSe
   for (let i = 0; i < count; i++) if (others.lengthAt(i) > 0) more++;
   const last = open(more);
   const aggregates = last && MoreReader.open(bytes, cursor, more);
-  if (!last || !aggregates || cursor.at !== bytes.length) return refused(DELTA_STATUS.BAD_COLUMN);
+  const cells = aggregates && CellReader.open(form, bytes, cursor, count);
+  if (!last || !aggregates || !cells || cursor.at !== bytes.length) return refused(DELTA_STATUS.BAD_COLUMN);
 
-  const rows = new Int32Array(count * ROW_WORDS);
+  const rows = new Int32Array(count * form.words);
   let hasLeast = count === 0;
-  for (let at = 0; at < rows.length; at += ROW_WORDS) {
+  for (let at = 0; at < rows.length; at += form.words) {
     for (const column of [accountId, start, others, min]) column.next();
     min.unZigZag();
     const ahead = start.number;
@@ -102,7 +112,7 @@ export function decodeSessionDeltas(bytes: Uint8Array, gapMs: number): DecodedSe
         return refused(DELTA_STATUS.BAD_DELTA);
       putTime(rows, at + LAST, end);
     }
-    if (end >= EVENT_TS_LIMIT) return refused(DELTA_STATUS.BAD_DELTA);
+    if (end >= EVENT_TS_LIMIT || !cells.next(rows, at)) return refused(DELTA_STATUS.BAD_DELTA);
   }
   return hasLeast ? { status: DELTA_STATUS.OK, rows } : refused(DELTA_STATUS.BAD_DELTA);
 }

@@ -5,7 +5,8 @@ import { DURATION_MS_MAX, isEventTs } from '../../../core/time.ts';
 import type { RowBytes } from '../../window-surface.ts';
 import { demandInteger, demandRows } from '../check.ts';
 import { compareKeys, compareStarts, type MergeInput, mergeInputs, rowWords } from '../window/run.ts';
-import { foldRow, isEmpty, LAST, ROW_WORDS } from '../window/table.ts';
+import type { RowCells } from '../window/cells.ts';
+import { isEmpty, LAST } from '../window/table.ts';
 import { START, timeAt } from './table.ts';
 
 /** True when a row is a session, or a part of one, whose times are within their limits. */
@@ -33,30 +34,32 @@ function leastOf(inputs: readonly MergeInput[]): MergeInput | undefined {
 
 /** WindowKernels.mergeSessions. */
 export function mergeSessions(
+  form: RowCells,
   gapMs: number,
   pages: readonly RowBytes[],
   cursors: Uint32Array,
   open: RowBytes,
   into: RowBytes,
 ): number {
+  const { words } = form;
   demandInteger(gapMs, 1, DURATION_MS_MAX, 'gapMs');
-  const held = rowWords(open);
-  demandRows(held.length, ROW_WORDS, 'open');
-  const out = rowWords(into);
-  const inputs = mergeInputs(pages, cursors);
+  const held = rowWords(open, form);
+  demandRows(held.length, words, 'open');
+  const out = rowWords(into, form);
+  const inputs = mergeInputs(form, pages, cursors);
   demandThat(isEmpty(held, 0) || isSession(held, 0), 'the open row is no session');
   let to = 0;
   const write = (): boolean => {
     if (to === out.length) return false;
-    out.set(held.subarray(0, ROW_WORDS), to);
-    to += ROW_WORDS;
+    out.set(held.subarray(0, words), to);
+    to += words;
     return true;
   };
   for (;;) {
     if (inputs.some((input) => input.at === input.end && !input.isLast)) break;
     const least = leastOf(inputs);
     if (least === undefined) {
-      if (!isEmpty(held, 0) && write()) held.fill(0, 0, ROW_WORDS);
+      if (!isEmpty(held, 0) && write()) held.fill(0, 0, words);
       break;
     }
     const { rows, at } = least;
@@ -68,17 +71,17 @@ export function mergeSessions(
       !isFirst &&
       compareKeys(rows, at, held, 0) === 0 &&
       timeAt(rows, at + START) - timeAt(held, LAST) < gapMs;
-    if (isNear) foldRow(rows, at, held, 0);
+    if (isNear) form.fold(rows, at, held, 0);
     else {
       if (!isFirst && !write()) break;
-      held.set(rows.subarray(at, at + ROW_WORDS));
+      held.set(rows.subarray(at, at + words));
     }
-    least.at += ROW_WORDS;
+    least.at += words;
     const ascends = least.at === least.end || compareStarts(rows, least.at, rows, at) > 0;
     demandThat(ascends, 'rows out of order');
   }
   inputs.forEach((input, i) => {
-    cursors[i * 3] = input.at / ROW_WORDS;
+    cursors[i * 3] = input.at / words;
   });
-  return to / ROW_WORDS;
+  return to / words;
 }

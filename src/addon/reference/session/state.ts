@@ -4,13 +4,16 @@ import { coreError } from '../../../core/errors.ts';
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
+import type { RowForm } from '../../../core/layout/row-form.ts';
+import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { DURATION_MS_MAX, isEventTs } from '../../../core/time.ts';
 import type { RowBytes, RowRun, SessionState } from '../../window-surface.ts';
 import { demandInteger, demandRows, rowsOf } from '../check.ts';
 import { shardHash } from '../hash.ts';
 import { copyRange, demandCover, uncovered } from '../row-range.ts';
 import { keyWords, listOf, openSessionsRun, rowWords, sessionRun, slotsOf } from '../window/run.ts';
-import { foldRow, isEmpty, KEY, LAST, ROW_WORDS, SHARDS_MAX, tableHash } from '../window/table.ts';
+import type { RowCells } from '../window/cells.ts';
+import { isEmpty, KEY, LAST, SHARDS_MAX, tableHash } from '../window/table.ts';
 import { decodeSessionDeltas, encodeSessionDeltas, sessionDeltaBytesMax } from './delta.ts';
 import { isSession } from './merge.ts';
 import { putTime, SessionTable, START, timeAt } from './table.ts';
@@ -18,6 +21,8 @@ import { putTime, SessionTable, START, timeAt } from './table.ts';
 const INDEX_MIN = 64;
 
 export class ReferenceSessionState implements SessionState {
+  readonly form: RowForm;
+  private readonly cells: RowCells;
   private readonly gapMs: number;
   private readonly tables: readonly SessionTable[];
   private isClosed = false;
@@ -27,14 +32,16 @@ export class ReferenceSessionState implements SessionState {
   /** Hash index of the deltas: their numbers, from 1. */
   private index = new Int32Array(0);
 
-  constructor(gapMs: number, shards: number) {
+  constructor(cells: RowCells, gapMs: number, shards: number) {
+    this.form = cells.form;
+    this.cells = cells;
     demandInteger(gapMs, 1, DURATION_MS_MAX, 'gapMs');
     demandInteger(shards, 1, SHARDS_MAX, 'shards');
     this.gapMs = gapMs;
-    this.tables = Array.from({ length: shards }, () => new SessionTable(gapMs));
+    this.tables = Array.from({ length: shards }, () => new SessionTable(cells, gapMs));
   }
 
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void {
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void {
     this.demandOpen();
     const eventRows = rowsOf(events, 'events');
     const rows = rowsOf(admitted, 'admitted');
@@ -51,8 +58,10 @@ export class ReferenceSessionState implements SessionState {
       if (!isEventTs(eventTs[at * 2 + 1] as number))
         throw coreError('out_of_range', 'admitted: a time outside the limits of events');
     }
+    if (rows > 0) this.cells.demandValues(values, eventRows);
     this.makeRoom(rows);
-    const one = new Int32Array(ROW_WORDS);
+    const { words: size } = this.cells;
+    const one = new Int32Array(size);
     this.tables.forEach((table, shard) => {
       this.index.fill(0);
       const first = this.deltaCount;
@@ -65,31 +74,32 @@ export class ReferenceSessionState implements SessionState {
         const sign = valueHigh >> 31;
         one.set([low, high, 1, 0, valueLow, valueHigh, sign, sign, valueLow, valueHigh, valueLow, valueHigh]);
         one.set([tsLow, tsHigh, tsLow, tsHigh], LAST);
+        this.cells.begin(one, 0, values, at / 2, events.columns.eventTs[at / 2] as bigint);
         this.aggregate(one);
       }
       this.compactDeltas(first);
-      for (let at = first * ROW_WORDS; at < this.deltaCount * ROW_WORDS; at += ROW_WORDS)
+      for (let at = first * size; at < this.deltaCount * size; at += size)
         table.fold(this.deltas, at);
     });
   }
 
   deltaBytesMax(): number {
     this.demandOpen();
-    return sessionDeltaBytesMax(this.deltaCount);
+    return sessionDeltaBytesMax(this.cells, this.deltaCount);
   }
 
   encodeDeltas(out: Uint8Array): number {
     this.demandOpen();
     demandRows(out.length, this.deltaBytesMax(), 'out');
-    return encodeSessionDeltas(this.deltas, this.deltaCount, this.gapMs, out);
+    return encodeSessionDeltas(this.cells, this.deltas, this.deltaCount, this.gapMs, out);
   }
 
   applyDeltas(bytes: Uint8Array, seq = 0, covered?: Float64Array): number {
     this.demandOpen();
     demandCover(seq, covered);
     this.deltaCount = 0;
-    const { status, rows } = decodeSessionDeltas(bytes, this.gapMs);
-    if (status === DELTA_STATUS.OK) this.foldAll(uncovered(rows, seq, covered));
+    const { status, rows } = decodeSessionDeltas(this.cells, bytes, this.gapMs);
+    if (status === DELTA_STATUS.OK) this.foldAll(uncovered(this.cells, rows, seq, covered));
     return status;
   }
 
@@ -101,50 +111,54 @@ export class ReferenceSessionState implements SessionState {
 
   load(rows: RowBytes, count: number): void {
     this.demandOpen();
-    const all = rowWords(rows);
+    const { words: size } = this.cells;
+    const all = rowWords(rows, this.cells);
     demandInteger(count, 0, 0xffff_ffff, 'count');
-    demandRows(all.length / ROW_WORDS, count, 'rows');
-    const words = all.subarray(0, count * ROW_WORDS);
-    for (let at = 0; at < words.length; at += ROW_WORDS) {
-      if (!isSession(words, at)) throw coreError('out_of_range', 'rows: a row that is no session');
+    demandRows(all.length / size, count, 'rows');
+    const words = all.subarray(0, count * size);
+    for (let at = 0; at < words.length; at += size) {
+      if (!isSession(words, at) || !this.cells.areSound(words, at))
+        throw coreError('out_of_range', 'rows: a row that is no session');
     }
     this.foldAll(words);
   }
 
   copy(cursor: Float64Array, into: RowBytes): number {
     this.demandOpen();
-    const out = rowWords(into);
+    const out = rowWords(into, this.cells);
     demandRows(cursor.length, 1, 'cursor');
     demandInteger(Math.floor(cursor[0] as number), 0, 2 ** 53, 'cursor');
     let slot = Math.floor(cursor[0] as number);
+    const { words: size } = this.cells;
     let to = 0;
     let first = 0;
     for (const { rows: slots } of this.tables) {
-      const end = first + slots.length / ROW_WORDS;
-      for (; slot < end && to < out.length; slot++) {
-        const at = (slot - first) * ROW_WORDS;
+      const end = first + slots.length / size;
+      for (; slot < end && to + size <= out.length; slot++) {
+        const at = (slot - first) * size;
         if (isEmpty(slots, at)) continue;
-        out.set(slots.subarray(at, at + ROW_WORDS), to);
-        to += ROW_WORDS;
+        out.set(slots.subarray(at, at + size), to);
+        to += size;
       }
       first = end;
     }
     cursor[0] = slot;
-    return to / ROW_WORDS;
+    return to / size;
   }
 
   copyRange(range: number, cursor: Float64Array, into: RowBytes): number {
     this.demandOpen();
-    return copyRange(this.tables, range, cursor, rowWords(into));
+    return copyRange(this.cells, this.tables, range, cursor, rowWords(into, this.cells));
   }
 
   find(accountId: bigint, into: RowBytes): number {
     this.demandOpen();
     const [low, high] = keyWords(accountId);
-    const out = rowWords(into);
+    const out = rowWords(into, this.cells);
     const found = this.tableOf(low, high).ofKey(low, high);
-    found.slice(0, out.length / ROW_WORDS).forEach((row, i) => {
-      out.set(row, i * ROW_WORDS);
+    const { words: size } = this.cells;
+    found.slice(0, out.length / size).forEach((row, i) => {
+      out.set(row, i * size);
     });
     return found.length;
   }
@@ -154,17 +168,20 @@ export class ReferenceSessionState implements SessionState {
     if (Math.abs(watermark) !== Number.POSITIVE_INFINITY)
       demandInteger(watermark, -(2 ** 53), 2 ** 53, 'watermark');
     const parts = this.tables.map((table) => {
-      if (table.haveAllEnded(watermark)) return slotsOf(table.detach());
+      if (table.haveAllEnded(watermark)) return slotsOf(this.cells, table.detach());
       const rows: Int32Array[] = [];
-      table.fire(watermark, (words, at) => rows.push(words.slice(at, at + ROW_WORDS)));
-      return listOf(rows);
+      table.fire(watermark, (words, at) => rows.push(words.slice(at, at + this.cells.words)));
+      return listOf(this.cells, rows);
     });
-    return sessionRun(parts);
+    return sessionRun(this.cells, parts);
   }
 
   async detach(): Promise<RowRun> {
     this.demandOpen();
-    return openSessionsRun(this.tables.map((table) => slotsOf(table.detach())));
+    return openSessionsRun(
+      this.cells,
+      this.tables.map((table) => slotsOf(this.cells, table.detach())),
+    );
   }
 
   leastEnd(): number {
@@ -208,7 +225,7 @@ export class ReferenceSessionState implements SessionState {
   }
 
   private foldAll(rows: Int32Array): void {
-    for (let at = 0; at < rows.length; at += ROW_WORDS)
+    for (let at = 0; at < rows.length; at += this.cells.words)
       this.tableOf(rows[at + KEY] as number, rows[at + KEY + 1] as number).fold(rows, at);
   }
 
@@ -216,7 +233,8 @@ export class ReferenceSessionState implements SessionState {
     let slots = INDEX_MIN;
     while (slots < rows * 2) slots *= 2;
     if (this.index.length < slots) this.index = new Int32Array(slots);
-    if (this.deltas.length < rows * ROW_WORDS) this.deltas = new Int32Array(rows * ROW_WORDS);
+    const words = rows * this.cells.words;
+    if (this.deltas.length < words) this.deltas = new Int32Array(words);
   }
 
   /** Folds the row of one event into the partial sessions of its key less than a gap away: none,
@@ -225,12 +243,13 @@ export class ReferenceSessionState implements SessionState {
     const { index, deltas, gapMs } = this;
     const mask = index.length - 1;
     const [low, high] = [one[KEY] as number, one[KEY + 1] as number];
+    const { words: size } = this.cells;
     const ts = timeAt(one, LAST);
     let near = -1;
     let slot = tableHash(low, high) & mask;
     for (let entry = index[slot] as number; entry !== 0; entry = index[slot] as number) {
       slot = (slot + 1) & mask;
-      const at = (entry - 1) * ROW_WORDS;
+      const at = (entry - 1) * size;
       if (deltas[at + KEY] !== low || deltas[at + KEY + 1] !== high || isEmpty(deltas, at)) continue;
       if (ts - timeAt(deltas, at + LAST) >= gapMs || timeAt(deltas, at + START) - ts >= gapMs) continue;
       if (near >= 0) {
@@ -240,7 +259,7 @@ export class ReferenceSessionState implements SessionState {
       near = at;
     }
     if (near < 0) {
-      deltas.set(one, this.deltaCount * ROW_WORDS);
+      deltas.set(one, this.deltaCount * size);
       index[slot] = ++this.deltaCount;
     } else {
       this.foldInto(near, one, 0);
@@ -250,23 +269,24 @@ export class ReferenceSessionState implements SessionState {
   private join(into: number, other: number, one: Int32Array): void {
     this.foldInto(into, one, 0);
     this.foldInto(into, this.deltas, other);
-    this.deltas.fill(0, other, other + ROW_WORDS);
+    this.deltas.fill(0, other, other + this.cells.words);
   }
 
   private foldInto(at: number, rows: Int32Array, from: number): void {
     const start = Math.min(timeAt(this.deltas, at + START), timeAt(rows, from + START));
-    foldRow(rows, from, this.deltas, at);
+    this.cells.fold(rows, from, this.deltas, at);
     putTime(this.deltas, at + START, start);
   }
 
   /** Removes merged deltas from number `first` on. */
   private compactDeltas(first: number): void {
     const { deltas } = this;
+    const { words: size } = this.cells;
     let to = first;
     for (let number = first; number < this.deltaCount; number++) {
-      const at = number * ROW_WORDS;
+      const at = number * size;
       if (isEmpty(deltas, at)) continue;
-      if (to < number) deltas.copyWithin(to * ROW_WORDS, at, at + ROW_WORDS);
+      if (to < number) deltas.copyWithin(to * size, at, at + size);
       to++;
     }
     this.deltaCount = to;

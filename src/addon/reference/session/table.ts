@@ -9,7 +9,7 @@
  *  probe never meets an empty slot before its target. */
 import { fromWords } from '../../../core/time.ts';
 import { Deadlines } from '../deadlines.ts';
-import { copyRow, foldRow, isEmpty, KEY, LAST, ROW_WORDS, SlotTable, SPARE } from '../window/table.ts';
+import { isEmpty, KEY, LAST, SlotTable, SPARE, type TableRows } from '../window/table.ts';
 
 export const START = SPARE;
 
@@ -20,8 +20,8 @@ export class SessionTable extends SlotTable {
   /** Last event of all sessions that were folded in since the table was empty. */
   private mostLast = Number.NEGATIVE_INFINITY;
 
-  constructor(gapMs: number) {
-    super(0, 'sessions in one shard');
+  constructor(form: TableRows, gapMs: number) {
+    super(form, 0, 'sessions in one shard');
     this.gapMs = gapMs;
     this.deadlines = new Deadlines(gapMs);
   }
@@ -48,6 +48,7 @@ export class SessionTable extends SlotTable {
   fold(rows: Int32Array, from: number): void {
     if (this.isFull) this.grow();
     const { words: w, mask, gapMs } = this;
+    const { words: size } = this.form;
     const [low, high] = [rows[from + KEY] as number, rows[from + KEY + 1] as number];
     const start = timeAt(rows, from + START);
     const last = timeAt(rows, from + LAST);
@@ -57,14 +58,14 @@ export class SessionTable extends SlotTable {
     let near = -1;
     let least = Number.POSITIVE_INFINITY;
     let slot = this.homeOf(low, high);
-    for (let at = slot * ROW_WORDS; !isEmpty(w, at); at = slot * ROW_WORDS) {
+    for (let at = slot * size; !isEmpty(w, at); at = slot * size) {
       const otherStart = timeAt(w, at + START);
       const isMine = w[at + KEY] === low && w[at + KEY + 1] === high;
       if (isMine && start - timeAt(w, at + LAST) < gapMs && otherStart - last < gapMs) {
         if (otherStart < least) least = otherStart;
         if (near < 0) near = at;
         else {
-          foldRow(w, at, w, near);
+          this.form.fold(w, at, w, near);
           this.merged++;
           // `remove` shifted the next row of the cluster into this slot.
           this.remove(slot);
@@ -74,11 +75,11 @@ export class SessionTable extends SlotTable {
       slot = (slot + 1) & mask;
     }
     if (near < 0) {
-      near = slot * ROW_WORDS;
-      copyRow(w, near, rows, from);
+      near = slot * size;
+      this.form.copy(w, near, rows, from);
       this.used++;
     } else {
-      foldRow(rows, from, w, near);
+      this.form.fold(rows, from, w, near);
       putTime(w, near + START, Math.min(start, least));
     }
     // A session whose start does not change has an entry already, with a deadline that is not
@@ -92,7 +93,7 @@ export class SessionTable extends SlotTable {
     this.deadlines.advance(watermark, (keyLow, keyHigh, start) => {
       const slot = this.find(keyLow, keyHigh, start);
       if (slot < 0) return Number.NaN;
-      const at = slot * ROW_WORDS;
+      const at = slot * this.form.words;
       const end = timeAt(this.words, at + LAST) + this.gapMs;
       if (end <= watermark) {
         collect(this.words, at);
@@ -121,11 +122,12 @@ export class SessionTable extends SlotTable {
   /** Open sessions of a key, each as a row, ascending by start. */
   ofKey(keyLow: number, keyHigh: number): Int32Array[] {
     const { words: w, mask } = this;
+    const { words: size } = this.form;
     const found: Int32Array[] = [];
     let slot = this.homeOf(keyLow, keyHigh);
-    for (; !isEmpty(w, slot * ROW_WORDS); slot = (slot + 1) & mask) {
-      const at = slot * ROW_WORDS;
-      if (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh) found.push(w.slice(at, at + ROW_WORDS));
+    for (; !isEmpty(w, slot * size); slot = (slot + 1) & mask) {
+      const at = slot * size;
+      if (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh) found.push(w.slice(at, at + size));
     }
     return found.sort((a, b) => timeAt(a, START) - timeAt(b, START));
   }
@@ -139,9 +141,10 @@ export class SessionTable extends SlotTable {
   /** Slot of the session, -1 where there is none. */
   private find(keyLow: number, keyHigh: number, start: number): number {
     const w = this.words;
+    const { words: size } = this.form;
     let slot = this.homeOf(keyLow, keyHigh);
-    for (; !isEmpty(w, slot * ROW_WORDS); slot = (slot + 1) & this.mask) {
-      const at = slot * ROW_WORDS;
+    for (; !isEmpty(w, slot * size); slot = (slot + 1) & this.mask) {
+      const at = slot * size;
       if (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh && timeAt(w, at + START) === start)
         return slot;
     }
@@ -152,15 +155,16 @@ export class SessionTable extends SlotTable {
    *  towards their home slots. */
   private remove(slot: number): void {
     const { words: w, mask } = this;
+    const { words: size } = this.form;
     let hole = slot;
-    for (let next = (hole + 1) & mask; !isEmpty(w, next * ROW_WORDS); next = (next + 1) & mask) {
-      const at = next * ROW_WORDS;
+    for (let next = (hole + 1) & mask; !isEmpty(w, next * size); next = (next + 1) & mask) {
+      const at = next * size;
       const home = this.homeOf(w[at + KEY] as number, w[at + KEY + 1] as number);
       if (((next - home) & mask) < ((next - hole) & mask)) continue;
-      copyRow(w, hole * ROW_WORDS, w, at);
+      this.form.copy(w, hole * size, w, at);
       hole = next;
     }
-    w.fill(0, hole * ROW_WORDS, (hole + 1) * ROW_WORDS);
+    w.fill(0, hole * size, (hole + 1) * size);
     this.used--;
   }
 }

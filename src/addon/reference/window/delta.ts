@@ -3,6 +3,7 @@
 import { DELTA_STATUS, WINDOW_DELTAS, WINDOW_DELTAS_FORM } from '../../../core/layout/layouts.gen.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT, fromWords } from '../../../core/time.ts';
 import {
+  CellReader,
   columnBytesMax,
   INTEGER_BYTES,
   MoreReader,
@@ -10,20 +11,23 @@ import {
   putOneEvent,
   RowWriter,
 } from '../packed.ts';
-import { LAST, ROW_WORDS, SPARE } from './table.ts';
+import type { RowCells } from './cells.ts';
+import { LAST, SPARE } from './table.ts';
 
 const COLUMNS = 8;
 /** Starts of slices are in [-SLICE_LIMIT, SLICE_LIMIT]. */
 export const SLICE_LIMIT = EVENT_TS_LIMIT + DURATION_MS_MAX;
 
 /** Upper bound of the bytes of an encoding. */
-export function deltaBytesMax(deltas: number, slices: number): number {
-  return WINDOW_DELTAS.BYTES + slices * 8 + COLUMNS * columnBytesMax(deltas) + INTEGER_BYTES;
+export function deltaBytesMax(form: RowCells, deltas: number, slices: number): number {
+  const columns = COLUMNS + form.form.cells;
+  return WINDOW_DELTAS.BYTES + slices * 8 + columns * columnBytesMax(deltas) + INTEGER_BYTES;
 }
 
 /** Writes rows, whose spare field is the number of their slice, and returns the bytes. `out` has
  *  deltaBytesMax bytes. */
 export function encodeDeltas(
+  form: RowCells,
   rows: Int32Array,
   count: number,
   slices: readonly number[],
@@ -34,7 +38,7 @@ export function encodeDeltas(
   slices.forEach((start, i) => {
     words.setBigInt64(WINDOW_DELTAS.BYTES + i * 8, BigInt(start), true);
   });
-  const writer = new RowWriter(rows, count, out, WINDOW_DELTAS.BYTES + slices.length * 8);
+  const writer = new RowWriter(form, rows, count, out, WINDOW_DELTAS.BYTES + slices.length * 8);
   writer.keys();
   writer.column(false, (at) => writer.put(at + SPARE));
   writer.others();
@@ -44,6 +48,7 @@ export function encodeDeltas(
     writer.putNumber(last - (slices[rows[at + SPARE] as number] as number));
   });
   writer.more();
+  writer.cells();
 
   words.setUint32(WINDOW_DELTAS.MAGIC, WINDOW_DELTAS_FORM.MAGIC, true);
   words.setUint32(WINDOW_DELTAS.VERSION, WINDOW_DELTAS_FORM.VERSION, true);
@@ -64,7 +69,7 @@ export interface DecodedDeltas {
 
 const refused = (status: number): DecodedDeltas => ({ status, slices: [], rows: new Int32Array(0) });
 
-export function decodeDeltas(bytes: Uint8Array, sliceMs: number): DecodedDeltas {
+export function decodeDeltas(form: RowCells, bytes: Uint8Array, sliceMs: number): DecodedDeltas {
   if (bytes.length < WINDOW_DELTAS.BYTES) return refused(DELTA_STATUS.BAD_HEAD);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const count = view.getUint32(WINDOW_DELTAS.DELTA_COUNT, true);
@@ -101,11 +106,12 @@ export function decodeDeltas(bytes: Uint8Array, sliceMs: number): DecodedDeltas 
   let more = 0;
   for (let i = 0; i < count; i++) if (others.lengthAt(i) > 0) more++;
   const aggregates = MoreReader.open(bytes, cursor, more);
-  if (!aggregates || cursor.at !== bytes.length) return refused(DELTA_STATUS.BAD_COLUMN);
+  const cells = aggregates && CellReader.open(form, bytes, cursor, count);
+  if (!aggregates || !cells || cursor.at !== bytes.length) return refused(DELTA_STATUS.BAD_COLUMN);
 
-  const rows = new Int32Array(count * ROW_WORDS);
+  const rows = new Int32Array(count * form.words);
   const used = new Set<number>();
-  for (let at = 0; at < rows.length; at += ROW_WORDS) {
+  for (let at = 0; at < rows.length; at += form.words) {
     for (const column of [number, others, last, min, accountId]) column.next();
     const slice = number.number;
     const ahead = last.number;
@@ -115,6 +121,7 @@ export function decodeDeltas(bytes: Uint8Array, sliceMs: number): DecodedDeltas 
     putOneEvent(rows, at, accountId, min, (slices[slice] as number) + ahead);
     rows[at + SPARE] = slice;
     if (others.number > 0 && !aggregates.complete(rows, at, others)) return refused(DELTA_STATUS.BAD_DELTA);
+    if (!cells.next(rows, at)) return refused(DELTA_STATUS.BAD_DELTA);
   }
   if (used.size !== sliceCount) return refused(DELTA_STATUS.BAD_SLICE);
   return { status: DELTA_STATUS.OK, slices, rows };

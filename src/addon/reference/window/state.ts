@@ -5,6 +5,8 @@ import { coreError } from '../../../core/errors.ts';
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
+import type { RowForm } from '../../../core/layout/row-form.ts';
+import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { DURATION_MS_MAX, fromWords } from '../../../core/time.ts';
 import type { RowBytes, SortedRun, WindowKernels, WindowState } from '../../window-surface.ts';
 import { demandInteger, demandRows, rowsOf } from '../check.ts';
@@ -13,18 +15,17 @@ import { copyRange, demandCover, uncovered } from '../row-range.ts';
 import { mergeSessions } from '../session/merge.ts';
 import { ReferenceSessionState } from '../session/state.ts';
 import { admit } from './admit.ts';
+import { RowCells } from './cells.ts';
 import { decodeDeltas, deltaBytesMax, encodeDeltas, SLICE_LIMIT } from './delta.ts';
 import { keyWords, merge, rowWords, sortedRun } from './run.ts';
 import {
   AccumulatorTable,
   COUNT,
-  foldRow,
   isEmpty,
   KEY,
   LAST,
   MAX,
   MIN,
-  ROW_WORDS,
   SHARDS_MAX,
   SPARE,
   SUM,
@@ -43,6 +44,8 @@ function put(row: Int32Array, field: number, low: number, high: number): void {
 }
 
 class ReferenceWindowState implements WindowState {
+  readonly form: RowForm;
+  private readonly cells: RowCells;
   private readonly sliceMs: number;
   private readonly shards: number;
   private readonly open = new Map<number, readonly AccumulatorTable[]>();
@@ -54,20 +57,24 @@ class ReferenceWindowState implements WindowState {
   private batchSlices: number[] = [];
   private index = new Int32Array(0);
 
-  constructor(sliceMs: number, shards: number) {
+  constructor(cells: RowCells, sliceMs: number, shards: number) {
+    this.form = cells.form;
+    this.cells = cells;
     demandInteger(sliceMs, 1, DURATION_MS_MAX, 'sliceMs');
     demandInteger(shards, 1, SHARDS_MAX, 'shards');
     this.sliceMs = sliceMs;
     this.shards = shards;
   }
 
-  accumulate(events: EventBatch, admitted: AdmittedBatch): void {
+  accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void {
     this.demandOpen();
     const eventRows = rowsOf(events, 'events');
     const rows = rowsOf(admitted, 'admitted');
     this.deltaCount = 0;
     this.batchSlices = [];
     if (rows === 0) return;
+    this.cells.demandValues(values, eventRows);
+    const { words: size } = this.cells;
     const words = (column: BigInt64Array | BigUint64Array, count: number): Int32Array =>
       new Int32Array(column.buffer, column.byteOffset, count * 2);
     const account = words(events.columns.accountId, eventRows);
@@ -79,7 +86,7 @@ class ReferenceWindowState implements WindowState {
 
     const tables = this.batchSlices.map((start) => this.tablesOf(start));
     this.makeRoom(rows);
-    const one = new Int32Array(ROW_WORDS);
+    const one = new Int32Array(size);
     for (let shard = 0; shard < this.shards; shard++) {
       this.index.fill(0);
       const first = this.deltaCount;
@@ -98,9 +105,10 @@ class ReferenceWindowState implements WindowState {
         put(one, MAX, valueLow, valueHigh);
         put(one, LAST, eventTs[at] as number, eventTs[at + 1] as number);
         put(one, SPARE, number[i] as number, 0);
+        this.cells.begin(one, 0, values, at / 2, events.columns.eventTs[at / 2] as bigint);
         this.aggregate(one);
       }
-      for (let at = first * ROW_WORDS; at < this.deltaCount * ROW_WORDS; at += ROW_WORDS) {
+      for (let at = first * size; at < this.deltaCount * size; at += size) {
         const of = tables[this.deltas[at + SPARE] as number] as readonly AccumulatorTable[];
         (of[shard] as AccumulatorTable).add(this.deltas, at);
       }
@@ -109,13 +117,13 @@ class ReferenceWindowState implements WindowState {
 
   deltaBytesMax(): number {
     this.demandOpen();
-    return deltaBytesMax(this.deltaCount, this.batchSlices.length);
+    return deltaBytesMax(this.cells, this.deltaCount, this.batchSlices.length);
   }
 
   encodeDeltas(out: Uint8Array): number {
     this.demandOpen();
     demandRows(out.length, this.deltaBytesMax(), 'out');
-    return encodeDeltas(this.deltas, this.deltaCount, this.batchSlices, this.sliceMs, out);
+    return encodeDeltas(this.cells, this.deltas, this.deltaCount, this.batchSlices, this.sliceMs, out);
   }
 
   applyDeltas(bytes: Uint8Array, seq = 0, covered?: Float64Array): number {
@@ -123,13 +131,14 @@ class ReferenceWindowState implements WindowState {
     demandCover(seq, covered);
     this.deltaCount = 0;
     this.batchSlices = [];
-    const { status, slices, rows: all } = decodeDeltas(bytes, this.sliceMs);
+    const { status, slices, rows: all } = decodeDeltas(this.cells, bytes, this.sliceMs);
     if (status !== DELTA_STATUS.OK) return status;
-    const rows = uncovered(all, seq, covered);
+    const rows = uncovered(this.cells, all, seq, covered);
+    const { words: size } = this.cells;
     const numbers = new Set<number>();
-    for (let at = 0; at < rows.length; at += ROW_WORDS) numbers.add(rows[at + SPARE] as number);
+    for (let at = 0; at < rows.length; at += size) numbers.add(rows[at + SPARE] as number);
     const tables = slices.map((start, number) => (numbers.has(number) ? this.tablesOf(start) : []));
-    for (let at = 0; at < rows.length; at += ROW_WORDS) {
+    for (let at = 0; at < rows.length; at += size) {
       const of = tables[rows[at + SPARE] as number] as readonly AccumulatorTable[];
       this.ownerOf(of, rows, at).add(rows, at);
     }
@@ -148,51 +157,53 @@ class ReferenceWindowState implements WindowState {
   load(sliceStart: number, rows: RowBytes, count: number): void {
     this.demandOpen();
     demandInteger(sliceStart, -SLICE_LIMIT, SLICE_LIMIT, 'sliceStart');
-    const words = rowWords(rows);
+    const { words: size } = this.cells;
+    const words = rowWords(rows, this.cells);
     demandInteger(count, 0, 0xffff_ffff, 'count');
-    demandRows(words.length / ROW_WORDS, count, 'rows');
+    demandRows(words.length / size, count, 'rows');
     demandInteger(sliceStart % this.sliceMs, 0, 0, 'ms from the start of a slice');
-    const end = count * ROW_WORDS;
-    for (let at = 0; at < end; at += ROW_WORDS)
-      demandInteger(isEmpty(words, at) ? 1 : 0, 0, 0, 'rows with a count of 0');
+    const end = count * size;
+    for (let at = 0; at < end; at += size)
+      demandInteger(isEmpty(words, at) || !this.cells.areSound(words, at) ? 1 : 0, 0, 0, 'rows that are empty');
     if (count === 0) return;
     const tables = this.tablesOf(sliceStart);
-    for (let at = 0; at < end; at += ROW_WORDS) this.ownerOf(tables, words, at).add(words, at);
+    for (let at = 0; at < end; at += size) this.ownerOf(tables, words, at).add(words, at);
   }
 
   copy(sliceStart: number, cursor: Float64Array, into: RowBytes): number {
     this.demandOpen();
     demandInteger(sliceStart, -SLICE_LIMIT, SLICE_LIMIT, 'sliceStart');
-    const out = rowWords(into);
+    const out = rowWords(into, this.cells);
     demandRows(cursor.length, 1, 'cursor');
     demandInteger(Math.floor(cursor[0] as number), 0, 2 ** 53, 'cursor');
+    const { words: size } = this.cells;
     let row = Math.floor(cursor[0] as number);
     let to = 0;
     let first = 0;
     for (const table of this.open.get(sliceStart) ?? []) {
       const end = first + table.keyCount;
-      for (; row < end && to < out.length; row++) {
-        const at = (row - first) * ROW_WORDS;
-        out.set(table.rows.subarray(at, at + ROW_WORDS), to);
-        to += ROW_WORDS;
+      for (; row < end && to + size <= out.length; row++) {
+        const at = (row - first) * size;
+        out.set(table.rows.subarray(at, at + size), to);
+        to += size;
       }
       first = end;
     }
     cursor[0] = row;
-    return to / ROW_WORDS;
+    return to / size;
   }
 
   copyRange(range: number, sliceStart: number, cursor: Float64Array, into: RowBytes): number {
     this.demandOpen();
     demandInteger(sliceStart, -SLICE_LIMIT, SLICE_LIMIT, 'sliceStart');
-    return copyRange(this.open.get(sliceStart) ?? [], range, cursor, rowWords(into));
+    return copyRange(this.cells, this.open.get(sliceStart) ?? [], range, cursor, rowWords(into, this.cells));
   }
 
   find(sliceStart: number, accountId: bigint, into: RowBytes): number {
     this.demandOpen();
     demandInteger(sliceStart, -SLICE_LIMIT, SLICE_LIMIT, 'sliceStart');
     const key = Int32Array.from(keyWords(accountId));
-    const out = rowWords(into);
+    const out = rowWords(into, this.cells);
     const tables = this.open.get(sliceStart);
     if (tables === undefined) return 0;
     return this.ownerOf(tables, key, 0).copyKey(key[0] as number, key[1] as number, out);
@@ -229,7 +240,7 @@ class ReferenceWindowState implements WindowState {
     this.demandOpen();
     demandInteger(sliceStart, -SLICE_LIMIT, SLICE_LIMIT, 'sliceStart');
     const tables = this.open.get(sliceStart) ?? [];
-    const run = sortedRun(sliceStart, tables);
+    const run = sortedRun(this.cells, sliceStart, tables);
     if (this.open.delete(sliceStart)) {
       this.keysExpected = Math.ceil(run.rowCount / this.shards);
       if (sliceStart > this.newest) this.newest = sliceStart;
@@ -299,7 +310,7 @@ class ReferenceWindowState implements WindowState {
       expected = this.keysExpected;
       this.newest = start;
     }
-    const tables = Array.from({ length: this.shards }, () => new AccumulatorTable(expected));
+    const tables = Array.from({ length: this.shards }, () => new AccumulatorTable(this.cells, expected));
     this.open.set(start, tables);
     return tables;
   }
@@ -308,12 +319,14 @@ class ReferenceWindowState implements WindowState {
     let slots = INDEX_MIN;
     while (slots < rows * 2) slots *= 2;
     if (this.index.length < slots) this.index = new Int32Array(slots);
-    if (this.deltas.length < rows * ROW_WORDS) this.deltas = new Int32Array(rows * ROW_WORDS);
+    const words = rows * this.cells.words;
+    if (this.deltas.length < words) this.deltas = new Int32Array(words);
   }
 
   /** Folds the row of one event into the delta of its key and slice; a new delta is appended. */
   private aggregate(one: Int32Array): void {
     const { index, deltas } = this;
+    const { words: size } = this.cells;
     const mask = index.length - 1;
     const low = one[KEY] as number;
     const high = one[KEY + 1] as number;
@@ -321,13 +334,13 @@ class ReferenceWindowState implements WindowState {
     for (;;) {
       const entry = index[slot] as number;
       if (entry === 0) {
-        deltas.set(one, this.deltaCount * ROW_WORDS);
+        deltas.set(one, this.deltaCount * size);
         index[slot] = ++this.deltaCount;
         return;
       }
-      const at = (entry - 1) * ROW_WORDS;
+      const at = (entry - 1) * size;
       if (deltas[at + KEY] === low && deltas[at + KEY + 1] === high && deltas[at + SPARE] === one[SPARE]) {
-        foldRow(one, 0, deltas, at);
+        this.cells.fold(one, 0, deltas, at);
         return;
       }
       slot = (slot + 1) & mask;
@@ -335,11 +348,17 @@ class ReferenceWindowState implements WindowState {
   }
 }
 
-export const referenceWindowKernels: WindowKernels = {
-  name: 'reference',
-  admit,
-  open: (sliceMs, shards) => new ReferenceWindowState(sliceMs, shards),
-  openSessions: (gapMs, shards) => new ReferenceSessionState(gapMs, shards),
-  merge,
-  mergeSessions,
-};
+/** Kernels for rows of a form. */
+export function referenceWindowKernels(form: RowForm): WindowKernels {
+  const cells = new RowCells(form);
+  return {
+    name: 'reference',
+    form,
+    admit,
+    open: (sliceMs, shards) => new ReferenceWindowState(cells, sliceMs, shards),
+    openSessions: (gapMs, shards) => new ReferenceSessionState(cells, gapMs, shards),
+    merge: (pages, cursors, into) => merge(cells, pages, cursors, into),
+    mergeSessions: (gapMs, pages, cursors, open, into) =>
+      mergeSessions(cells, gapMs, pages, cursors, open, into),
+  };
+}

@@ -1,5 +1,5 @@
 /** Hash tables of rows, without an object for each key. A SlotTable is a hash table with linear
- *  probing: 64-byte slots in one typed array; the high bits of a key's hash select its home slot.
+ *  probing: rows as slots in one typed array; the high bits of a key's hash select its home slot.
  *  An AccumulatorTable has its rows in insertion order, and an index of 8-byte slots from key to
  *  row. The addon's implementations are native/kernel/rows/table.h and
  *  native/kernel/window/table.h.
@@ -77,11 +77,7 @@ function copyPair(x: Int32Array, a: number, y: Int32Array, b: number): void {
   x[a + 1] = y[b + 1] as number;
 }
 
-export function copyRow(into: Int32Array, to: number, from: Int32Array, at: number): void {
-  for (let i = 0; i < ROW_WORDS; i++) into[to + i] = from[at + i] as number;
-}
-
-/** Folds the row at word `from` of `rows` into that at word `to` of `into`; their keys are equal. A
+/** Folds the head at word `from` of `rows` into that at word `to` of `into`; their keys are equal. A
  *  count that would overflow saturates. */
 export function foldRow(rows: Int32Array, from: number, into: Int32Array, to: number): void {
   if (addWords(into, to + COUNT, rows, from + COUNT, 2) === 1) into.fill(-1, to + COUNT, to + COUNT + 2);
@@ -100,8 +96,17 @@ export interface RangedRows {
   rowOf(slot: number): number;
 }
 
+/** Form of the rows of a table. RowCells implements it; a table needs no more of it. */
+export interface TableRows {
+  /** Words of a row. */
+  readonly words: number;
+  copy(into: Int32Array, to: number, from: Int32Array, at: number): void;
+  fold(rows: Int32Array, from: number, into: Int32Array, to: number): void;
+}
+
 /** Slots of a table, and the home slots of keys. */
 export class SlotTable implements RangedRows {
+  protected readonly form: TableRows;
   protected words = new Int32Array(0);
   protected mask = 0;
   protected used = 0;
@@ -110,7 +115,8 @@ export class SlotTable implements RangedRows {
   /** Plural noun of the rows, for the error text of a full table. */
   private readonly rowsName: string;
 
-  constructor(rowsExpected: number, rowsName: string) {
+  constructor(form: TableRows, rowsExpected: number, rowsName: string) {
+    this.form = form;
     this.rowsName = rowsName;
     this.setUp(slotsFor(rowsExpected));
   }
@@ -132,7 +138,8 @@ export class SlotTable implements RangedRows {
     return this.words;
   }
   rowOf(slot: number): number {
-    return isEmpty(this.words, slot * ROW_WORDS) ? -1 : slot * ROW_WORDS;
+    const at = slot * this.form.words;
+    return isEmpty(this.words, at) ? -1 : at;
   }
 
   protected homeOf(keyLow: number, keyHigh: number): number {
@@ -148,16 +155,17 @@ export class SlotTable implements RangedRows {
     if (this.slotCount * 2 > SLOTS_MAX)
       throw coreError('internal', `state: more ${this.rowsName} than a table takes`);
     this.setUp(this.slotCount * 2);
-    for (let from = 0; from < old.length; from += ROW_WORDS) {
+    const { words } = this.form;
+    for (let from = 0; from < old.length; from += words) {
       if (isEmpty(old, from)) continue;
       let slot = this.homeOf(old[from + KEY] as number, old[from + KEY + 1] as number);
-      while (!isEmpty(this.words, slot * ROW_WORDS)) slot = (slot + 1) & this.mask;
-      copyRow(this.words, slot * ROW_WORDS, old, from);
+      while (!isEmpty(this.words, slot * words)) slot = (slot + 1) & this.mask;
+      this.form.copy(this.words, slot * words, old, from);
     }
   }
 
   private setUp(slots: number): void {
-    this.words = new Int32Array(slots * ROW_WORDS);
+    this.words = new Int32Array(slots * this.form.words);
     this.mask = slots - 1;
     this.shift = 32 - Math.log2(slots);
     this.growAt = growsAt(slots);
@@ -172,13 +180,15 @@ const capacityFor = (rows: number): number => {
 };
 
 export class AccumulatorTable implements RangedRows {
+  private readonly form: TableRows;
   private words = new Int32Array(0);
   private used = 0;
   /** Numbers of rows, from 1; 0: empty. The addon stores the hash of the key beside each. */
   private index = new Int32Array(0);
   private shift = 0;
 
-  constructor(keysExpected: number) {
+  constructor(form: TableRows, keysExpected: number) {
+    this.form = form;
     this.setUp(keysExpected);
   }
 
@@ -201,7 +211,7 @@ export class AccumulatorTable implements RangedRows {
     return this.words;
   }
   rowOf(slot: number): number {
-    return ((this.index[slot] as number) - 1) * ROW_WORDS;
+    return ((this.index[slot] as number) - 1) * this.form.words;
   }
 
   /** Folds a row in, without its spare field. @throws internal when the table is full */
@@ -209,20 +219,21 @@ export class AccumulatorTable implements RangedRows {
     const [low, high] = [rows[from + KEY] as number, rows[from + KEY + 1] as number];
     let slot = this.find(low, high);
     if (this.rowOf(slot) >= 0) {
-      foldRow(rows, from, this.words, this.rowOf(slot));
+      this.form.fold(rows, from, this.words, this.rowOf(slot));
       return;
     }
     if (this.used >= growsAt(this.slotCount)) {
       this.growIndex();
       slot = this.find(low, high);
     }
-    const at = this.used * ROW_WORDS;
+    const at = this.used * this.form.words;
     if (at === this.words.length) {
       const larger = new Int32Array(this.words.length * 2);
       larger.set(this.words);
       this.words = larger;
     }
-    for (let i = 0; i < SPARE; i++) this.words[at + i] = rows[from + i] as number;
+    this.form.copy(this.words, at, rows, from);
+    this.words.fill(0, at + SPARE, at + ROW_WORDS);
     this.index[slot] = ++this.used;
   }
 
@@ -231,7 +242,8 @@ export class AccumulatorTable implements RangedRows {
   copyKey(keyLow: number, keyHigh: number, into: Int32Array): number {
     const at = this.rowOf(this.find(keyLow, keyHigh));
     if (at < 0) return 0;
-    if (into.length >= ROW_WORDS) into.set(this.words.subarray(at, at + ROW_WORDS));
+    const { words } = this.form;
+    if (into.length >= words) into.set(this.words.subarray(at, at + words));
     return 1;
   }
 
@@ -251,13 +263,13 @@ export class AccumulatorTable implements RangedRows {
       throw coreError('internal', 'state: more keys in one slice of one shard than a table takes');
     this.setIndex(this.slotCount * 2);
     for (let number = 1; number <= this.used; number++) {
-      const at = (number - 1) * ROW_WORDS;
+      const at = (number - 1) * this.form.words;
       this.index[this.find(this.words[at + KEY] as number, this.words[at + KEY + 1] as number)] = number;
     }
   }
 
   private setUp(keysExpected: number): void {
-    this.words = new Int32Array(capacityFor(keysExpected) * ROW_WORDS);
+    this.words = new Int32Array(capacityFor(keysExpected) * this.form.words);
     this.setIndex(slotsFor(keysExpected));
   }
 

@@ -11,7 +11,6 @@
 import type { SortedRun } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Disk } from '../../../io/disk/port.ts';
-import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { LiveState } from './live.ts';
 import { ALL_RANGES, RowsFile } from './rows-file.ts';
 import { PENDING_BYTES_MAX, Snapshot } from './snapshot.ts';
@@ -141,10 +140,10 @@ export class BaseInProgress {
   }
 
   private open(role: 'base' | 'run'): RowsFile {
-    const { disk, hook, nextId } = this.parts;
+    const { disk, hook, nextId, state } = this.parts;
     const name = rowsName(role, nextId());
     this.names.add(name);
-    return new RowsFile(disk, role, name, hook);
+    return new RowsFile(disk, role, name, hook, state.rowBytes);
   }
 
   private copyRuns(frontier: number, bytesMax: number): void {
@@ -195,7 +194,7 @@ export class BaseInProgress {
         });
         break;
       }
-      left -= file.commit(ALL_RANGES, slice.slice, slice.seq, rows) + ROW_BYTES;
+      left -= file.commit(ALL_RANGES, slice.slice, slice.seq, rows) + this.parts.state.rowBytes;
       copying.row += rows;
     }
     return bytesMax - left + FILE_BYTES;

@@ -34,7 +34,6 @@ import {
   type SideName,
   type Unsent,
 } from '../../output/side/sections.ts';
-import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, haveSameCells, widened } from '../changelog/cells.ts';
 import { frameBytes } from '../changelog/frame.ts';
 import { Changelog } from '../changelog/log.ts';
@@ -539,10 +538,11 @@ export class Checkpointer implements SpillLog {
 
   private isBaseDue(): boolean {
     if (this.ledger !== undefined) return false;
-    let rows = this.parts.state.rowCount();
+    const { state } = this.parts;
+    let rows = state.rowCount();
     for (const { run } of this.sealedSlices) rows += run?.rowCount ?? 0;
     const { baseFactor, baseBytesMin } = this.sizes;
-    return this.appended - this.appendedAtBase > Math.max(baseBytesMin, baseFactor * rows * ROW_BYTES);
+    return this.appended - this.appendedAtBase > Math.max(baseBytesMin, baseFactor * rows * state.rowBytes);
   }
 
   private beginBase(): void {

@@ -7,6 +7,8 @@ import type { WindowAssigner } from '../../window/definition.ts';
 import { refusePiece, type SpilledRun } from '../spill/pieces.ts';
 
 export interface LiveState {
+  /** Bytes of a row. */
+  readonly rowBytes: number;
   /** Parts that hold rows and are not sealed, ascending. */
   parts(): Float64Array;
   rowCount(): number;
@@ -52,6 +54,7 @@ export function liveWindows(
     return parts();
   };
   return {
+    rowBytes: state.form.bytes,
     parts,
     rowCount: () => state.keyCount(),
     bytes: () => state.bytes(),
@@ -80,6 +83,7 @@ export function liveSessions(
   const all = Float64Array.of(0);
   const none = new Float64Array(0);
   return {
+    rowBytes: state.form.bytes,
     parts: () => (state.sessionCount() > 0 ? all : none),
     rowCount: () => state.sessionCount(),
     bytes: () => state.bytes(),

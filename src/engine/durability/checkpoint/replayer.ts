@@ -7,7 +7,6 @@ import { type DuplicateFilter, decodeIds } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
 import { noneUnsent, SIDES } from '../../output/side/sections.ts';
-import { ROW_BYTES } from '../../window/accumulator.ts';
 import { copyCells, widened } from '../changelog/cells.ts';
 import { type Frame, frameBytes } from '../changelog/frame.ts';
 import { decodeRecord, type Move } from '../changelog/records.ts';
@@ -126,7 +125,7 @@ export class Replayer {
     ledger?.reattached();
     if (detachedTable === undefined || part === undefined) return;
     const run = await detachedTable;
-    const page = new Uint8Array(Math.min(REATTACH_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
+    const page = new Uint8Array(Math.min(REATTACH_ROWS, Math.max(1, run.rowCount)) * this.state.rowBytes);
     for (let from = 0; from < run.rowCount; ) {
       const rows = run.read(from, page);
       this.state.load(part, page, rows);

@@ -217,7 +217,7 @@ async function loadBase(
     if (rowCount === 0) return;
     found.set(part, (found.get(part) ?? 0) + rowCount);
     if (isOfUse(part)) state.load(part, rows, rowCount);
-  });
+  }, state.rowBytes);
   if (fault !== undefined) return `${base.name} ${fault}`;
   const isWhole = covered.every((seq) => !Number.isNaN(seq));
   const isCounted =
@@ -249,7 +249,7 @@ async function loadRuns(
       if (isOutOfPlace) return;
       found += rowCount;
       if (rowCount > 0) state.load(part, rows, rowCount);
-    });
+    }, state.rowBytes);
     if (fault !== undefined) return `${run.name} ${fault}`;
     if (isOutOfPlace || found !== run.rows)
       return `${run.name} does not have the rows that the manifest lists`;

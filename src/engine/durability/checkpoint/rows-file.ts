@@ -2,7 +2,7 @@
  *  32 bytes.
  *
  *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64
- *     32 rows of 64 bytes
+ *     32 rows of the form
  *
  *  All numbers are little-endian. `range` is the range of the keys, or ALL_RANGES; `part` the start
  *  of a slice, 0 for sessions; `covered` the last record of the changelog that is in the rows.
@@ -20,20 +20,27 @@ import { type FileEntry, WholeFile } from './whole-file.ts';
 export const ALL_RANGES = COVER_RANGES;
 
 const MAGIC = 0x3153524d;
+/** Rows with only a head have form 1, as in all files of earlier versions. */
 const FORM = 1;
+/** Form of wider rows: this plus their lines of 64 bytes. */
+const FORM_WIDE = 0x100;
 const HEAD_BYTES = 32;
 /** Size of a buffer; a block does not cross buffers. */
 const CHUNK_BYTES = 1024 * 1024;
 const CHUNK_BYTES_MAX = 4 * 1024 * 1024;
-const BLOCK_ROWS_MAX = CHUNK_BYTES_MAX / ROW_BYTES;
+const LINE_BYTES = 64;
 /** Bytes of one read. */
 const READ_BYTES = 8 * 1024 * 1024;
 /** Least room for a new block, in rows: a smaller rest of a buffer stays unused. */
 const BLOCK_ROWS_MIN = 16;
 
+const formOf = (rowBytes: number): number =>
+  rowBytes === ROW_BYTES ? FORM : FORM_WIDE + rowBytes / LINE_BYTES;
+
 /** Writer of blocks. The caller never waits; it bounds `pendingBytes` instead. */
 export class RowsFile {
   private readonly chunkBytes: number;
+  private readonly rowBytes: number;
   private readonly opened: Promise<WholeFile>;
   private chunk: Uint8Array<ArrayBuffer>;
   private at = 0;
@@ -43,7 +50,15 @@ export class RowsFile {
   private waiting = 0;
   private failure: unknown;
 
-  constructor(disk: Disk, role: FileRole, name: string, hook: StepHook, chunkBytes = CHUNK_BYTES) {
+  constructor(
+    disk: Disk,
+    role: FileRole,
+    name: string,
+    hook: StepHook,
+    rowBytes: number = ROW_BYTES,
+    chunkBytes = CHUNK_BYTES,
+  ) {
+    this.rowBytes = rowBytes;
     this.chunkBytes = chunkBytes;
     this.chunk = new Uint8Array(chunkBytes);
     this.opened = WholeFile.create(disk, role, name, hook);
@@ -60,22 +75,23 @@ export class RowsFile {
    *  of 8. @throws the error of an earlier write */
   room(): Uint8Array {
     if (this.failure !== undefined) throw this.failure;
-    if (this.chunk.length - this.at < HEAD_BYTES + BLOCK_ROWS_MIN * ROW_BYTES) this.enqueueChunk();
+    const { rowBytes } = this;
+    if (this.chunk.length - this.at < HEAD_BYTES + BLOCK_ROWS_MIN * rowBytes) this.enqueueChunk();
     const from = this.at + HEAD_BYTES;
-    const rows = Math.floor((this.chunk.length - from) / ROW_BYTES);
-    return this.chunk.subarray(from, from + rows * ROW_BYTES);
+    const rows = Math.floor((this.chunk.length - from) / rowBytes);
+    return this.chunk.subarray(from, from + rows * rowBytes);
   }
 
   /** Completes a block with the first `rows` rows of `room()`. Returns its length in bytes. */
   commit(range: number, part: number, covered: number, rows: number): number {
     const view = new DataView(this.chunk.buffer, this.at, HEAD_BYTES);
     view.setUint32(0, MAGIC, true);
-    view.setUint32(4, FORM, true);
+    view.setUint32(4, formOf(this.rowBytes), true);
     view.setUint32(8, range, true);
     view.setUint32(12, rows, true);
     view.setFloat64(16, part, true);
     view.setFloat64(24, covered, true);
-    const bytes = HEAD_BYTES + rows * ROW_BYTES;
+    const bytes = HEAD_BYTES + rows * this.rowBytes;
     this.at += bytes;
     return bytes;
   }
@@ -139,6 +155,7 @@ export async function readBlocks(
   disk: Disk,
   entry: FileEntry,
   take: (block: RowBlock) => void,
+  rowBytes: number = ROW_BYTES,
 ): Promise<string | undefined> {
   const size = await sizeFault(disk, entry);
   if (size !== undefined) return size;
@@ -149,7 +166,7 @@ export async function readBlocks(
     if (bytes.length === 0) break;
     let at = 0;
     while (at < bytes.length) {
-      const read = blockAt(bytes, at);
+      const read = blockAt(bytes, at, rowBytes);
       if ('needs' in read) break;
       if ('fault' in read) return `${read.fault} at byte ${offset + at}`;
       try {
@@ -180,6 +197,7 @@ export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise
 function blockAt(
   bytes: Uint8Array,
   at: number,
+  rowBytes: number,
 ):
   | { readonly block: RowBlock; readonly end: number }
   | { readonly needs: true }
@@ -188,20 +206,21 @@ function blockAt(
   const view = new DataView(bytes.buffer, bytes.byteOffset + at, HEAD_BYTES);
   if (view.getUint32(0, true) !== MAGIC) return { fault: 'has no block' };
   const form = view.getUint32(4, true);
-  if (form !== FORM) return { fault: `has form ${form}, this build reads ${FORM},` };
+  const expected = formOf(rowBytes);
+  if (form !== expected) return { fault: `has form ${form}, this job reads ${expected},` };
   const range = view.getUint32(8, true);
   const rowCount = view.getUint32(12, true);
   const part = view.getFloat64(16, true);
   const covered = view.getFloat64(24, true);
   const isSound =
     range <= ALL_RANGES &&
-    rowCount <= BLOCK_ROWS_MAX &&
+    rowCount <= CHUNK_BYTES_MAX / rowBytes &&
     Number.isSafeInteger(part) &&
     Number.isSafeInteger(covered) &&
     covered >= 0;
   if (!isSound) return { fault: 'has an invalid block' };
   const from = at + HEAD_BYTES;
-  const end = from + rowCount * ROW_BYTES;
+  const end = from + rowCount * rowBytes;
   if (end > bytes.length) return { needs: true };
   return { block: { range, part, covered, rowCount, rows: bytes.subarray(from, end) }, end };
 }

@@ -6,7 +6,6 @@
  *  (3) a slice that is sealed in between is in some ranges only: a restore loads it from its run,
  *  or no longer needs it. */
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
-import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { LiveState } from './live.ts';
 import type { RowsFile } from './rows-file.ts';
 
@@ -47,7 +46,7 @@ export class Snapshot {
     // Empty slots are scanned too.
     const scanned = this.state.bytes() / COVER_RANGES;
     for (let left = bytesMax; left > 0 && !this.isCopied && this.file.pendingBytes < PENDING_BYTES_MAX; )
-      left -= Math.max(scanned, this.copyRange(seq)) + ROW_BYTES;
+      left -= Math.max(scanned, this.copyRange(seq)) + this.state.rowBytes;
   }
 
   private copyRange(seq: number): number {

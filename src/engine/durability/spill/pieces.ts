@@ -24,7 +24,6 @@ import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { StepHook } from '../checkpoint/steps.ts';
 import {
   BufferedChunkWriter,
-  CHUNK_BYTES,
   CHUNK_ROWS,
   ChunkWriter,
   chunkKey,
@@ -47,7 +46,7 @@ export const PIECE_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   [ENDED_FAMILY]: 'runs',
 };
 
-const SHAPE = { shape: 'records', recordBytes: ROW_BYTES } as const;
+const shapeOf = (rowBytes: number) => ({ shape: 'records', recordBytes: rowBytes }) as const;
 
 const pieceName = ({ id, part }: Pick<PieceEntry, 'id' | 'part'>): string => `piece ${id} of part ${part}`;
 
@@ -60,24 +59,28 @@ export type PieceWriter = Pick<BufferedChunkWriter<SpilledRun>, 'append' | 'fini
 class PieceRows implements RowStream {
   private readonly scan: KvScan;
   private readonly piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>;
+  private readonly rowBytes: number;
   /** Rows that were read and did not fit into the caller's buffer. */
   private page = new Uint8Array(0);
   private at = 0;
   private end = 0;
   private read = 0;
 
-  constructor(scan: KvScan, piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>) {
+  constructor(scan: KvScan, piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>, rowBytes: number) {
     this.scan = scan;
+    this.rowBytes = rowBytes;
     this.piece = piece;
   }
 
   async next(into: Uint8Array): Promise<number> {
-    const room = Math.floor(into.byteLength / ROW_BYTES);
+    const { rowBytes } = this;
+    const chunkBytes = CHUNK_ROWS * rowBytes;
+    const room = Math.floor(into.byteLength / rowBytes);
     let rows = 0;
     while (rows < room && (this.at < this.end || this.read < this.piece.rows)) {
       if (this.at < this.end) {
         const count = Math.min(room - rows, this.end - this.at);
-        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + count) * ROW_BYTES), rows * ROW_BYTES);
+        into.set(this.page.subarray(this.at * rowBytes, (this.at + count) * rowBytes), rows * rowBytes);
         this.at += count;
         rows += count;
         continue;
@@ -85,11 +88,11 @@ class PieceRows implements RowStream {
       // Reads whole chunks directly into the destination.
       const chunks = Math.floor((room - rows) / CHUNK_ROWS);
       if (chunks > 0) {
-        const from = rows * ROW_BYTES;
-        rows += await this.fill(into.subarray(from, from + chunks * CHUNK_BYTES));
+        const from = rows * rowBytes;
+        rows += await this.fill(into.subarray(from, from + chunks * chunkBytes));
         continue;
       }
-      if (this.page.length === 0) this.page = new Uint8Array(CHUNK_BYTES);
+      if (this.page.length === 0) this.page = new Uint8Array(chunkBytes);
       this.end = await this.fill(this.page);
       this.at = 0;
     }
@@ -114,6 +117,8 @@ class PieceRows implements RowStream {
 export class PieceStore {
   private readonly store: KvStore;
   private readonly order: PieceOrder;
+  /** Bytes of a row. */
+  readonly rowBytes: number;
   /** Ids of the pieces that exist or may exist in the store. */
   private readonly ids = new Set<number>();
   /** Number of look-ups in progress by piece. */
@@ -123,15 +128,21 @@ export class PieceStore {
   private hook: StepHook = () => {};
   private onWritten: (bytes: number) => void = () => {};
 
-  private constructor(store: KvStore, order: PieceOrder) {
+  private constructor(store: KvStore, order: PieceOrder, rowBytes: number) {
     this.store = store;
     this.order = order;
+    this.rowBytes = rowBytes;
   }
 
-  /** Opens the store. @throws state_corrupt if the store exists and cannot be opened */
-  static async open(open: () => Promise<KvStore>, order: PieceOrder = 'key'): Promise<PieceStore> {
+  /** Opens the store. @param rowBytes bytes of a row of the state @throws state_corrupt if the store
+   *  exists and cannot be opened */
+  static async open(
+    open: () => Promise<KvStore>,
+    order: PieceOrder = 'key',
+    rowBytes: number = ROW_BYTES,
+  ): Promise<PieceStore> {
     try {
-      return new PieceStore(await open(), order);
+      return new PieceStore(await open(), order, rowBytes);
     } catch (thrown) {
       const known = findMillraceError(thrown);
       if (known?.code !== 'kv_corrupt') throw thrown;
@@ -160,9 +171,9 @@ export class PieceStore {
     isStopped: () => boolean,
   ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
-    const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
-    const summary = new PieceSummary(this.order);
-    const writer = new ChunkWriter(this.store, FAMILY, this.order, id, hook);
+    const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * this.rowBytes);
+    const summary = new PieceSummary(this.rowBytes, this.order);
+    const writer = new ChunkWriter(this.store, FAMILY, this.rowBytes, this.order, id, hook);
     try {
       while (summary.rows < run.rowCount) {
         if (isStopped()) return undefined;
@@ -181,9 +192,9 @@ export class PieceStore {
    *  `finish` settles. */
   writer(id: number, part: number): PieceWriter {
     this.ids.add(id);
-    const writer = new ChunkWriter(this.store, FAMILY, this.order, id, this.hook);
-    return new BufferedChunkWriter(writer, new PieceSummary(this.order), (rows, summary) => {
-      this.onWritten(rows * ROW_BYTES);
+    const writer = new ChunkWriter(this.store, FAMILY, this.rowBytes, this.order, id, this.hook);
+    return new BufferedChunkWriter(writer, new PieceSummary(this.rowBytes, this.order), (rows, summary) => {
+      this.onWritten(rows * this.rowBytes);
       return (summary as PieceSummary).piece(id, part);
     });
   }
@@ -192,11 +203,11 @@ export class PieceStore {
    *  start. */
   endedWriter(): RowsWriter {
     const id = ++this.lastEnded;
-    const writer = new ChunkWriter(this.store, ENDED_FAMILY, 'start', id, () => {});
+    const writer = new ChunkWriter(this.store, ENDED_FAMILY, this.rowBytes, 'start', id, () => {});
     return new BufferedChunkWriter(writer, undefined, (rows) => ({
       rowCount: rows,
       rows: async () =>
-        new PieceRows(await this.store.scan(ENDED_FAMILY, rangeOf(id), SHAPE), { id, part: 0, rows }),
+        new PieceRows(await this.store.scan(ENDED_FAMILY, rangeOf(id), shapeOf(this.rowBytes)), { id, part: 0, rows }, this.rowBytes),
       // The next start deletes rows that remain after a failure.
       drop: () => void this.store.deleteRange(ENDED_FAMILY, rangeOf(id), 'off').catch(() => {}),
     }));
@@ -205,11 +216,11 @@ export class PieceStore {
   /** Reads a whole piece. Returns the piece, or the reason why it is not the piece of the entry. */
   async verify(entry: PieceEntry): Promise<{ readonly piece: SpilledRun } | { readonly fault: string }> {
     this.ids.add(entry.id);
-    const summary = new PieceSummary(this.order);
+    const summary = new PieceSummary(this.rowBytes, this.order);
     try {
-      const scan = await this.store.scan(FAMILY, rangeOf(entry.id), SHAPE);
+      const scan = await this.store.scan(FAMILY, rangeOf(entry.id), shapeOf(this.rowBytes));
       try {
-        const page = new Uint8Array(WRITE_ROWS * ROW_BYTES);
+        const page = new Uint8Array(WRITE_ROWS * this.rowBytes);
         for (
           let count = await scan.next({ bytes: page });
           count > 0;
@@ -232,25 +243,26 @@ export class PieceStore {
   }
 
   async rows(piece: SpilledRun): Promise<RowStream> {
-    return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), SHAPE), piece);
+    return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), shapeOf(this.rowBytes)), piece, this.rowBytes);
   }
 
   /** Copies the row of a key. Returns true if the piece has the key. */
   async find(piece: SpilledRun, accountId: bigint, into: Uint8Array): Promise<boolean> {
     const { firsts } = piece;
+    const { rowBytes } = this;
     const low = chunksTo(firsts, (first) => first <= accountId);
     if (low === 0) return false;
     const key = chunkKey(prefixOf(piece.id), firsts[low - 1] as bigint);
     const found = await this.store.get(FAMILY, { bytes: key, count: 1, keyBytes: key.length });
     const length = found.length[0] ?? -1;
     if (length < 0 && !this.ids.has(piece.id)) return false;
-    if (length <= 0 || length > CHUNK_BYTES || length % ROW_BYTES !== 0)
+    if (length <= 0 || length > CHUNK_ROWS * rowBytes || length % rowBytes !== 0)
       throw kvError('kv_corrupt', `${pieceName(piece)} has a chunk of ${length} bytes`);
     const rows = found.bytes.subarray(found.start[0] as number, (found.start[0] as number) + length);
     const view = new DataView(rows.buffer, rows.byteOffset, length);
-    for (let at = 0; at < length; at += ROW_BYTES) {
+    for (let at = 0; at < length; at += rowBytes) {
       if (view.getBigUint64(at, true) !== accountId) continue;
-      into.set(rows.subarray(at, at + ROW_BYTES));
+      into.set(rows.subarray(at, at + rowBytes));
       return true;
     }
     return false;
@@ -259,6 +271,7 @@ export class PieceStore {
   /** Returns all rows of a key, in their order. The piece is not removed during the look-up. */
   async ofKey(piece: SpilledRun, accountId: bigint): Promise<Uint8Array> {
     const { id, firsts } = piece;
+    const { rowBytes } = this;
     const from = Math.max(0, chunksTo(firsts, (first) => first < accountId) - 1);
     const to = chunksTo(firsts, (first) => first <= accountId);
     if (to === 0) return new Uint8Array(0);
@@ -271,12 +284,12 @@ export class PieceStore {
       const rows: Uint8Array[] = [];
       for (let i = 0; i < to - from; i++) {
         const [start, length] = [found.start[i] as number, found.length[i] as number];
-        if (length <= 0 || length > CHUNK_BYTES || length % ROW_BYTES !== 0)
+        if (length <= 0 || length > CHUNK_ROWS * rowBytes || length % rowBytes !== 0)
           throw kvError('kv_corrupt', `${pieceName(piece)} has a chunk of ${length} bytes`);
         const view = new DataView(found.bytes.buffer, found.bytes.byteOffset + start, length);
-        for (let at = 0; at < length; at += ROW_BYTES)
+        for (let at = 0; at < length; at += rowBytes)
           if (view.getBigUint64(at, true) === accountId)
-            rows.push(found.bytes.subarray(start + at, start + at + ROW_BYTES));
+            rows.push(found.bytes.subarray(start + at, start + at + rowBytes));
       }
       // A copy, because typed views of the rows need an aligned start.
       return new Uint8Array(Buffer.concat(rows));

@@ -10,7 +10,6 @@
 import type { RowRun } from '../../../addon/window-surface.ts';
 import type { Stages } from '../../stages.ts';
 import type { HeldRun } from '../../state/run.ts';
-import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { StepHook } from '../checkpoint/steps.ts';
 import type { PieceStore } from './pieces.ts';
 import type { Spillable, SpillLog } from './port.ts';
@@ -60,10 +59,10 @@ export class Spiller {
   advance(): void {
     this.rethrow();
     if (this.working !== undefined || this.isStopped) return;
-    const { state, log } = this.parts;
+    const { state, log, pieces } = this.parts;
     if (this.isShort()) state.trim();
     const isShort = this.isShort();
-    const overdue = (): readonly number[] => log.overdue(state.memory().rows * ROW_BYTES);
+    const overdue = (): readonly number[] => log.overdue(state.memory().rows * pieces.rowBytes);
     this.detachFirst(isShort ? state.spillOrder() : [...state.mustSpill, ...overdue()]);
   }
 
@@ -152,7 +151,7 @@ export class Spiller {
       if (piece === undefined || this.isStopped) return;
       if (log.spilled(piece)) state.replace(part, held, piece);
       else await pieces.drop(id);
-      onSpilled(piece.rows * ROW_BYTES);
+      onSpilled(piece.rows * pieces.rowBytes);
     } catch (thrown) {
       this.failure ??= thrown;
     } finally {

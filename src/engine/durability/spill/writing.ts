@@ -6,12 +6,10 @@ import type { SpanRows } from '../../../core/rows.ts';
 import { fromWords } from '../../../core/time.ts';
 import type { KvRun, KvStore } from '../../../io/rocksdb/port.ts';
 import type { RowSink } from '../../state/sweep.ts';
-import { ROW_BYTES } from '../../window/accumulator.ts';
 import { type StepHook, stepped } from '../checkpoint/steps.ts';
 
 /** Rows under one key. */
 export const CHUNK_ROWS = 256;
-export const CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES;
 /** Rows of one write, and of one read of a scan. */
 export const WRITE_ROWS = 16_384;
 /** Rows of one write of a sweep, which writes several pieces at the same time. */
@@ -57,24 +55,27 @@ export function prefixOf(id: number): Uint8Array {
 export class PieceSummary {
   rows = 0;
   crc = 0;
+  private readonly rowBytes: number;
   private readonly order: PieceOrder;
   private readonly firsts: bigint[] = [];
   private leastLast = Number.POSITIVE_INFINITY;
   private leastFirst = Number.POSITIVE_INFINITY;
 
-  constructor(order: PieceOrder) {
+  constructor(rowBytes: number, order: PieceOrder) {
+    this.rowBytes = rowBytes;
     this.order = order;
   }
 
   /** Adds rows: whole chunks, except in the last call. */
   add(rows: Uint8Array, count: number): void {
-    this.crc = crc32(rows.subarray(0, count * ROW_BYTES), this.crc);
-    const view = new DataView(rows.buffer, rows.byteOffset, count * ROW_BYTES);
+    const { rowBytes } = this;
+    this.crc = crc32(rows.subarray(0, count * rowBytes), this.crc);
+    const view = new DataView(rows.buffer, rows.byteOffset, count * rowBytes);
     for (let row = (CHUNK_ROWS - (this.rows % CHUNK_ROWS)) % CHUNK_ROWS; row < count; row += CHUNK_ROWS)
-      this.firsts.push(view.getBigUint64(row * ROW_BYTES, true));
+      this.firsts.push(view.getBigUint64(row * rowBytes, true));
     this.rows += count;
     if (this.order === 'key') return;
-    for (let at = 0; at < view.byteLength; at += ROW_BYTES) {
+    for (let at = 0; at < view.byteLength; at += rowBytes) {
       this.leastLast = Math.min(this.leastLast, timeAt(view, at + ACCUMULATOR.LAST_UPDATE_TS));
       this.leastFirst = Math.min(this.leastFirst, timeAt(view, at + ACCUMULATOR.SPARE));
     }
@@ -89,6 +90,7 @@ export class PieceSummary {
 /** Writer of chunks into the store, in as many runs as needed. */
 export class ChunkWriter {
   rows = 0;
+  readonly rowBytes: number;
   private readonly store: KvStore;
   private readonly family: string;
   private readonly order: PieceOrder;
@@ -98,7 +100,15 @@ export class ChunkWriter {
   private inRun = 0;
   private keyed = new Uint8Array(0);
 
-  constructor(store: KvStore, family: string, order: PieceOrder, id: number, hook: StepHook) {
+  constructor(
+    store: KvStore,
+    family: string,
+    rowBytes: number,
+    order: PieceOrder,
+    id: number,
+    hook: StepHook,
+  ) {
+    this.rowBytes = rowBytes;
     this.store = store;
     this.family = family;
     this.order = order;
@@ -109,8 +119,8 @@ export class ChunkWriter {
   /** Writes rows: whole chunks, except in the last call. */
   async put(rows: Uint8Array, count: number): Promise<void> {
     this.run ??= this.store.openRun(this.family);
-    const { run, prefix } = this;
-    const records = { shape: 'records', recordBytes: ROW_BYTES, wordAt: 0, perValue: CHUNK_ROWS } as const;
+    const { run, prefix, rowBytes } = this;
+    const records = { shape: 'records', recordBytes: rowBytes, wordAt: 0, perValue: CHUNK_ROWS } as const;
     const portion =
       this.order === 'key' ? { ...records, prefix, bytes: rows, count } : this.keyedByNumber(rows, count);
     this.rows += count;
@@ -135,14 +145,16 @@ export class ChunkWriter {
 
   /** Keys each chunk by its number in the piece. */
   private keyedByNumber(rows: Uint8Array, count: number): SpanRows {
+    const { rowBytes } = this;
     const chunks = Math.ceil(count / CHUNK_ROWS);
-    const bytes = chunks * 2 * ID_BYTES + count * ROW_BYTES;
+    const chunkBytes = CHUNK_ROWS * rowBytes;
+    const bytes = chunks * 2 * ID_BYTES + count * rowBytes;
     if (this.keyed.length < bytes) this.keyed = new Uint8Array(bytes);
     const ends = new Uint32Array(2 * chunks);
     let to = 0;
     for (let chunk = 0; chunk < chunks; chunk++) {
-      const from = chunk * CHUNK_BYTES;
-      const portion = rows.subarray(from, Math.min(from + CHUNK_BYTES, count * ROW_BYTES));
+      const from = chunk * chunkBytes;
+      const portion = rows.subarray(from, Math.min(from + chunkBytes, count * rowBytes));
       this.keyed.set(chunkKey(this.prefix, this.rows / CHUNK_ROWS + chunk), to);
       this.keyed.set(portion, to + 2 * ID_BYTES);
       ends[2 * chunk] = to + 2 * ID_BYTES;
@@ -179,7 +191,7 @@ export class BufferedChunkWriter<K> implements RowSink {
   }
 
   async append(rows: Uint8Array): Promise<void> {
-    if (this.page.length === 0) this.page = new Uint8Array(APPEND_ROWS * ROW_BYTES);
+    if (this.page.length === 0) this.page = new Uint8Array(APPEND_ROWS * this.writer.rowBytes);
     for (let from = 0; from < rows.length; ) {
       const portion = rows.subarray(from, from + this.page.length - this.used);
       this.page.set(portion, this.used);
@@ -200,7 +212,7 @@ export class BufferedChunkWriter<K> implements RowSink {
   }
 
   private async flush(): Promise<void> {
-    const count = this.used / ROW_BYTES;
+    const count = this.used / this.writer.rowBytes;
     this.used = 0;
     this.summary?.add(this.page, count);
     await this.writer.put(this.page, count);

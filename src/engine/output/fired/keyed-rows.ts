@@ -1,11 +1,12 @@
-/** Layout of fired rows whose keys are no integers. Values are the 64-byte accumulators, with zeros
- *  instead of the id; keys sort by bytes.
+/** Layout of fired rows whose keys are no integers. Values are the accumulators with their cells, with
+ *  zeros instead of the id; keys sort by bytes.
  *
  *      windows   window_start | window_end | bytes of the key
  *      sessions  bucket | length of the key u16 | bytes of the key | window_start | window_end
  *
  *  Times are as in keys.ts. The length keeps the sessions of a key adjacent when another key begins
  *  with the same bytes. */
+import { type RowForm, ROW_BYTES_MAX } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import type { SpanRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
@@ -14,14 +15,14 @@ import { KEY_BYTES_MAX } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import { ResultRows } from '../sink/rows.ts';
-import { resultAt, VALUE_BYTES } from './keys.ts';
+import { resultAt } from './keys.ts';
 
 const BOUNDS_BYTES = 16;
 const LENGTH_BYTES = 2;
 const BUCKET_BYTES = 8;
 const SESSION_BYTES = BUCKET_BYTES + LENGTH_BYTES + BOUNDS_BYTES;
 /** Bytes of the longest row. */
-export const KEYED_ROW_BYTES_MAX = SESSION_BYTES + KEY_BYTES_MAX + VALUE_BYTES;
+export const KEYED_ROW_BYTES_MAX = SESSION_BYTES + KEY_BYTES_MAX + ROW_BYTES_MAX;
 const ID_BYTES = 8;
 
 /** Key of a window. */
@@ -60,12 +61,13 @@ export function keyedRows(pages: readonly FiredPage[], bucketMs?: number): SpanR
         bucketMs === undefined
           ? keyedWindowKey(from, to, rows.key(row))
           : keyedSessionKey(floorTo(to, bucketMs), rows.key(row), from, to);
-      const value = page.rows.slice(row * VALUE_BYTES, (row + 1) * VALUE_BYTES);
+      const bytes = rows.rowWords * 4;
+      const value = page.rows.slice(row * bytes, (row + 1) * bytes);
       // The id of a key is a matter of the state alone.
       value.fill(0, 0, ID_BYTES);
       parts.push(key, value);
-      ends.push(end + key.length, end + key.length + VALUE_BYTES);
-      end += key.length + VALUE_BYTES;
+      ends.push(end + key.length, end + key.length + bytes);
+      end += key.length + bytes;
     }
   }
   return {
@@ -87,6 +89,7 @@ export function keyedResults(
   { bytes, ends }: Required<KvPage>,
   count: number,
   family: 'windows' | 'sessions',
+  form: RowForm,
 ): WindowResult[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const isWindow = family === 'windows';
@@ -98,7 +101,7 @@ export function keyedResults(
       ? bytes.slice(from + BOUNDS_BYTES, keyEnd)
       : bytes.slice(from + BUCKET_BYTES + LENGTH_BYTES, keyEnd - BOUNDS_BYTES);
     const [start, end] = [getOrdered(view, boundsAt), getOrdered(view, boundsAt + 8)];
-    return { ...resultAt(view, keyEnd, start, end), key };
+    return { ...resultAt(view, keyEnd, start, end, form), key };
   });
 }
 
@@ -106,12 +109,13 @@ export function keyedResults(
 export async function* scanKeyed(
   store: KvStore,
   family: 'windows' | 'sessions',
+  form: RowForm,
 ): AsyncIterable<readonly WindowResult[]> {
   const scan = await store.scan(family, { from: null, to: null }, { shape: 'spans' });
   try {
     const page = keyedPage(4096);
     for (let count = await scan.next(page); count > 0; count = await scan.next(page))
-      yield keyedResults(page, count, family);
+      yield keyedResults(page, count, family, form);
   } finally {
     scan.close();
   }

@@ -1,4 +1,5 @@
-/** Layout of fired rows in a store. Values are the 64-byte accumulators; keys sort by bytes.
+/** Layout of fired rows in a store. Values are the accumulators with their cells; keys sort by
+ *  bytes.
  *
  *      windows   window_start | window_end | account_id
  *      sessions  bucket | account_id | window_start | window_end
@@ -10,16 +11,16 @@
  *  A bucket is an interval of event time that contains the ends of its sessions. The sessions of an
  *  account are adjacent within a bucket, and a bucket is deleted as a whole. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { RowForm } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import type { FixedRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
+import { readerOf } from '../../aggregate/results.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import { ResultRows } from '../sink/rows.ts';
 import { sessionOrder } from './session-order.ts';
 
-export const VALUE_BYTES = ACCUMULATOR.BYTES;
-const VALUE_WORDS = VALUE_BYTES / 4;
 export const WINDOW_KEY_BYTES = 24;
 export const SESSION_KEY_BYTES = 32;
 /** Bytes of a window key before the account. */
@@ -74,7 +75,8 @@ function keyed(
   putKey: PutKey,
   orderOf?: (rows: ResultRows) => Uint32Array,
 ): FixedRows {
-  const stride = keyBytes + VALUE_BYTES;
+  const valueBytes = (pages[0]?.form ?? RowForm.HEADS).bytes;
+  const stride = keyBytes + valueBytes;
   const count = pages.reduce((sum, page) => sum + page.rowCount, 0);
   const bytes = new Uint8Array(count * stride);
   const view = new DataView(bytes.buffer);
@@ -87,18 +89,18 @@ function keyed(
       const row = order === undefined ? i : (order[i] as number);
       putKey(view, at, rows, row);
       const to = (at + keyBytes) / 4;
-      for (let word = 0; word < VALUE_WORDS; word++)
-        words[to + word] = rows.words[row * VALUE_WORDS + word] as number;
+      const from = row * rows.rowWords;
+      for (let word = 0; word < rows.rowWords; word++) words[to + word] = rows.words[from + word] as number;
       at += stride;
     }
   }
-  return { shape: 'fixed', count, bytes, keyBytes, valueBytes: VALUE_BYTES };
+  return { shape: 'fixed', count, bytes, keyBytes, valueBytes };
 }
 
 /** Writes the account_id of a row without creating a bigint. */
 function putAccount(view: DataView, at: number, rows: ResultRows, row: number): void {
-  view.setInt32(at, rows.words[row * VALUE_WORDS + 1] as number);
-  view.setInt32(at + 4, rows.words[row * VALUE_WORDS] as number);
+  view.setInt32(at, rows.words[row * rows.rowWords + 1] as number);
+  view.setInt32(at + 4, rows.words[row * rows.rowWords] as number);
 }
 
 export const keyedWindows = (pages: readonly FiredPage[]): FixedRows =>
@@ -125,10 +127,18 @@ export const keyedSessions = (pages: readonly FiredPage[], bucketMs: number): Fi
 export const sortedSessions = (page: FiredPage, bucketMs: number): FixedRows =>
   keyed([page], SESSION_KEY_BYTES, sessionKeys(bucketMs), (rows) => sessionOrder(rows, bucketMs));
 
-/** Decodes a value, with the bounds from its key. */
-export function resultAt(view: DataView, at: number, start: number, end: number): WindowResult {
+/** Decodes a value of a form, with the bounds from its key. */
+export function resultAt(
+  view: DataView,
+  at: number,
+  start: number,
+  end: number,
+  form: RowForm,
+): WindowResult {
+  const aggregated = readerOf(form)?.read(view, at);
   const sum = view.getBigInt64(at + ACCUMULATOR.SUM_LOW, true);
   return {
+    ...(aggregated === undefined ? {} : { aggregates: aggregated.values }),
     accountId: view.getBigUint64(at + ACCUMULATOR.ACCOUNT_ID, true),
     windowStart: start,
     windowEnd: end,
@@ -137,17 +147,19 @@ export function resultAt(view: DataView, at: number, start: number, end: number)
     min: view.getBigInt64(at + ACCUMULATOR.MIN, true),
     max: view.getBigInt64(at + ACCUMULATOR.MAX, true),
     lastUpdateTs: view.getBigInt64(at + ACCUMULATOR.LAST_UPDATE_TS, true),
-    overflow: view.getBigInt64(at + ACCUMULATOR.SUM_HIGH, true) !== (sum < 0n ? -1n : 0n),
+    overflow:
+      aggregated?.overflow ??
+      view.getBigInt64(at + ACCUMULATOR.SUM_HIGH, true) !== (sum < 0n ? -1n : 0n),
   };
 }
 
 /** Decodes the rows of a scan page of a family. */
-export function resultsOf(page: Uint8Array, count: number, keyBytes: number): WindowResult[] {
+export function resultsOf(page: Uint8Array, count: number, keyBytes: number, form: RowForm): WindowResult[] {
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
   const bounds = keyBytes === WINDOW_KEY_BYTES ? 0 : 16;
   return Array.from({ length: count }, (_, row) => {
-    const at = row * (keyBytes + VALUE_BYTES);
+    const at = row * (keyBytes + form.bytes);
     const start = getOrdered(view, at + bounds);
-    return resultAt(view, at + keyBytes, start, getOrdered(view, at + bounds + 8));
+    return resultAt(view, at + keyBytes, start, getOrdered(view, at + bounds + 8), form);
   });
 }

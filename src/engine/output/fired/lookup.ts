@@ -4,6 +4,7 @@
  *  short key range for each bucket. A page does a bounded amount of work: if it ends before it is
  *  full, `next` continues. */
 
+import type { RowForm } from '../../../core/layout/row-form.ts';
 import type { Keys } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvRange, KvStore } from '../../../io/rocksdb/port.ts';
@@ -16,7 +17,6 @@ import {
   resultsOf,
   SESSION_KEY_BYTES,
   sessionKey,
-  VALUE_BYTES,
   WINDOW_KEY_BYTES,
 } from './keys.ts';
 import type { TimeRange } from './time-range.ts';
@@ -67,6 +67,7 @@ export async function findWindows(
   held: TimeRange,
   expiredTo: number,
   query: WindowQuery,
+  form: RowForm,
 ): Promise<WindowPage> {
   const { sizeMs, slideMs } = grid;
   const { accountId, limit, after } = query;
@@ -98,8 +99,8 @@ export async function findWindows(
       if (length < 0) continue;
       const windowStart = start + i * slideMs;
       const windowEnd = windowStart + sizeMs;
-      if (length !== VALUE_BYTES) throw corrupt(`a window's row of ${length} bytes`);
-      const row = resultAt(values, found.start[i] as number, windowStart, windowEnd);
+      if (length !== form.bytes) throw corrupt(`a window's row of ${length} bytes`);
+      const row = resultAt(values, found.start[i] as number, windowStart, windowEnd, form);
       rows.push(query.key === undefined ? row : { ...row, key: query.key });
       if (rows.length === limit) return { rows, next: { windowStart, windowEnd } };
     }
@@ -136,6 +137,7 @@ export async function findSessions(
   held: TimeRange,
   expiredTo: number,
   query: WindowQuery,
+  form: RowForm,
 ): Promise<WindowPage> {
   const { accountId, key, from, to, limit, after } = query;
   const sessionAt = (bucket: number, start: number, end?: number): Uint8Array =>
@@ -158,7 +160,7 @@ export async function findSessions(
         ? keyAfter(sessionAt(start, after.windowStart, after.windowEnd))
         : sessionAt(start, from);
       const range = { from: first, to: sessionAt(start, to) };
-      return readBucket(store, range, key !== undefined, limit - rows.length, accept);
+      return readBucket(store, form, range, key !== undefined, limit - rows.length, accept);
     });
     for (const found of await Promise.all(reads)) {
       for (const row of found) {
@@ -184,12 +186,13 @@ function keyAfter(key: Uint8Array): Uint8Array {
 /** Returns the first accepted rows of a range; at most one scan page more than `rowsMax`. */
 async function readBucket(
   store: KvStore,
+  form: RowForm,
   range: KvRange,
   isKeyed: boolean,
   rowsMax: number,
   accept: (row: WindowResult) => boolean,
 ): Promise<readonly WindowResult[]> {
-  const fixed = { shape: 'fixed', keyBytes: SESSION_KEY_BYTES, valueBytes: VALUE_BYTES } as const;
+  const fixed = { shape: 'fixed', keyBytes: SESSION_KEY_BYTES, valueBytes: form.bytes } as const;
   const scan = await store.scan('sessions', range, isKeyed ? { shape: 'spans' } : fixed, {
     keepBlocks: true,
   });
@@ -198,15 +201,15 @@ async function readBucket(
     const page = isKeyed
       ? keyedPage(SCAN_ROWS)
       : {
-          bytes: new Uint8Array(SCAN_ROWS * (SESSION_KEY_BYTES + VALUE_BYTES)),
+          bytes: new Uint8Array(SCAN_ROWS * (SESSION_KEY_BYTES + form.bytes)),
           ends: new Uint32Array(0),
         };
     while (rows.length < rowsMax) {
       const count = await scan.next(page);
       if (count === 0) break;
       const read = isKeyed
-        ? keyedResults(page, count, 'sessions')
-        : resultsOf(page.bytes, count, SESSION_KEY_BYTES);
+        ? keyedResults(page, count, 'sessions', form)
+        : resultsOf(page.bytes, count, SESSION_KEY_BYTES, form);
       rows.push(...read.filter(accept));
     }
     return rows;

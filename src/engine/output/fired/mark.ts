@@ -2,13 +2,18 @@
  */
 import { DURATION_MS_MAX } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
+import { formOf, isSameAggregates } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isKeyType, type KeyType } from '../../keys/type.ts';
 
-/** The properties of a job's windows on which their keys depend. */
-export type FiredShape =
+/** The properties of a job on which the keys and the rows of its results depend. */
+export type FiredShape = (
   | { readonly kind: 'windows'; readonly sizeMs: number; readonly slideMs: number }
-  | { readonly kind: 'sessions'; readonly gapMs: number };
+  | { readonly kind: 'sessions'; readonly gapMs: number }
+) & {
+  /** Absent: count, sum, min and max of one value. */
+  readonly aggregates?: string;
+};
 
 export interface Mark {
   readonly shape: FiredShape;
@@ -24,9 +29,23 @@ export interface Mark {
 const FORM = 1;
 /** Form of a store whose keys are no integers. */
 const KEYED_FORM = 2;
+/** Added to either form in a store of a job's own aggregates. */
+const AGGREGATES_FORM = 2;
 const KEY = new TextEncoder().encode('fired');
 
 export function shapeText(shape: FiredShape): string {
+  const { aggregates } = shape;
+  return `${windowsText(shape)}${aggregates === undefined ? '' : ` with ${aggregates}`}`;
+}
+
+/** True if results of both have the same keys and rows. */
+export const isSameShape = (a: FiredShape, b: FiredShape): boolean =>
+  windowsText(a) === windowsText(b) &&
+  (a.aggregates === undefined || b.aggregates === undefined
+    ? a.aggregates === b.aggregates
+    : isSameAggregates(a.aggregates, b.aggregates));
+
+function windowsText(shape: FiredShape): string {
   if (shape.kind === 'sessions') return `sessions with a gap of ${shape.gapMs} ms`;
   const { sizeMs, slideMs } = shape;
   return sizeMs === slideMs
@@ -34,9 +53,12 @@ export function shapeText(shape: FiredShape): string {
     : `windows of ${sizeMs} ms that slide by ${slideMs} ms`;
 }
 
+const formNumber = ({ key, shape }: Pick<Mark, 'key' | 'shape'>): number =>
+  (key === undefined ? FORM : KEYED_FORM) + (shape.aggregates === undefined ? 0 : AGGREGATES_FORM);
+
 export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
   const value = new TextEncoder().encode(
-    JSON.stringify({ form: mark.key === undefined ? FORM : KEYED_FORM, ...mark }),
+    JSON.stringify({ form: formNumber(mark), ...mark }),
   );
   const bytes = new Uint8Array(KEY.length + value.length);
   bytes.set(KEY);
@@ -60,6 +82,17 @@ export async function readMark(store: KvStore): Promise<Mark | undefined> {
   return mark;
 }
 
+function isAggregates(text: unknown): boolean {
+  if (text === undefined) return true;
+  if (typeof text !== 'string') return false;
+  try {
+    formOf(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 const isMs = (value: unknown): value is number =>
   typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= DURATION_MS_MAX;
 
@@ -72,12 +105,13 @@ function parsed(text: string): Mark | undefined {
   }
   const mark = value as Partial<Mark> & { readonly form?: unknown };
   const { shape, bucketMs, role, trimmed, key } = mark ?? {};
-  const isKnown = mark?.form === FORM ? key === undefined : mark?.form === KEYED_FORM && isKeyType(key);
-  if (!isKnown || !isMs(bucketMs) || typeof trimmed !== 'boolean') return undefined;
+  if (shape === undefined || mark.form !== formNumber({ key, shape })) return undefined;
+  if ((key !== undefined && !isKeyType(key)) || !isAggregates(shape.aggregates)) return undefined;
+  if (!isMs(bucketMs) || typeof trimmed !== 'boolean') return undefined;
   if (role !== 'sink' && role !== 'beside') return undefined;
   const whole =
-    shape?.kind === 'sessions'
+    shape.kind === 'sessions'
       ? isMs(shape.gapMs)
-      : shape?.kind === 'windows' && isMs(shape.sizeMs) && isMs(shape.slideMs);
-  return whole && shape !== undefined ? { shape, bucketMs, role, trimmed, key } : undefined;
+      : shape.kind === 'windows' && isMs(shape.sizeMs) && isMs(shape.slideMs);
+  return whole ? { shape, bucketMs, role, trimmed, key } : undefined;
 }

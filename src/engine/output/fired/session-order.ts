@@ -5,7 +5,6 @@ import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { ResultRows } from '../sink/rows.ts';
 
-const ROW_WORDS = ACCUMULATOR.BYTES / 4;
 const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
 const DIGIT_BITS = 16;
 const DIGITS = 2 ** DIGIT_BITS;
@@ -14,7 +13,7 @@ const RADIX_ROWS_MIN = 4096;
 
 /** Row numbers by bucket, then unsigned account_id, then end, which is the order of the rows. */
 export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
-  const { rowCount, words } = rows;
+  const { rowCount } = rows;
   const order = Uint32Array.from({ length: rowCount }, (_, row) => row);
   const spare = new Uint32Array(rowCount);
   for (let from = 0; from < rowCount; ) {
@@ -22,25 +21,25 @@ export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
     let to = from + 1;
     while (to < rowCount && rows.windowEnd(to) < next) to++;
     const bucket = order.subarray(from, to);
-    if (to - from < RADIX_ROWS_MIN) bucket.sort((a, b) => byAccount(words, a, b));
-    else radixSort(words, bucket, spare.subarray(from, to));
+    if (to - from < RADIX_ROWS_MIN) bucket.sort((a, b) => byAccount(rows, a, b));
+    else radixSort(rows, bucket, spare.subarray(from, to));
     from = to;
   }
   return order;
 }
 
 /** Stable comparison: rows of one account keep their order. */
-function byAccount(words: Int32Array, a: number, b: number): number {
+function byAccount({ words, rowWords }: ResultRows, a: number, b: number): number {
   for (const word of [KEY + 1, KEY]) {
     const difference =
-      ((words[a * ROW_WORDS + word] as number) >>> 0) - ((words[b * ROW_WORDS + word] as number) >>> 0);
+      ((words[a * rowWords + word] as number) >>> 0) - ((words[b * rowWords + word] as number) >>> 0);
     if (difference !== 0) return difference;
   }
   return a - b;
 }
 
 /** LSD radix sort by the 16-bit digits of the account; each pass is stable. */
-function radixSort(words: Int32Array, order: Uint32Array, spare: Uint32Array): void {
+function radixSort({ words, rowWords }: ResultRows, order: Uint32Array, spare: Uint32Array): void {
   let from = order;
   let into = spare;
   const next = new Uint32Array(DIGITS);
@@ -48,7 +47,7 @@ function radixSort(words: Int32Array, order: Uint32Array, spare: Uint32Array): v
     const word = KEY + (pass >> 1);
     const shift = (pass & 1) * DIGIT_BITS;
     const digitOf = (row: number): number =>
-      ((words[row * ROW_WORDS + word] as number) >>> shift) & (DIGITS - 1);
+      ((words[row * rowWords + word] as number) >>> shift) & (DIGITS - 1);
     next.fill(0);
     for (const row of from) {
       const digit = digitOf(row);

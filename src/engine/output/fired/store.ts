@@ -6,9 +6,11 @@
  *  secondary store never becomes a sink, and a store that has been a sink expires nothing as a
  *  secondary store. */
 
+import { RowForm } from '../../../core/layout/row-form.ts';
 import type { Rows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
+import { formOf } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isSameType, type KeyType, typeText } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
@@ -23,12 +25,11 @@ import {
   SESSION_KEY_BYTES,
   sortedSessions,
   timeKey,
-  VALUE_BYTES,
   WINDOW_KEY_BYTES,
   windowPrefix,
 } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
-import { type FiredShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
+import { type FiredShape, isSameShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
 import { findTimeRange, type TimeRange, union } from './time-range.ts';
 
 export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
@@ -71,6 +72,7 @@ export class FiredStore implements WindowSink {
   private readonly store: KvStore;
   private readonly retainMs: number;
   private readonly family: 'windows' | 'sessions';
+  private readonly form: RowForm;
   private mark: Mark;
   private held: TimeRange;
   private newestEnd: number;
@@ -78,6 +80,7 @@ export class FiredStore implements WindowSink {
   private constructor(store: KvStore, retainMs: number, mark: Mark, held: TimeRange) {
     this.store = store;
     this.mark = mark;
+    this.form = formOf(mark.shape.aggregates);
     this.retainMs = retainMs;
     this.family = mark.shape.kind;
     this.held = held;
@@ -94,11 +97,11 @@ export class FiredStore implements WindowSink {
         ? BUCKET_MS_UNLIMITED
         : Math.max(BUCKET_MS_MIN, Math.ceil(retainMs / BUCKETS_PER_RETENTION));
     let mark = found ?? { shape, bucketMs, role, trimmed: false };
-    if (shapeText(mark.shape) !== shapeText(shape)) {
+    if (!isSameShape(mark.shape, shape)) {
       throw engineError(
         'job_changed',
         `${store.folder} holds ${shapeText(mark.shape)}, not ${shapeText(shape)}`,
-        { next: 'start with the same windows, or give another folder' },
+        { next: 'start with the same windows and aggregates, or give another folder' },
       );
     }
     if (role === 'sink' && mark.role === 'beside' && mark.trimmed) {
@@ -162,11 +165,11 @@ export class FiredStore implements WindowSink {
 
   /** Finds fired windows of one account. */
   find(query: WindowQuery): Promise<WindowPage> {
-    const { store, held, mark } = this;
+    const { store, held, mark, form } = this;
     const expiredTo = this.newestEnd - this.retainMs;
     return mark.shape.kind === 'windows'
-      ? findWindows(store, mark.shape, held, expiredTo, query)
-      : findSessions(store, mark.bucketMs, held, expiredTo, query);
+      ? findWindows(store, mark.shape, held, expiredTo, query, form)
+      : findSessions(store, mark.bucketMs, held, expiredTo, query, form);
   }
 
   /** Bytes on disk; includes expired rows until compaction removes their files. */
@@ -189,7 +192,7 @@ export class FiredStore implements WindowSink {
               shape: 'records',
               count: page.rowCount,
               bytes: page.rows,
-              recordBytes: VALUE_BYTES,
+              recordBytes: this.form.bytes,
               prefix: windowPrefix(bounds.start, bounds.end),
               wordAt: 0,
             }
@@ -257,7 +260,9 @@ function partsOf(page: FiredPage): readonly FiredPage[] {
   for (let from = 0; from < page.rowCount; from += PUT_ROWS_MAX) {
     const rowCount = Math.min(PUT_ROWS_MAX, page.rowCount - from);
     const keys = page.keys?.from(from);
-    parts.push({ bounds: page.bounds, rowCount, rows: page.rows.subarray(from * VALUE_BYTES), keys });
+    const { bounds, form } = page;
+    const rows = page.rows.subarray(from * (form ?? RowForm.HEADS).bytes);
+    parts.push({ bounds, form, rowCount, rows, keys });
   }
   return parts;
 }
@@ -271,20 +276,22 @@ export const firedKeyType = async (store: KvStore): Promise<KeyType | undefined>
  *  for await (const rows of readFired(store)) console.log(rows.length);
  */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
-  if ((await firedKeyType(store)) !== undefined) {
-    for (const family of ['windows', 'sessions'] as const) yield* scanKeyed(store, family);
+  const mark = await readMark(store);
+  const form = formOf(mark?.shape.aggregates);
+  if (mark?.key !== undefined) {
+    for (const family of ['windows', 'sessions'] as const) yield* scanKeyed(store, family, form);
     return;
   }
   for (const [family, keyBytes] of [
     ['windows', WINDOW_KEY_BYTES],
     ['sessions', SESSION_KEY_BYTES],
   ] as const) {
-    const shape = { shape: 'fixed', keyBytes, valueBytes: VALUE_BYTES } as const;
+    const shape = { shape: 'fixed', keyBytes, valueBytes: form.bytes } as const;
     const scan = await store.scan(family, { from: null, to: null }, shape);
     try {
-      const bytes = new Uint8Array(READ_ROWS * (keyBytes + VALUE_BYTES));
+      const bytes = new Uint8Array(READ_ROWS * (keyBytes + form.bytes));
       for (let count = await scan.next({ bytes }); count > 0; count = await scan.next({ bytes }))
-        yield resultsOf(bytes, count, keyBytes);
+        yield resultsOf(bytes, count, keyBytes, form);
     } finally {
       scan.close();
     }

@@ -1,12 +1,13 @@
 /** View of the rows of a fired page as results: the bounds come from the page, everything else from
  *  the row. Built once per page; allocates an object per row only for `result`. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { CELL, RowForm } from '../../../core/layout/row-form.ts';
 import { fromWords } from '../../../core/time.ts';
+import { type AggregateResults, type ResultReader, readerOf } from '../../aggregate/results.ts';
 import type { KeyColumn } from '../../keys/column.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 
-const CELLS = ACCUMULATOR.BYTES / 8;
 const KEY = ACCUMULATOR.ACCOUNT_ID / 8;
 const COUNT = ACCUMULATOR.COUNT / 8;
 const SUM_LOW = ACCUMULATOR.SUM_LOW / 8;
@@ -18,8 +19,14 @@ const START = ACCUMULATOR.SPARE / 8;
 
 export class ResultRows {
   readonly rowCount: number;
-  /** The rows as 32-bit words, 16 words per row. */
+  /** The rows as 32-bit words. */
   readonly words: Int32Array;
+  /** Words of a row. */
+  readonly rowWords: number;
+  private readonly reader: ResultReader | undefined;
+  private readonly view: DataView;
+  /** Cells of 8 bytes of a row. */
+  private readonly stride: number;
   private readonly bounds: FiredBounds;
   private readonly keys: KeyColumn | undefined;
   private readonly signed: BigInt64Array;
@@ -27,16 +34,22 @@ export class ResultRows {
 
   constructor(page: FiredPage) {
     const { buffer, byteOffset } = page.rows;
+    const { form = RowForm.HEADS } = page;
+    const cells = form.bytes / CELL;
+    this.reader = readerOf(form);
+    this.view = new DataView(buffer, byteOffset, page.rowCount * form.bytes);
+    this.stride = cells;
+    this.rowWords = cells * 2;
     this.rowCount = page.rowCount;
     this.bounds = page.bounds;
     this.keys = page.keys;
-    this.words = new Int32Array(buffer, byteOffset, page.rowCount * CELLS * 2);
-    this.signed = new BigInt64Array(buffer, byteOffset, page.rowCount * CELLS);
-    this.unsigned = new BigUint64Array(buffer, byteOffset, page.rowCount * CELLS);
+    this.words = new Int32Array(buffer, byteOffset, page.rowCount * cells * 2);
+    this.signed = new BigInt64Array(buffer, byteOffset, page.rowCount * cells);
+    this.unsigned = new BigUint64Array(buffer, byteOffset, page.rowCount * cells);
   }
 
   accountId(row: number): bigint {
-    return this.unsigned[row * CELLS + KEY] as bigint;
+    return this.unsigned[row * this.stride + KEY] as bigint;
   }
   /** Borrows the canonical bytes of a key that is no integer. REQUIRES: the page has keys */
   key(row: number): Uint8Array {
@@ -44,43 +57,51 @@ export class ResultRows {
   }
   /** The 64 bits of the key as a signed number, as PostgreSQL's int8 stores them. */
   accountIdBits(row: number): bigint {
-    return this.signed[row * CELLS + KEY] as bigint;
+    return this.signed[row * this.stride + KEY] as bigint;
   }
   windowStart(row: number): number {
-    return this.bounds.kind === 'window' ? this.bounds.start : this.time(row * CELLS + START);
+    return this.bounds.kind === 'window' ? this.bounds.start : this.time(row * this.stride + START);
   }
   windowEnd(row: number): number {
     return this.bounds.kind === 'window'
       ? this.bounds.end
-      : this.time(row * CELLS + LAST) + this.bounds.gapMs;
+      : this.time(row * this.stride + LAST) + this.bounds.gapMs;
   }
   count(row: number): bigint {
-    return this.unsigned[row * CELLS + COUNT] as bigint;
+    return this.unsigned[row * this.stride + COUNT] as bigint;
   }
   /** Low 64 bits, two's complement. */
   sum(row: number): bigint {
-    return this.signed[row * CELLS + SUM_LOW] as bigint;
+    return this.signed[row * this.stride + SUM_LOW] as bigint;
   }
   /** True if the exact sum does not fit 64 bits: its high half is not the sign extension of its low
    *  half. */
   overflow(row: number): boolean {
-    const at = (row * CELLS + SUM_LOW) * 2;
+    if (this.reader !== undefined) return this.aggregated(row)?.overflow === true;
+    const at = (row * this.stride + SUM_LOW) * 2;
     const sign = (this.words[at + 1] as number) >> 31;
     const high = (SUM_HIGH - SUM_LOW) * 2;
     return this.words[at + high] !== sign || this.words[at + high + 1] !== sign;
   }
   min(row: number): bigint {
-    return this.signed[row * CELLS + MIN] as bigint;
+    return this.signed[row * this.stride + MIN] as bigint;
   }
   max(row: number): bigint {
-    return this.signed[row * CELLS + MAX] as bigint;
+    return this.signed[row * this.stride + MAX] as bigint;
   }
   lastUpdateTs(row: number): bigint {
-    return this.signed[row * CELLS + LAST] as bigint;
+    return this.signed[row * this.stride + LAST] as bigint;
+  }
+
+  /** Results of the job's aggregates; undefined: the results are those of the head. */
+  aggregated(row: number): AggregateResults | undefined {
+    return this.reader?.read(this.view, row * this.stride * CELL);
   }
 
   result(row: number): WindowResult {
+    const aggregated = this.aggregated(row);
     return {
+      ...(aggregated === undefined ? {} : { aggregates: aggregated.values }),
       ...(this.keys === undefined ? {} : { key: this.key(row).slice() }),
       accountId: this.accountId(row),
       windowStart: this.windowStart(row),
@@ -90,7 +111,7 @@ export class ResultRows {
       min: this.min(row),
       max: this.max(row),
       lastUpdateTs: this.lastUpdateTs(row),
-      overflow: this.overflow(row),
+      overflow: aggregated?.overflow ?? this.overflow(row),
     };
   }
 

@@ -9,7 +9,7 @@
  *  run. */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
-import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { RowForm } from '../../../core/layout/row-form.ts';
 import type { Logger } from '../../../core/log.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
@@ -18,7 +18,6 @@ import type { FiredPage, Firing } from '../../window/firing.ts';
 import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
-const ROW_BYTES = ACCUMULATOR.BYTES;
 /** Rows of pending firings at which reading pauses, besides the firing being written. They are part
  *  of the state's memory, 64 bytes each. */
 export const SINK_ROWS_WAITING_MAX = 4 * 1024 * 1024;
@@ -34,6 +33,9 @@ interface PendingFiring {
   /** Upper bound of the rows that are not written yet. */
   left: number;
 }
+
+/** Bytes of a row of a firing. */
+const rowBytesOf = ({ form = RowForm.HEADS }: Pick<Firing, 'form'>): number => form.bytes;
 
 /** Rows of one write. */
 interface Batch {
@@ -215,14 +217,15 @@ export class SinkWriter {
     let read = 0;
     for (const pending of this.unread) {
       const { firing } = pending;
+      const rowBytes = rowBytesOf(firing);
       const from = used;
       let ended = false;
-      while (used < copy.length && !ended) {
+      while (copy.length - used >= rowBytes && !ended) {
         const rows = await firing.read(copy.subarray(used));
-        used += rows * ROW_BYTES;
+        used += rows * rowBytes;
         ended = rows === 0;
       }
-      const rows = (used - from) / ROW_BYTES;
+      const rows = (used - from) / rowBytes;
       const page = rows > 0 ? await this.page(firing, copy.subarray(from, used), rows) : undefined;
       if (page !== undefined) pages.push(page);
       parts.push({ pending, rows, page, ended });
@@ -234,27 +237,28 @@ export class SinkWriter {
   }
 
   private async page(
-    { bounds }: Pick<Firing, 'bounds'>,
+    { bounds, form }: Pick<Firing, 'bounds' | 'form'>,
     rows: Uint8Array,
     rowCount: number,
   ): Promise<FiredPage> {
-    const keys = await this.parts.keys?.()?.column(rows, rowCount);
-    return { bounds, rows, rowCount, keys };
+    const keys = await this.parts.keys?.()?.column(rows, rowCount, rowBytesOf({ form }));
+    return { bounds, form, rows, rowCount, keys };
   }
 
   /** Returns a buffer for the pending rows, up to the size of one write; never the buffer that was
    *  filled last. */
   private copyFor(): Uint8Array {
     let rows = 0;
+    const rowBytes = Math.max(...this.unread.map(({ firing }) => rowBytesOf(firing)));
     for (const { left } of this.unread) {
       rows += left;
       if (rows >= this.rowsMax) break;
     }
-    const bytes = Math.max(1, Math.min(rows, this.rowsMax)) * ROW_BYTES;
+    const bytes = Math.max(1, Math.min(rows, this.rowsMax)) * rowBytes;
     const [, other] = this.copies;
     let [copy] = this.copies;
     if (copy.length < bytes)
-      copy = new Uint8Array(Math.min(this.rowsMax * ROW_BYTES, 2 ** Math.ceil(Math.log2(bytes))));
+      copy = new Uint8Array(Math.min(this.rowsMax * rowBytes, 2 ** Math.ceil(Math.log2(bytes))));
     this.copies = [other, copy];
     return copy;
   }

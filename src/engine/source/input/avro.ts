@@ -12,6 +12,7 @@ import {
   avroTypeName,
 } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../../formats/schema.ts';
+import type { Aggregates } from '../../aggregate/definition.ts';
 import { idReader, isIdentifier } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
@@ -19,6 +20,7 @@ import {
   fieldGet,
   integerReader,
   isFilterable,
+  isOfKind,
   isoReader,
   nullReader,
   type Place,
@@ -26,10 +28,11 @@ import {
   signOf,
   timeReader,
   timestampUnit,
+  valueReader,
 } from './columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
-import { missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
+import { type InputFlag, missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
 
@@ -84,12 +87,14 @@ function pathsOf({
   time,
   value,
   dedup,
-}: InputFields): ReadonlyArray<readonly ['key' | 'time' | 'value' | 'dedup', Path]> {
+  aggregates,
+}: InputFields): ReadonlyArray<readonly [Exclude<InputFlag, 'where'>, Path]> {
   return [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
     ...(key.from === 'fields' ? key.fields.map(({ path }) => ['key', path] as const) : []),
     ...(value === undefined ? [] : [['value', value] as const]),
     ...(dedup === undefined ? [] : [['dedup', dedup] as const]),
+    ...(aggregates?.fields ?? []).map(({ path }) => ['aggregate', path] as const),
   ];
 }
 
@@ -115,7 +120,7 @@ export function avroPlan(
   const known = filterPaths.filter((path) => fieldIn(schema.tree, path) !== undefined);
   const paths = [...needed.map(([, path]) => path), ...known].map((path) => path.join('.'));
   const decoder = avroColumnDecoder(kernels, schema, writer, [...new Set(paths)]);
-  const at = (flag: 'key' | 'time' | 'value' | 'where' | 'dedup', path: Path): Place => {
+  const at = (flag: InputFlag, path: Path): Place => {
     const place = placeAt(decoder.schema, path);
     if (place === undefined) throw unsupported(flag, path, 'inside a union of several types');
     return place;
@@ -143,7 +148,14 @@ export function avroPlan(
       const nulls = type.flatMap(({ path }) => nullReader(views, at('key', path)) ?? []);
       return [...nulls, keyReader(gets)];
     };
-    const { key, time, value, where, dedup } = fields;
+    const { key, time, value, where, dedup, aggregates } = fields;
+    const aggregated = (of: Aggregates): readonly ColumnReader[] =>
+      of.fields.map((field) => {
+        const place = at('aggregate', field.path);
+        if (!isOfKind(place.column, field.kind))
+          throw unsupported('aggregate', field.path, typeText(fieldIn(schema.tree, field.path) as AvroNode));
+        return valueReader(views, place, field, of.columns);
+      });
     return {
       time: time.from === 'record' ? [] : timeReaders(views, at('time', time.path), time, schema.tree),
       where: where && {
@@ -154,6 +166,7 @@ export function avroPlan(
         ...(key.from === 'record' ? [] : keys(key.fields)),
         ...(value === undefined ? [] : integer('value', value, 'i64')),
         ...(dedup === undefined ? [] : identifier(views, at('dedup', dedup), dedup, schema.tree)),
+        ...(aggregates === undefined ? [] : aggregated(aggregates)),
       ],
     } satisfies PlanReaders;
   });

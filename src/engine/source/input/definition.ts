@@ -4,6 +4,7 @@
  *  The texts are those of the flags: `-key=customer.id`, `-key=country:string,user_id`,
  *  `-key=@key:long`, `-time=created_at:us`, `-time=@timestamp`, `-value=amount`. */
 import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
+import { Aggregates, isSameAggregates } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isVariable, KEY_KINDS, KEY_PARTS_MAX, type KeyKind, type KeyType } from '../../keys/type.ts';
 
@@ -11,7 +12,7 @@ export const INPUT_FORMATS = ['avro', 'protobuf', 'json', 'binary256'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
 /** Settings of the input, in the order of messages. */
-const NAMES = ['format', 'key', 'time', 'value', 'where', 'dedup'] as const;
+const NAMES = ['format', 'key', 'time', 'value', 'where', 'dedup', 'aggregate'] as const;
 type Name = (typeof NAMES)[number];
 
 export interface InputDefinition {
@@ -23,6 +24,8 @@ export interface InputDefinition {
   readonly where?: string;
   /** Absent: records with equal contents are different events. */
   readonly dedup?: string;
+  /** Absent: count, sum, min and max of the value. */
+  readonly aggregate?: string;
   /** Settings that were judged from the first records instead of given. */
   readonly inferred?: readonly Name[];
 }
@@ -61,6 +64,7 @@ export interface InputFields {
   readonly value: readonly string[] | undefined;
   readonly where: Filter | undefined;
   readonly dedup: readonly string[] | undefined;
+  readonly aggregates: Aggregates | undefined;
 }
 
 /** Greatest number of names in a path. */
@@ -130,13 +134,19 @@ export function timeSpec(text: string): TimeSpec {
 }
 
 /** Checks the texts that are given. @throws bad_setting, bad_value */
-export function checkDefinition({ format, key, time, value, where, dedup }: InputDefinition): void {
+export function checkDefinition(definition: InputDefinition): void {
+  const { format, key, time, value, where, dedup, aggregate } = definition;
   if (key !== undefined) keySpec(key);
   if (time !== undefined) timeSpec(time);
   if (value !== undefined) pathOf('value', value, value);
   if (where !== undefined) whereFilter(where);
   if (dedup !== undefined) pathOf('dedup', dedup, dedup);
-  const given = [key, time, value, where, dedup].findIndex((one) => one !== undefined);
+  if (aggregate !== undefined) Aggregates.of(aggregate);
+  if (aggregate !== undefined && value !== undefined)
+    throw engineError('bad_setting', '-value and -aggregate both say what is aggregated', {
+      next: `leave -value out, and give -aggregate=${aggregate},sum(${value})`,
+    });
+  const given = [key, time, value, where, dedup, aggregate].findIndex((one) => one !== undefined);
   if (format === 'binary256' && given >= 0) throw fixedFields(NAMES[given + 1] as Name);
 }
 
@@ -159,13 +169,15 @@ function whereFilter(text: string): Filter {
 }
 
 /** Parses a decided definition. @throws bad_setting, bad_value */
-export function fieldsOf({ key, time, value, where, dedup }: InputDefinition): InputFields {
+export function fieldsOf(definition: InputDefinition): InputFields {
+  const { key, time, value, where, dedup, aggregate } = definition;
   return {
     key: keySpec(key ?? '@key'),
     time: timeSpec(time ?? '@timestamp'),
     value: value === undefined ? undefined : pathOf('value', value, value),
     where: where === undefined ? undefined : whereFilter(where),
     dedup: dedup === undefined ? undefined : pathOf('dedup', dedup, dedup),
+    aggregates: aggregate === undefined ? undefined : Aggregates.of(aggregate),
   };
 }
 
@@ -212,6 +224,7 @@ export interface InputChange {
 /** The same setting: a text that leaves the form open equals one that states it. */
 function isSame(name: Name, given: string, saved: string): boolean {
   if (given === saved) return true;
+  if (name === 'aggregate') return isSameAggregates(given, saved);
   if (name !== 'key') return false;
   const [is, was] = [keySpec(given), keySpec(saved)];
   if (is.from === 'record') return is.form === undefined && was.from === 'record';

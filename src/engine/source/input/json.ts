@@ -5,7 +5,9 @@ import { FoundFields, JSON_VALUE, type JsonFinder, type JsonKernels } from '../.
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
+import { putPlaces, valuesOf } from '../../aggregate/values.ts';
 import { EventIds, ID_BYTES_MAX, textId } from '../../dedup/ids.ts';
 import { isVariable } from '../../keys/type.ts';
 import type { InputFields, Sign } from './definition.ts';
@@ -34,6 +36,9 @@ export class JsonDecoder implements EventDecoder {
   private readonly timeAt: number;
   private readonly valueAt: number;
   private readonly dedupAt: number;
+  private readonly aggregatedAt: readonly number[];
+  /** Values of the present batch; undefined without aggregates. */
+  private values: ValueColumns | undefined;
   private readonly whereAt: readonly number[];
   private readonly int64 = new Int64();
   private bytes: Uint8Array = new Uint8Array(0);
@@ -51,13 +56,14 @@ export class JsonDecoder implements EventDecoder {
       const known = paths.findIndex((one) => JSON.stringify(one) === JSON.stringify(path));
       return known >= 0 ? known : paths.push(path) - 1;
     };
-    const { key, time, value, where, dedup } = fields;
+    const { key, time, value, where, dedup, aggregates } = fields;
     const parts = key.from === 'fields' ? key.fields : [];
     this.sign = parts[0]?.kind === 'u64' ? 'u64' : 'i64';
     this.keyAt = parts.map(({ path }) => add(path));
     this.timeAt = add(time.from === 'field' ? time.path : undefined);
     this.valueAt = add(value);
     this.dedupAt = add(dedup);
+    this.aggregatedAt = (aggregates?.fields ?? []).map(({ path }) => add(path));
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
     this.finder = kernels.openFinder(paths);
     this.found = new FoundFields(paths.length, FOUND_ROWS);
@@ -69,9 +75,10 @@ export class JsonDecoder implements EventDecoder {
     const words = EventWords.of(into);
     const { arena } = records.columns;
     const { rowCount } = records;
-    const { key, time } = this.fields;
+    const { key, time, aggregates } = this.fields;
     words.reset(rowCount);
     this.bytes = arena;
+    this.values = aggregates && valuesOf(into, aggregates.columns);
     if (time.from === 'record') readRecordTimes(records, words);
     this.span(records, words);
     const payloads = { bytes: arena, start: this.starts, length: this.lengths };
@@ -81,6 +88,7 @@ export class JsonDecoder implements EventDecoder {
       this.read(from, to, words);
     }
     if (key.from === 'record' && key.form !== undefined) readRecordKeys(records, key.form, words);
+    if (this.values !== undefined && aggregates?.needsPlace === true) putPlaces(records, this.values);
     words.clearInvalid();
   }
 
@@ -131,13 +139,14 @@ export class JsonDecoder implements EventDecoder {
     };
     this.finder.find(span, 0, 1, this.found);
     if (this.found.isDocument[0] === 0) return 'the value is not JSON';
-    const { key, time, value: valuePath, dedup } = this.fields;
+    const { key, time, value: valuePath, dedup, aggregates } = this.fields;
     const keyFields = key.from === 'fields' ? key.fields : [];
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
       ...this.keyAt.map((at, i) => ({ flag: 'key', at, path: keyFields[i]?.path ?? [] })),
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
       { flag: 'dedup', at: this.dedupAt, path: dedup ?? [] },
+      ...this.aggregatedAt.map((at, i) => ({ flag: 'aggregate', at, path: aggregates?.fields[i]?.path ?? [] })),
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
       const kind = this.found.kind[at];
@@ -178,7 +187,31 @@ export class JsonDecoder implements EventDecoder {
       const fault = this.integer(this.valueAt, 'i64', words.value, row, EVENT_STATUS.BAD_VALUE);
       if (fault !== EVENT_STATUS.OK) return fault;
     }
-    return this.dedupAt < 0 ? EVENT_STATUS.OK : this.identifier(row, EventIds.of(words.batch));
+    if (this.dedupAt >= 0) {
+      const fault = this.identifier(row, EventIds.of(words.batch));
+      if (fault !== EVENT_STATUS.OK) return fault;
+    }
+    return this.values === undefined ? EVENT_STATUS.OK : this.aggregated(row, this.values);
+  }
+
+  /** Reads the aggregated fields; a missing one is null. @returns the status of the row */
+  private aggregated(row: number, { cells, doubles, valid, capacity }: ValueColumns): number {
+    const { found, int64 } = this;
+    for (const [i, { column, kind }] of (this.fields.aggregates?.fields ?? []).entries()) {
+      const at = this.cell + (this.aggregatedAt[i] as number);
+      const type = found.kind[at] as number;
+      const cell = column * capacity + row;
+      valid[cell] = 0;
+      if (type === MISSING || type === NULL) continue;
+      if (type !== NUMBER && type !== INTEGER) return EVENT_STATUS.BAD_VALUE;
+      valid[cell] = 1;
+      if (kind === 'double') doubles[cell] = Number(this.textAt(at, 'latin1'));
+      else if (type === INTEGER) cells[cell] = int64Of(found.words, at * 2);
+      else if (int64.parseJson(this.bytes, found.start[at] as number, found.end[at] as number, 'i64'))
+        cells[cell] = (BigInt(int64.high) << 32n) | BigInt(int64.low >>> 0);
+      else return EVENT_STATUS.BAD_VALUE;
+    }
+    return EVENT_STATUS.OK;
   }
 
   private identifier(row: number, ids: EventIds): number {
@@ -272,6 +305,9 @@ export class JsonDecoder implements EventDecoder {
     return Buffer.from(buffer, byteOffset + from, (end[cell] as number) - from).toString(encoding);
   }
 }
+
+const int64Of = (words: Int32Array, at: number): bigint =>
+  (BigInt(words[at + 1] as number) << 32n) | BigInt((words[at] as number) >>> 0);
 
 /** An object or a list: not null, and equal to nothing. */
 const COMPOSITE: unknown = {};

@@ -47,9 +47,12 @@ export const missingField = (flag: string, path: readonly string[]): SchemaFault
     `its schema has no field ${path.join('.')} (-${flag}), and no default`,
   );
 
+/** Settings that name fields. */
+export type InputFlag = 'key' | 'time' | 'value' | 'where' | 'dedup' | 'aggregate';
+
 /** Error of a field whose type this version cannot read. */
 export function unsupported(
-  flag: 'key' | 'time' | 'value' | 'where' | 'dedup',
+  flag: InputFlag,
   path: readonly string[],
   type: string,
 ): MillraceError {
@@ -68,6 +71,8 @@ const SUPPORTED = {
     'give a field that is an int or a long (Avro) or an integer (Protobuf, JSON), or leave -value out to count; floats, doubles, decimals, enums and booleans are not supported yet',
   time: 'give a timestamp type in UTC, an integer with its unit, such as -time=FIELD:ms, a text in ISO 8601, or @timestamp',
   dedup: 'give a field that is an integer, a text, bytes or a uuid, outside of lists and maps',
+  aggregate:
+    'give a field that is an int or a long (Avro) or an integer (Protobuf), or one that is a float or a double with its kind, such as sum(FIELD:double); decimals, enums, booleans and fields in lists and maps are not supported yet',
   where: 'compare fields that are texts, numbers, booleans or enums, outside of lists and maps',
 } as const;
 

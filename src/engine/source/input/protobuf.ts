@@ -8,6 +8,7 @@ import type { BatchViews } from '../../../core/columns/views.ts';
 import { protoColumnDecoder } from '../../../formats/protobuf/columns/decoder.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { ProtoSchema } from '../../../formats/schema.ts';
+import type { Aggregates } from '../../aggregate/definition.ts';
 import { idReader } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
@@ -15,6 +16,7 @@ import {
   type FieldGet,
   fieldGet,
   integerReader,
+  isOfKind,
   isoReader,
   nullReader,
   type Place,
@@ -22,13 +24,14 @@ import {
   secondsReader,
   signOf,
   timeReader,
+  valueReader,
 } from './columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
-import { missingField, unsupported, WriterPlan } from './plan.ts';
+import { type InputFlag, missingField, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
-type Flag = 'key' | 'time' | 'value' | 'where' | 'dedup';
+type Flag = InputFlag;
 
 const TIMESTAMP = 'google.protobuf.Timestamp';
 
@@ -136,12 +139,13 @@ export function protobufPlan(
   reader: ProtoSchema | undefined,
   writer: ProtoMessage,
 ): WriterPlan {
-  const { key, time, value, where, dedup } = fields;
+  const { key, time, value, where, dedup, aggregates } = fields;
   const needed: ReadonlyArray<readonly [Flag, Path]> = [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
     ...(key.from === 'fields' ? key.fields.map(({ path }) => ['key', path] as const) : []),
     ...(value === undefined ? [] : [['value', value] as const]),
     ...(dedup === undefined ? [] : [['dedup', dedup] as const]),
+    ...(aggregates?.fields ?? []).map(({ path }) => ['aggregate', path] as const),
   ];
   const message = messageWith(needed, reader, writer);
   const found = (flag: Flag, path: Path): Found =>
@@ -182,6 +186,13 @@ export function protobufPlan(
       });
       return [...type.flatMap(({ one }) => nullReader(views, at(one)) ?? []), keyReader(gets)];
     };
+    const aggregated = (of: Aggregates): readonly ColumnReader[] =>
+      of.fields.map((field) => {
+        const one = found('aggregate', field.path);
+        const place = at(one);
+        if (!isOfKind(place.column, field.kind)) throw one.unsupported();
+        return valueReader(views, place, field, of.columns);
+      });
     return {
       time: time.from === 'record' ? [] : timeReaders(views, found('time', time.path), time, at),
       where: where && { filter: where, gets: filtered.map((one) => one && filterGet(views, one, at)) },
@@ -189,11 +200,13 @@ export function protobufPlan(
         ...(key.from === 'record' ? [] : keys(key.fields)),
         ...(value === undefined ? [] : integer(found('value', value), 'value', 'i64')),
         ...(dedup === undefined ? [] : identifier(found('dedup', dedup))),
+        ...(aggregates === undefined ? [] : aggregated(aggregates)),
       ],
     };
   });
 }
 
+const FLOATING = /^(float|double)$/;
 const INTEGER = /^(u?int|sint|s?fixed)(32|64)$/;
 
 const kindOfType = (type: string): KeyKind | undefined =>
@@ -222,7 +235,9 @@ function demandReadable(one: Found): void {
         ? last.message === undefined && last.type !== 'bytes'
         : flag === 'dedup'
           ? isInteger || (isScalar && (last.type === 'string' || last.type === 'bytes'))
-          : isInteger || (flag === 'key' && isScalar && kindOfType(last.type) !== undefined);
+          : isInteger ||
+            (flag === 'aggregate' && isScalar && FLOATING.test(last.type)) ||
+            (flag === 'key' && isScalar && kindOfType(last.type) !== undefined);
   if (!isReadable) throw one.unsupported();
 }
 

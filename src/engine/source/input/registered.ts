@@ -11,6 +11,7 @@ import { EVENT_STATUS, FRAME_STATUS } from '../../../core/layout/layouts.gen.ts'
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Schema } from '../../../formats/schema.ts';
 import { messagePath } from '../../../serde/frame.ts';
+import { putPlaces, valuesOf } from '../../aggregate/values.ts';
 import { avroPlan } from './avro.ts';
 import type { InputFields } from './definition.ts';
 import { readRecordKeys } from './key/records.ts';
@@ -157,7 +158,7 @@ export class RegisteredDecoder implements EventDecoder {
 
   private fill(records: RecordBatch, frames: FrameBatch, into: EventBatch): void {
     const words = EventWords.of(into);
-    const { key, time } = this.parts.fields;
+    const { key, time, aggregates } = this.parts.fields;
     const rows = records.rowCount;
     words.reset(rows);
     this.group(records, frames, words);
@@ -174,6 +175,7 @@ export class RegisteredDecoder implements EventDecoder {
       plan.run(spans, mine, words);
     }
     if (key.from === 'record' && key.form !== undefined) readRecordKeys(records, key.form, words);
+    if (aggregates?.needsPlace === true) putPlaces(records, valuesOf(into, aggregates.columns));
     words.clearInvalid();
   }
 

@@ -187,8 +187,8 @@ export class TopicInput implements EventInput {
         return undefined;
       }
       case 'binary256': {
-        const { key, time, value, where, dedup } = asked;
-        for (const [name, given] of Object.entries({ key, time, value, where, dedup }))
+        const { key, time, value, where, dedup, aggregate } = asked;
+        for (const [name, given] of Object.entries({ key, time, value, where, dedup, aggregate }))
           if (given !== undefined) throw fixedFields(name as 'key');
         this.finish({ format: 'binary256' });
         return this.decode(records, into);

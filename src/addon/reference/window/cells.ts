@@ -1,0 +1,150 @@
+/** Cells of rows; the addon's implementation is native/kernel/window/form.cc. */
+import { addDouble, isDoubleSum, mergeDoubleSums } from '../../../core/double-sum.ts';
+import { AGGREGATE } from '../../../core/layout/layouts.gen.ts';
+import { CELL, RowForm } from '../../../core/layout/row-form.ts';
+import type { ValueColumns } from '../../../core/layout/value-columns.ts';
+import { demandRows } from '../check.ts';
+import { foldRow, ROW_BYTES } from './table.ts';
+
+const I64_MIN = -(2n ** 63n);
+const I64_MAX = 2n ** 63n - 1n;
+/** Cells of FIRST and LAST: event time, partition, offset, value. */
+const PLACED_CELLS = 4;
+/** Columns with the place of an event's record. */
+const PARTITION = 0;
+const OFFSET = 1;
+
+/** Neutral value of the first cell, where it is not 0. */
+const NEUTRAL: ReadonlyMap<number, bigint> = new Map([
+  [AGGREGATE.MIN, I64_MAX],
+  [AGGREGATE.MIN_DOUBLE, I64_MAX],
+  [AGGREGATE.FIRST, I64_MAX],
+  [AGGREGATE.MAX, I64_MIN],
+  [AGGREGATE.MAX_DOUBLE, I64_MIN],
+  [AGGREGATE.LAST, I64_MIN],
+]);
+
+/** Returns a number with the order of the doubles: -Infinity, …, -0, 0, …, Infinity, NaN. */
+const ordered = (bits: bigint, value: number): bigint =>
+  Number.isNaN(value) ? I64_MAX : bits >= 0n ? bits : BigInt.asIntN(64, ~bits ^ I64_MIN);
+
+/** Adds to a sum of 128 bits. */
+function addWide(sum: BigInt64Array, low: bigint, high: bigint): void {
+  const before = BigInt.asUintN(64, sum[0] as bigint);
+  const after = BigInt.asUintN(64, before + BigInt.asUintN(64, low));
+  sum[0] = after;
+  sum[1] = (sum[1] as bigint) + high + (after < before ? 1n : 0n);
+}
+
+/** Replaces a placed value by an earlier or a later one. */
+function place(isFirst: boolean, from: BigInt64Array, into: BigInt64Array): void {
+  for (let i = 0; i + 1 < PLACED_CELLS; i++) {
+    const [a, b] = [from[i] as bigint, into[i] as bigint];
+    if (a === b) continue;
+    if (a < b === isFirst) into.set(from);
+    return;
+  }
+}
+
+/** Folds of one kind, over the cells of one aggregate. */
+function foldValue(kind: number, cells: BigInt64Array, bits: bigint, value: number): void {
+  const now = cells[0] as bigint;
+  if (kind === AGGREGATE.COUNT) cells[0] = now + 1n;
+  else if (kind === AGGREGATE.SUM) addWide(cells, bits, bits >> 63n);
+  else if (kind === AGGREGATE.SUM_DOUBLE) addDouble(cells, value);
+  else mergeCells(kind, BigInt64Array.of(isOfDoubles(kind) ? ordered(bits, value) : bits), cells);
+}
+
+const isOfDoubles = (kind: number): boolean => kind === AGGREGATE.MIN_DOUBLE || kind === AGGREGATE.MAX_DOUBLE;
+
+function mergeCells(kind: number, from: BigInt64Array, into: BigInt64Array): void {
+  const [other, now] = [from[0] as bigint, into[0] as bigint];
+  switch (kind) {
+    case AGGREGATE.COUNT:
+      into[0] = now + other;
+      return;
+    case AGGREGATE.SUM:
+      addWide(into, other, from[1] as bigint);
+      return;
+    case AGGREGATE.MIN:
+    case AGGREGATE.MIN_DOUBLE:
+      if (other < now) into[0] = other;
+      return;
+    case AGGREGATE.MAX:
+    case AGGREGATE.MAX_DOUBLE:
+      if (other > now) into[0] = other;
+      return;
+    case AGGREGATE.SUM_DOUBLE:
+      mergeDoubleSums(from, into);
+      return;
+    default:
+      place(kind === AGGREGATE.FIRST, from, into);
+  }
+}
+
+/** Rows of one form in typed arrays of words. */
+export class RowCells {
+  static readonly HEADS = new RowCells(RowForm.HEADS);
+  readonly form: RowForm;
+  /** Words of a row. */
+  readonly words: number;
+
+  constructor(form: RowForm) {
+    this.form = form;
+    this.words = form.bytes / 4;
+  }
+
+  copy(into: Int32Array, to: number, from: Int32Array, at: number): void {
+    for (let i = 0; i < this.words; i++) into[to + i] = from[at + i] as number;
+  }
+
+  /** Folds the row at word `from` of `rows` into that at word `to` of `into`, without key and spare
+   *  field; their keys are equal. */
+  fold(rows: Int32Array, from: number, into: Int32Array, to: number): void {
+    foldRow(rows, from, into, to);
+    this.form.steps.forEach(({ kind }, step) => {
+      mergeCells(kind, this.cellsOf(rows, from, step), this.cellsOf(into, to, step));
+    });
+  }
+
+  /** Checks the values of a batch. @throws out_of_range when they lack a column or an event */
+  demandValues(values: ValueColumns | undefined, events: number): void {
+    if (this.form.cells === 0) return;
+    demandRows(values?.columns ?? 0, this.form.columns, 'values');
+    demandRows(values?.capacity ?? 0, events, 'values');
+  }
+
+  /** Sets the cells of a row to the values of one event. */
+  begin(rows: Int32Array, at: number, values: ValueColumns | undefined, event: number, eventTs: bigint): void {
+    if (values === undefined) return;
+    this.allCells(rows, at).fill(0n);
+    const cellOf = (column: number): bigint => values.cells[column * values.capacity + event] as bigint;
+    this.form.steps.forEach(({ kind, column }, step) => {
+      const cells = this.cellsOf(rows, at, step);
+      cells[0] = NEUTRAL.get(kind) ?? 0n;
+      const from = column * values.capacity + event;
+      if (values.valid[from] === 0) return;
+      if (kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST)
+        cells.set([eventTs, cellOf(PARTITION), cellOf(OFFSET), cellOf(column)]);
+      else foldValue(kind, cells, values.cells[from] as bigint, values.doubles[from] as number);
+    });
+  }
+
+  /** True if the cells are ones that events can produce. */
+  areSound(rows: Int32Array, at: number): boolean {
+    return this.form.steps.every(
+      ({ kind }, step) => kind !== AGGREGATE.SUM_DOUBLE || isDoubleSum(this.cellsOf(rows, at, step)),
+    );
+  }
+
+  /** All cells of a row, with those that fill its last line. */
+  allCells(rows: Int32Array, at: number): BigInt64Array {
+    const count = (this.form.bytes - ROW_BYTES) / CELL;
+    return new BigInt64Array(rows.buffer, rows.byteOffset + at * 4 + ROW_BYTES, count);
+  }
+
+  private cellsOf(rows: Int32Array, at: number, step: number): BigInt64Array {
+    const { first, count } = this.form.places[step] as RowForm['places'][number];
+    return new BigInt64Array(rows.buffer, rows.byteOffset + at * 4 + ROW_BYTES + first * CELL, count);
+  }
+}

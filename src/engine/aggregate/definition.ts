@@ -1,0 +1,191 @@
+/** Aggregates of a job: `count,sum(amount),avg(price:double),last(status_code) as code`.
+ *
+ *  Each is a function of the set of events of a window: it ignores null, and ties of first and last
+ *  are decided by event time, partition and offset. */
+import { AGGREGATE } from '../../core/layout/layouts.gen.ts';
+import { type AggregateStep, PLACE_COLUMNS, RowForm } from '../../core/layout/row-form.ts';
+import { engineError } from '../errors.ts';
+
+export const AGGREGATE_FUNCTIONS = ['count', 'sum', 'min', 'max', 'avg', 'first', 'last'] as const;
+export type AggregateFunction = (typeof AGGREGATE_FUNCTIONS)[number];
+
+/** Values of a field: integers of 64 bits, or doubles. */
+export const FIELD_KINDS = ['long', 'double'] as const;
+export type FieldKind = (typeof FIELD_KINDS)[number];
+
+export interface AggregateField {
+  readonly path: readonly string[];
+  readonly kind: FieldKind;
+}
+
+export interface AggregateSpec {
+  readonly function: AggregateFunction;
+  /** Absent: count of all events. */
+  readonly field?: AggregateField;
+  /** Name of its column in the results. */
+  readonly name: string;
+}
+
+/** Greatest number of aggregates of a job. */
+const AGGREGATES_MAX = 64;
+const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
+/** Names of other columns of the results. */
+const RESERVED = ['account_id', 'window_start', 'window_end', 'last_update_ts', 'overflow'];
+
+const wrong = (text: string, why: string, next: string): Error =>
+  engineError('bad_setting', `-aggregate=${text.slice(0, 200)} ${why}`, { next });
+
+/** Splits a list at the commas outside of parentheses. */
+function partsOf(text: string): readonly string[] {
+  const parts: string[] = [];
+  let depth = 0;
+  let from = 0;
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at];
+    if (char === '(') depth++;
+    else if (char === ')') depth--;
+    else if (char === ',' && depth === 0) {
+      parts.push(text.slice(from, at));
+      from = at + 1;
+    }
+  }
+  parts.push(text.slice(from));
+  return parts;
+}
+
+function fieldOf(text: string, part: string): AggregateField {
+  const at = part.lastIndexOf(':');
+  const suffix = FIELD_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
+  const base = suffix === undefined ? part : part.slice(0, at);
+  const path = base.split('.');
+  if (path.length > 32 || path.some((name) => !/^[^\s@:[\](),]+$/u.test(name)))
+    throw wrong(
+      text,
+      `names ${JSON.stringify(part)}, which is not the path of a field`,
+      'name a field, with dots into nested records, and its kind unless it is an integer: sum(price.amount:double)',
+    );
+  return { path, kind: suffix ?? 'long' };
+}
+
+function specOf(text: string, part: string): AggregateSpec {
+  const match = /^\s*([a-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?\s*$/.exec(part);
+  const name = match?.[1];
+  const known = AGGREGATE_FUNCTIONS.find((one) => one === name);
+  if (match === null || known === undefined)
+    throw wrong(
+      text,
+      `has ${JSON.stringify(part.trim())}, which is no aggregate`,
+      `give ${AGGREGATE_FUNCTIONS.map((one) => (one === 'count' ? one : `${one}(FIELD)`)).join(', ')}, with commas between them, each with an optional name: sum(amount) as revenue`,
+    );
+  const inner = match[2];
+  if ((inner === undefined || inner === '') && known !== 'count')
+    throw wrong(text, `has ${known} without a field`, `give ${known}(FIELD)`);
+  const field = inner === undefined || inner === '' ? undefined : fieldOf(text, inner);
+  const column = match[3] ?? [known, ...(field?.path ?? [])].join('_').replace(/[^A-Za-z0-9_]/g, '_');
+  if (!NAME.test(column) || RESERVED.includes(column))
+    throw wrong(
+      text,
+      `has the name ${JSON.stringify(column)}`,
+      `give another name: ${known}(${inner ?? ''}) as NAME, of letters, digits and _, at most 63, and none of ${RESERVED.join(', ')}`,
+    );
+  return { function: known, ...(field === undefined ? {} : { field }), name: column };
+}
+
+/** @throws bad_setting */
+export function aggregateSpecs(text: string): readonly AggregateSpec[] {
+  const specs = partsOf(text).map((part) => specOf(text, part));
+  if (specs.length > AGGREGATES_MAX)
+    throw wrong(text, `has ${specs.length} aggregates`, `give at most ${AGGREGATES_MAX}`);
+  const twice = specs.find(({ name }, at) => specs.findIndex((one) => one.name === name) < at);
+  if (twice !== undefined)
+    throw wrong(text, `has the name ${twice.name} twice`, 'name one of them: sum(amount) as NAME');
+  return specs;
+}
+
+/** Steps that a function needs beside the count of the field's values. */
+const STEPS: Readonly<Record<AggregateFunction, Readonly<Record<FieldKind, readonly number[]>>>> = {
+  count: { long: [], double: [] },
+  sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
+  avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
+  min: { long: [AGGREGATE.MIN], double: [AGGREGATE.MIN_DOUBLE] },
+  max: { long: [AGGREGATE.MAX], double: [AGGREGATE.MAX_DOUBLE] },
+  first: { long: [AGGREGATE.FIRST], double: [AGGREGATE.FIRST] },
+  last: { long: [AGGREGATE.LAST], double: [AGGREGATE.LAST] },
+};
+
+/** A column of the values, and the field that fills it. */
+export interface FieldColumn extends AggregateField {
+  readonly column: number;
+}
+
+interface Plan {
+  readonly specs: readonly AggregateSpec[];
+  readonly fields: readonly FieldColumn[];
+  readonly steps: readonly AggregateStep[];
+}
+
+/** @throws bad_setting */
+function planOf(text: string): Plan {
+  const specs = aggregateSpecs(text);
+  const isPlaced = specs.some((spec) => spec.function === 'first' || spec.function === 'last');
+  const fields: FieldColumn[] = [];
+  const steps: AggregateStep[] = [];
+  const add = (kind: number, column: number): void => {
+    if (!steps.some((step) => step.kind === kind && step.column === column)) steps.push({ kind, column });
+  };
+  for (const { function: name, field } of specs) {
+    if (field === undefined) continue;
+    let known = fields.find((one) => isSameField(one, field));
+    if (known === undefined) {
+      known = { ...field, column: (isPlaced ? PLACE_COLUMNS : 0) + fields.length };
+      fields.push(known);
+    }
+    add(AGGREGATE.COUNT, known.column);
+    for (const kind of STEPS[name][field.kind]) add(kind, known.column);
+  }
+  return { specs, fields, steps };
+}
+
+/** Aggregates of a job, which are the form of its rows. */
+export class Aggregates extends RowForm {
+  readonly text: string;
+  readonly specs: readonly AggregateSpec[];
+  /** Columns that the input fills; columns before them hold the place of an event's record. */
+  readonly fields: readonly FieldColumn[];
+
+  private constructor(text: string, { specs, fields, steps }: Plan) {
+    super(steps);
+    this.text = text;
+    this.specs = specs;
+    this.fields = fields;
+  }
+
+  /** @throws bad_setting */
+  static of(text: string): Aggregates {
+    const plan = planOf(text);
+    try {
+      return new Aggregates(text, plan);
+    } catch {
+      throw wrong(text, 'needs rows of more than 2 KiB', 'give fewer aggregates');
+    }
+  }
+
+  /** Number of the first cell of a step, counted from the end of the head. */
+  cellOf(kind: number, field: AggregateField): number {
+    const { column } = this.fields.find((one) => isSameField(one, field)) as FieldColumn;
+    const step = this.steps.findIndex((one) => one.kind === kind && one.column === column);
+    return (this.places[step] as RowForm['places'][number]).first;
+  }
+}
+
+const isSameField = (a: AggregateField, b: AggregateField): boolean =>
+  a.kind === b.kind && a.path.join('.') === b.path.join('.');
+
+/** True if two texts define the same aggregates. @throws bad_setting */
+export const isSameAggregates = (a: string, b: string): boolean =>
+  JSON.stringify(aggregateSpecs(a)) === JSON.stringify(aggregateSpecs(b));
+
+/** Form of the rows of a job with these aggregates; undefined: none are given. @throws bad_setting
+ */
+export const formOf = (aggregates: string | undefined): RowForm =>
+  aggregates === undefined ? RowForm.HEADS : Aggregates.of(aggregates);

@@ -1,0 +1,119 @@
+/** Results of the aggregates in the cells of a row. */
+import { doubleOf } from '../../core/double-sum.ts';
+import { ACCUMULATOR, AGGREGATE } from '../../core/layout/layouts.gen.ts';
+import { CELL, type RowForm } from '../../core/layout/row-form.ts';
+import { type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';
+
+/** Integers as bigint, doubles as number; null: no event had a value. A sum of integers is its low
+ *  64 bits, two's complement. */
+export type AggregateValue = bigint | number | null;
+
+export interface AggregateResults {
+  /** In the order of the definition. */
+  readonly values: readonly AggregateValue[];
+  /** True if a sum of integers does not fit 64 bits. */
+  readonly overflow: boolean;
+}
+
+interface Row {
+  readonly view: DataView;
+  /** Byte offset of the row. */
+  readonly at: number;
+}
+
+interface Read {
+  readonly value: AggregateValue;
+  readonly overflow?: boolean;
+}
+
+type Reader = (row: Row) => Read;
+
+const bits = new BigInt64Array(1);
+const double = new Float64Array(bits.buffer);
+
+/** The double with a place in the order of doubles; the addon has the reverse. */
+function unordered(place: bigint): number {
+  if (place === 2n ** 63n - 1n) return Number.NaN;
+  bits[0] = place >= 0n ? place : BigInt.asIntN(64, ~place ^ (1n << 63n));
+  return double[0] as number;
+}
+
+export class ResultReader {
+  readonly aggregates: Aggregates;
+  private readonly readers: readonly Reader[];
+
+  constructor(aggregates: Aggregates) {
+    this.aggregates = aggregates;
+    this.readers = aggregates.specs.map((spec) => this.readerOf(spec));
+  }
+
+  /** Reads the aggregates of the row at a byte offset. */
+  read(view: DataView, at: number): AggregateResults {
+    const found = this.readers.map((reader) => reader({ view, at }));
+    return { values: found.map(({ value }) => value), overflow: found.some(({ overflow }) => overflow === true) };
+  }
+
+  private readerOf({ function: name, field }: AggregateSpec): Reader {
+    if (field === undefined)
+      return ({ view, at }) => ({ value: view.getBigUint64(at + ACCUMULATOR.COUNT, true) });
+    const cell = (kind: number): ((row: Row, number?: number) => bigint) => {
+      const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kind, field) * CELL;
+      return ({ view, at }, number = 0) => view.getBigInt64(at + first + number * CELL, true);
+    };
+    const count = cell(AGGREGATE.COUNT);
+    if (name === 'count') return (row) => ({ value: count(row) });
+    const read = this.valueReader(name, field, cell);
+    return (row) => (count(row) === 0n ? { value: null } : read(row, count(row)));
+  }
+
+  private valueReader(
+    name: AggregateSpec['function'],
+    { kind }: AggregateField,
+    cell: (kind: number) => (row: Row, number?: number) => bigint,
+  ): (row: Row, count: bigint) => Read {
+    const isDouble = kind === 'double';
+    if (name === 'first' || name === 'last') {
+      const placed = cell(name === 'first' ? AGGREGATE.FIRST : AGGREGATE.LAST);
+      return (row) => {
+        const value = placed(row, 3);
+        if (!isDouble) return { value };
+        bits[0] = value;
+        return { value: double[0] as number };
+      };
+    }
+    if (name === 'min' || name === 'max') {
+      const isMin = name === 'min';
+      if (!isDouble) {
+        const least = cell(isMin ? AGGREGATE.MIN : AGGREGATE.MAX);
+        return (row) => ({ value: least(row) });
+      }
+      const place = cell(isMin ? AGGREGATE.MIN_DOUBLE : AGGREGATE.MAX_DOUBLE);
+      return (row) => ({ value: unordered(place(row)) });
+    }
+    if (isDouble) {
+      const sum = cell(AGGREGATE.SUM_DOUBLE);
+      const total = (row: Row): number =>
+        doubleOf(BigInt64Array.from({ length: 7 }, (_, number) => sum(row, number)));
+      return name === 'sum'
+        ? (row) => ({ value: total(row) })
+        : (row, count) => ({ value: total(row) / Number(count) });
+    }
+    const sum = cell(AGGREGATE.SUM);
+    const whole = (row: Row): bigint => (sum(row, 1) << 64n) + BigInt.asUintN(64, sum(row));
+    if (name === 'avg') return (row, count) => ({ value: Number(whole(row)) / Number(count) });
+    return (row) => {
+      const value = sum(row);
+      return { value, overflow: sum(row, 1) !== value >> 63n };
+    };
+  }
+}
+
+const readers = new WeakMap<RowForm, ResultReader>();
+
+/** Reader of the results in rows of a form; undefined: the results are those of the head. */
+export function readerOf(form: RowForm): ResultReader | undefined {
+  if (!(form instanceof Aggregates)) return undefined;
+  const made = readers.get(form) ?? new ResultReader(form);
+  readers.set(form, made);
+  return made;
+}
