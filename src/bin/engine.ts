@@ -12,10 +12,11 @@ import { engineError } from '../engine/errors.ts';
 import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
+import { type ResultShape, resultShape } from '../engine/output/columns.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
-import { givenKeyType, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
+import { hasGivenKey, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
@@ -398,21 +399,22 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   };
 }
 
-/** Type of the keys as the checkpoint or the flags have it; undefined: the first records decide. */
-async function knownKeys(
+/** Shape of the results as the checkpoint or the flags have it; undefined: the first records
+ *  decide. */
+async function knownShape(
   disk: Parameters<typeof savedJob>[0],
   job: Job,
-): Promise<{ readonly type: KeyType | undefined } | undefined> {
+): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
-  if (input !== undefined && input.format !== 'undecided') return { type: keyTypeOf(input) };
-  return givenKeyType(job.input ?? BINARY256);
+  if (input !== undefined && input.format !== 'undecided') return resultShape({ input });
+  return hasGivenKey(job.input ?? BINARY256) ? resultShape(job) : undefined;
 }
 
 /** Opens what is outside of the engine: the sink, and the table of late events beside it. */
-async function openTables(context: Context, keys: Awaited<ReturnType<typeof knownKeys>>) {
-  const sink = await openSink(context, keys);
-  return { sink, lateTable: await openLateTable(context, keys) };
+async function openTables(context: Context, shape: ResultShape | undefined) {
+  const sink = await openSink(context, shape);
+  return { sink, lateTable: await openLateTable(context, shape) };
 }
 
 async function runEngine(context: Context): Promise<number> {
@@ -429,7 +431,7 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const { sink, lateTable } = await openTables(context, await knownKeys(disk, job));
+  const { sink, lateTable } = await openTables(context, await knownShape(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys);

@@ -30,6 +30,7 @@ import { type Job, seenIdsOf } from './job.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
+import { resultShape } from './output/columns.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 import type { KeptLateEvents } from './output/late/kept.ts';
 import type { LateCopy } from './output/late/rows.ts';
@@ -462,8 +463,9 @@ export class Engine implements EngineQueries {
 
   private async bindSinks(): Promise<void> {
     const { sinks, lateEvents } = this.parts;
-    for (const sink of sinks) await sink.bind?.(this.keyType);
-    await lateEvents?.bind?.(this.keyType);
+    const shape = resultShape({ input: this.definition });
+    for (const sink of sinks) await sink.bind?.(this.keyType, shape);
+    await lateEvents?.bind?.(shape);
   }
 
   get keyType(): KeyType | undefined {
