@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
+import { csvCell } from '../core/csv.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
@@ -180,9 +181,6 @@ async function keyFormat(
         .join(),
   };
 }
-
-/** Cell of CSV, in quotes where RFC 4180 needs them. */
-const csvCell = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
@@ -518,7 +516,11 @@ come. With -auth-rules all need the right to read the resource windows.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
   routes: (context) => {
     const gate = engineGate(context);
-    return engineRoutes(() => engines.get(context), packageVersion(), gate === undefined ? {} : { gate });
+    const timers = context.clock;
+    return engineRoutes(() => engines.get(context), packageVersion(), {
+      timers,
+      ...(gate === undefined ? {} : { gate }),
+    });
   },
   async run(context) {
     const [action] = context.positional;

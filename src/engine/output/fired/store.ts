@@ -29,6 +29,7 @@ import {
 } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
 import { type FiredShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
+import { findRange, findTop, type RangePage, type RangeQuery, type RangeSource, type TopQuery } from './range.ts';
 import { findTimeRange, type TimeRange, union } from './time-range.ts';
 
 export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
@@ -167,6 +168,20 @@ export class FiredStore implements WindowSink {
     return mark.shape.kind === 'windows'
       ? findWindows(store, mark.shape, held, expiredTo, query)
       : findSessions(store, mark.bucketMs, held, expiredTo, query);
+  }
+
+  /** Finds a page of the fired windows of all keys. @throws range_too_wide */
+  range(query: RangeQuery): Promise<RangePage> {
+    return findRange(this.visible, query);
+  }
+
+  /** Finds the fired windows with the greatest values of a column. @throws range_too_wide */
+  top(query: TopQuery): Promise<readonly WindowResult[]> {
+    return findTop(this.visible, query);
+  }
+
+  private get visible(): RangeSource {
+    return { store: this.store, mark: this.mark, expiredTo: this.newestEnd - this.retainMs };
   }
 
   /** Bytes on disk; includes expired rows until compaction removes their files. */

@@ -57,6 +57,8 @@ export interface SinkWriterParts {
   /** Called after each write for each group of rows that became due together: the number of rows,
    *  and the seconds since the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
+  /** Called with each page once it is durable in every sink; borrows the page. */
+  readonly onPage?: ((page: FiredPage) => void) | undefined;
   /** Returns the dictionary of the keys if they are no integers; absent: they are integers. */
   readonly keys?: (() => Pick<KeyDictionary, 'column'> | undefined) | undefined;
   /** Receives the times in which the writer works; absent: not timed. */
@@ -321,7 +323,10 @@ export class SinkWriter {
       const settled = ended ? pending.left : Math.min(rows, pending.left);
       pending.left -= settled;
       this.rowsWaiting -= settled;
-      if (page !== undefined) this.report(firing, page, now);
+      if (page !== undefined) {
+        this.report(firing, page, now);
+        this.parts.onPage?.(page);
+      }
       if (!ended) continue;
       firing.close();
       finished++;
