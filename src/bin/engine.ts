@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
+import { csvCell } from '../core/csv.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
@@ -12,10 +13,17 @@ import { engineError } from '../engine/errors.ts';
 import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
+import {
+  columnText,
+  type ResultColumn,
+  type ResultShape,
+  resultShape,
+  shapeOfKeys,
+} from '../engine/output/columns.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
-import { givenKeyType, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
+import { hasGivenKey, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
@@ -124,8 +132,6 @@ const SETTINGS = {
 
 type Context = CommandContext<typeof SETTINGS>;
 
-const RESULT_COLUMNS = 'window_start,window_end,count,sum,min,max,last_update_ts,overflow';
-
 /** Engine of each context: the routes are built before the engine exists. */
 const engines = new WeakMap<object, Engine>();
 
@@ -180,35 +186,34 @@ async function keyFormat(
   };
 }
 
-/** Cell of CSV, in quotes where RFC 4180 needs them. */
-const csvCell = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+/** Columns of an export behind those of the key. The count of the default results is unsigned. */
+function exportColumns(aggregate: string | undefined): readonly ResultColumn[] {
+  const { columns } = shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate);
+  return columns
+    .filter(({ role }) => role !== 'key')
+    .map((column) =>
+      aggregate === undefined && column.name === 'count' ? { ...column, read: ({ count }) => count } : column,
+    );
+}
 
 async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
-  const { pages, keyType } = await readSink(context);
+  const known = context.settings.aggregate ?? (await jobInFolder(context))?.input?.aggregate;
+  const { pages, keyType, aggregate } = await readSink(context, known);
+  const columns = exportColumns(aggregate);
   let cells: ((row: WindowResult) => string) | undefined;
   const begin = async (): Promise<(row: WindowResult) => string> => {
     const format = await keyFormat(context, keyType());
-    await writeOut(`${format.head},${RESULT_COLUMNS}\n`);
+    await writeOut(`${[format.head, ...columns.map(({ name }) => name)].join()}\n`);
     return format.cells;
   };
   for await (const page of pages) {
     cells ??= await begin();
     const keyOf = cells;
     const lines = page.map((row) =>
-      [
-        keyOf(row),
-        row.windowStart,
-        row.windowEnd,
-        row.count,
-        row.sum,
-        row.min,
-        row.max,
-        row.lastUpdateTs,
-        row.overflow,
-      ].join(','),
+      [keyOf(row), ...columns.map(({ read }) => columnText(read(row)))].join(),
     );
     await writeOut(`${lines.join('\n')}\n`);
   }
@@ -398,21 +403,22 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   };
 }
 
-/** Type of the keys as the checkpoint or the flags have it; undefined: the first records decide. */
-async function knownKeys(
+/** Shape of the results as the checkpoint or the flags have it; undefined: the first records
+ *  decide. */
+async function knownShape(
   disk: Parameters<typeof savedJob>[0],
   job: Job,
-): Promise<{ readonly type: KeyType | undefined } | undefined> {
+): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
-  if (input !== undefined && input.format !== 'undecided') return { type: keyTypeOf(input) };
-  return givenKeyType(job.input ?? BINARY256);
+  if (input !== undefined && input.format !== 'undecided') return resultShape({ input });
+  return hasGivenKey(job.input ?? BINARY256) ? resultShape(job) : undefined;
 }
 
 /** Opens what is outside of the engine: the sink, and the table of late events beside it. */
-async function openTables(context: Context, keys: Awaited<ReturnType<typeof knownKeys>>) {
-  const sink = await openSink(context, keys);
-  return { sink, lateTable: await openLateTable(context, keys) };
+async function openTables(context: Context, shape: ResultShape | undefined) {
+  const sink = await openSink(context, shape);
+  return { sink, lateTable: await openLateTable(context, shape) };
 }
 
 async function runEngine(context: Context): Promise<number> {
@@ -429,7 +435,7 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const { sink, lateTable } = await openTables(context, await knownKeys(disk, job));
+  const { sink, lateTable } = await openTables(context, await knownShape(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys);
@@ -516,7 +522,11 @@ come. With -auth-rules all need the right to read the resource windows.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
   routes: (context) => {
     const gate = engineGate(context);
-    return engineRoutes(() => engines.get(context), packageVersion(), gate === undefined ? {} : { gate });
+    const timers = context.clock;
+    return engineRoutes(() => engines.get(context), packageVersion(), {
+      timers,
+      ...(gate === undefined ? {} : { gate }),
+    });
   },
   async run(context) {
     const [action] = context.positional;

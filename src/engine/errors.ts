@@ -5,6 +5,9 @@ export const ENGINE_ERRORS = {
   bad_setting: errorRow('invalid'),
   bad_account: errorRow('invalid'),
   bad_range: errorRow('invalid'),
+  /** A query over all keys visits too many windows. */
+  range_too_wide: errorRow('invalid'),
+  too_many_streams: errorRow('unavailable'),
   restoring: errorRow('unavailable'),
   topic_missing: errorRow('not_found', { exit: EXIT.usage }),
   source_failed: errorRow('unavailable'),
@@ -28,6 +31,8 @@ export const ENGINE_ERRORS = {
   sink_missing: errorRow('invalid'),
   sink_failed: errorRow('unavailable'),
   sink_foreign: errorRow('corrupt'),
+  /** The registry refuses the schema of the results. */
+  sink_refused: errorRow('conflict', { exit: EXIT.usage }),
 } as const satisfies ErrorTable;
 
 export const engineError = errorsOf(ENGINE_ERRORS);

@@ -11,7 +11,8 @@ import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { Disk } from '../io/disk/port.ts';
-import type { EngineQueries, OpenWindows, WatermarkReport } from './api/routes.ts';
+import type { EngineQueries, WatermarkReport } from './api/routes.ts';
+import type { OpenWindows } from './api/windows.ts';
 import { DuplicateFilter } from './dedup/filter.ts';
 import {
   Checkpointer,
@@ -30,7 +31,10 @@ import { type Job, seenIdsOf } from './job.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
+import { type ResultColumn, resultColumns, resultShape } from './output/columns.ts';
+import { FiredFeed } from './output/feed.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
+import type { RangePage, RangeQuery, TopQuery } from './output/fired/range.ts';
 import type { KeptLateEvents } from './output/late/kept.ts';
 import type { LateCopy } from './output/late/rows.ts';
 import type { LatePage, LateQuery } from './output/late/store.ts';
@@ -65,6 +69,7 @@ import { type Limited, limitedBy, type StageShare, Stages, stageShares } from '.
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring } from './state/port.ts';
 import { timedDisk } from './timed-disk.ts';
 import { validateCheckpoint, validateOffsets } from './validate-checkpoint.ts';
+import type { WindowResult } from './window/accumulator.ts';
 import { WindowOperator } from './window/operator.ts';
 
 /** Longest wait of a read for rows; also the resolution of the timers. */
@@ -90,7 +95,12 @@ export interface EngineParts {
   /** Results count as durable once they are durable in every sink. */
   readonly sinks: readonly WindowSink[];
   /** Lookup of fired windows; one of the sinks. */
-  readonly fired: { find(query: WindowQuery): Promise<WindowPage>; bytes?(): Promise<number> };
+  readonly fired: {
+    find(query: WindowQuery): Promise<WindowPage>;
+    range?(query: RangeQuery): Promise<RangePage>;
+    top?(query: TopQuery): Promise<readonly WindowResult[]>;
+    bytes?(): Promise<number>;
+  };
   /** Topic for copies of late events; absent: they are only counted. */
   readonly late?: SideTopic<LateCopy>;
   /** Late events that can be queried; absent: none can. */
@@ -167,6 +177,9 @@ export class Engine implements EngineQueries {
   private filter: DuplicateFilter | undefined;
   /** Definition of the input that the newest checkpoint has. */
   private definition: InputDefinition = BINARY256;
+  private shownColumns: readonly ResultColumn[] | undefined;
+  readonly feed = new FiredFeed();
+  readonly epoch: string;
   private targets: readonly number[] = [];
   private checkpointing: Promise<void> | undefined;
   private checkpointFailure: unknown;
@@ -177,6 +190,7 @@ export class Engine implements EngineQueries {
     this.parts = parts;
     const { source, watermarks, rowCapacity, metrics } = parts;
     this.before = watermarks.totals();
+    this.epoch = parts.clock.wallNowMs().toString(36);
     this.invalid = new InvalidTally(parts.input);
     this.idle = new IdleWatch(watermarks, source, parts.idleTimeoutMs);
     this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
@@ -230,6 +244,7 @@ export class Engine implements EngineQueries {
     this.filter ??= this.createFilter();
     if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
     this.definition = parts.input?.definition ?? BINARY256;
+    this.shownColumns = undefined;
     await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     validateOffsets(recoveryPoint.progress, bounds);
@@ -295,6 +310,7 @@ export class Engine implements EngineQueries {
     return new Outlet({
       ...{ sinks, checkpointer, clock, log, sleep, stages: this.stages },
       keys: () => (this.keyType === undefined ? undefined : keys),
+      onPage: (page) => this.feed.publish(page),
       onWritten: (rows, seconds) => {
         metrics.sinkRows.add(rows);
         metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
@@ -446,6 +462,7 @@ export class Engine implements EngineQueries {
     const definition = this.parts.input?.definition;
     if (definition === undefined || definition === this.definition) return undefined;
     this.definition = definition;
+    this.shownColumns = undefined;
     return this.stages.waiting('changelog', async () => {
       await this.bindSinks();
       await this.active.checkpointer.define(this.jobNow());
@@ -462,8 +479,9 @@ export class Engine implements EngineQueries {
 
   private async bindSinks(): Promise<void> {
     const { sinks, lateEvents } = this.parts;
-    for (const sink of sinks) await sink.bind?.(this.keyType);
-    await lateEvents?.bind?.(this.keyType);
+    const shape = resultShape({ input: this.definition });
+    for (const sink of sinks) await sink.bind?.(this.keyType, shape);
+    await lateEvents?.bind?.(shape);
   }
 
   get keyType(): KeyType | undefined {
@@ -548,6 +566,19 @@ export class Engine implements EngineQueries {
 
   windows(query: WindowQuery): Promise<WindowPage> {
     return this.parts.fired.find(query);
+  }
+
+  get columns(): readonly ResultColumn[] {
+    this.shownColumns ??= resultColumns({ input: this.definition });
+    return this.shownColumns;
+  }
+
+  async windowRange(query: RangeQuery): Promise<RangePage> {
+    return (await this.parts.fired.range?.(query)) ?? { rows: [], next: undefined };
+  }
+
+  async topWindows(query: TopQuery): Promise<readonly WindowResult[]> {
+    return (await this.parts.fired.top?.(query)) ?? [];
   }
 
   /** @throws late_not_kept */

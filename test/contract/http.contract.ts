@@ -7,6 +7,7 @@ import { httpGuardsContract } from './http-guards.contract.ts';
 import { httpLimitsContract } from './http-limits.contract.ts';
 import { httpRandomContract } from './http-random.contract.ts';
 import { httpRequestsContract } from './http-requests.contract.ts';
+import { httpStreamsContract } from './http-streams.contract.ts';
 
 export function httpContract(driver: HttpDriver): void {
   describe('requests', () => httpRequestsContract(driver));
@@ -15,4 +16,5 @@ export function httpContract(driver: HttpDriver): void {
   describe('limits', () => httpLimitsContract(driver));
   describe('guards', () => httpGuardsContract(driver));
   describe('crowds', () => httpCrowdContract(driver));
+  describe('streams', () => httpStreamsContract(driver));
 }

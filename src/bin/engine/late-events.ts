@@ -1,6 +1,6 @@
 /** `-late-keep` of `millrace engine`: late events that can be queried beside the results. */
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import type { KeyType } from '../../engine/keys/type.ts';
+import type { ResultShape } from '../../engine/output/columns.ts';
 import { KeptLateEvents } from '../../engine/output/late/kept.ts';
 import { PostgresLateEvents } from '../../engine/output/late/postgres.ts';
 import { LateEventStore } from '../../engine/output/late/store.ts';
@@ -24,18 +24,18 @@ type Context = Parameters<typeof openPostgresPool>[0] & {
 
 /** Opens and checks the table of late events beside a postgres sink, and creates it if -migrate is
  *  on. Undefined for other sinks, and if no late events are kept.
- *  @param keys type of the keys; undefined: the first records decide it
+ *  @param shape shape of the results; undefined: the first records decide it
  *  @throws sink_missing, unreachable */
 export async function openLateTable(
   context: Context,
-  keys: { readonly type: KeyType | undefined } | undefined,
+  shape: ResultShape | undefined,
 ): Promise<PostgresLateEvents | undefined> {
   const { 'late-keep': keep, migrate } = context.settings;
   const sink = postgresSink(context);
   if (sink === undefined || keep === 0) return undefined;
   const pool = await openPostgresPool(context, sink.url, 1);
   const table = new PostgresLateEvents({ pool, table: sink.table, keep, migrates: migrate });
-  if (keys !== undefined) await table.bind(keys.type);
+  if (shape !== undefined) await table.bind(shape);
   else if (!migrate) await table.check();
   return table;
 }

@@ -6,14 +6,15 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import type { KeyType } from '../../engine/keys/type.ts';
+import type { ResultShape } from '../../engine/output/columns.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
 import { ReopeningStore } from '../../engine/output/fired/reopening-store.ts';
-import { FIRED_FAMILIES, FiredStore, firedKeyType, readFired } from '../../engine/output/fired/store.ts';
+import { FIRED_FAMILIES, FiredStore, firedRows, readFired } from '../../engine/output/fired/store.ts';
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
 import type { WindowResult } from '../../engine/window/accumulator.ts';
-import type { FiredPage } from '../../engine/window/firing.ts';
+import type { FiredBounds, FiredPage } from '../../engine/window/firing.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
@@ -176,9 +177,13 @@ export async function openPostgresPool(
   return pool;
 }
 
-async function openPostgres(context: Context, url: string, isBound = true): Promise<WindowSink> {
+async function openPostgres(context: Context, url: string, aggregate?: string): Promise<WindowSink> {
   const table = sinkTable(context);
-  return new PostgresSink(await openPostgresPool(context, url, 2), table, isBound);
+  return new PostgresSink(await openPostgresPool(context, url, 2), table, {
+    shape: 'later',
+    aggregate,
+    log: context.log,
+  });
 }
 
 /** Temporary store, removed after the read. */
@@ -238,8 +243,8 @@ class DeferredSink implements WindowSink {
     this.migrates = migrates;
   }
 
-  async bind(type: KeyType | undefined): Promise<void> {
-    await this.sink.bind?.(type);
+  async bind(type: KeyType | undefined, shape: ResultShape): Promise<void> {
+    await this.sink.bind?.(type, shape);
     if (this.migrates) await this.sink.migrate();
     await this.sink.check();
   }
@@ -252,6 +257,9 @@ class DeferredSink implements WindowSink {
   write(pages: readonly FiredPage[]): Promise<void> {
     return this.sink.write(pages);
   }
+  async finish(ended: readonly FiredBounds[]): Promise<void> {
+    await this.sink.finish?.(ended);
+  }
   read(): ReturnType<WindowSink['read']> {
     return this.sink.read();
   }
@@ -259,23 +267,23 @@ class DeferredSink implements WindowSink {
 
 /** Opens and checks an external sink, and migrates it if -migrate is on. Undefined for rocksdb: the
  *  store of fired windows is the sink. Creates nothing in the state folder.
- *  @param keys type of the keys; undefined: the first records decide it
+ *  @param shape shape of the results; undefined: the first records decide it
  *  @throws sink_missing, unreachable */
 export async function openSink(
   context: Context,
-  keys: { readonly type: KeyType | undefined } | undefined,
+  shape: ResultShape | undefined,
 ): Promise<WindowSink | undefined> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') return undefined;
   const sink =
     what.kind === 'postgres'
-      ? await openPostgres(context, what.url, keys !== undefined)
+      ? await openPostgres(context, what.url)
       : await openKafka(context, what.topic);
   const { migrate } = context.settings;
-  if (keys !== undefined) await sink.bind?.(keys.type);
+  if (shape !== undefined) await sink.bind?.(shape.keyType, shape);
   if (migrate) await sink.migrate();
-  if (keys !== undefined || !migrate) await sink.check();
-  return keys === undefined ? new DeferredSink(sink, migrate) : sink;
+  if (shape !== undefined || !migrate) await sink.check();
+  return shape === undefined ? new DeferredSink(sink, migrate) : sink;
 }
 
 /** Opens the store of fired windows, which is the sink or stands next to it. `budgetBytes` is its
@@ -301,10 +309,13 @@ export interface SinkResults {
   readonly pages: AsyncIterable<readonly WindowResult[]>;
   /** Type of the keys, once the first page was read; undefined: they are integers. */
   readonly keyType: () => KeyType | undefined;
+  /** Aggregates of the results; undefined: count, sum, min and max. */
+  readonly aggregate: string | undefined;
 }
 
-/** Reads all results of the sink. @throws sink_missing, kv_missing, kv_locked */
-export async function readSink(context: Context): Promise<SinkResults> {
+/** Reads all results of the sink. @param aggregate aggregates of the job, as far as they are known
+ *  @throws sink_missing, kv_missing, kv_locked */
+export async function readSink(context: Context, aggregate: string | undefined): Promise<SinkResults> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') {
     const { store, done } = await openOrCopy({
@@ -316,13 +327,13 @@ export async function readSink(context: Context): Promise<SinkResults> {
       signal: context.drain,
     });
     context.onClose(done);
-    const keyType = await firedKeyType(store);
-    return { pages: readFired(store), keyType: () => keyType };
+    const { keyType, aggregates } = await firedRows(store);
+    return { pages: readFired(store), keyType: () => keyType, aggregate: aggregates };
   }
   const sink =
     what.kind === 'postgres'
-      ? await openPostgres(context, what.url, false)
+      ? await openPostgres(context, what.url, aggregate)
       : await openKafka(context, what.topic);
   await sink.check();
-  return { pages: sink.read(), keyType: () => sink.keyType };
+  return { pages: sink.read(), keyType: () => sink.keyType, aggregate };
 }

@@ -103,13 +103,25 @@ interface Comparison {
 async function digestOf(pool: SqlPool, table: string): Promise<string> {
   const columns = ['account_id', 'window_start', 'window_end', ...VALUES];
   const { rows } = await pool.query(
-    `SELECT md5(coalesce(string_agg(concat_ws(',', ${columns.join(', ')}), E'\\n' ORDER BY window_end, account_id, window_start), '')) AS digest FROM ${table}`,
+    `SELECT md5(coalesce(string_agg(concat_ws(',', ${columns.join(', ')}), E'\\n' ORDER BY window_end, account_id, window_start), '')) AS digest FROM ${table} AS t`,
   );
   return String(rows[0]?.['digest']);
 }
 
+/** Text of a FROM item: the rows of a sink with times in ms, as the oracle has them. */
+async function withMs(pool: SqlPool, table: string): Promise<string> {
+  const { rows } = await pool.query(
+    `SELECT pg_typeof(window_start)::text AS type FROM (SELECT NULL) AS one LEFT JOIN ${table} ON true LIMIT 1`,
+  );
+  if (rows[0]?.['type'] === 'bigint') return table;
+  const ms = (name: string): string => `round(extract(epoch FROM ${name}) * 1000)::int8 AS ${name}`;
+  return `(SELECT account_id, ${['window_start', 'window_end', 'last_update_ts'].map(ms).join(', ')},
+    count, sum, min, max, overflow FROM ${table})`;
+}
+
 /** Compares every row of the sink with every expected row. */
-async function compare(pool: SqlPool, sink: string, expected: string): Promise<Comparison> {
+async function compare(pool: SqlPool, table: string, expected: string): Promise<Comparison> {
+  const sink = await withMs(pool, table);
   const tuple = (prefix: string): string => VALUES.map((column) => `${prefix}.${column}`).join(', ');
   const { rows } =
     await pool.query(`SELECT count(s.account_id)::float8 AS rows, count(e.account_id)::float8 AS expected,

@@ -71,8 +71,12 @@ const KEY_MEMBERS: Json = {
 
 const WINDOW: Json = {
   type: 'object',
-  required: ['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'],
-  additionalProperties: false,
+  required: ['window_start', 'window_end', 'last_update_ts', 'overflow'],
+  // Aggregates that the job names.
+  additionalProperties: {
+    description: 'Aggregate of a job with -aggregate: an integer as text, a double, or null.',
+    type: ['string', 'number', 'null'],
+  },
   properties: {
     ...KEY_MEMBERS,
     window_start: MS,

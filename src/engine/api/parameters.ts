@@ -32,11 +32,11 @@ export function readTimes(
 }
 
 /** @throws bad_range */
-export function readLimit(text: string | null, absent: number, most: number): number {
+export function readLimit(text: string | null, absent: number, most: number, name = 'limit'): number {
   if (text === null) return absent;
   const limit = /^\d{1,6}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= most) return limit;
-  throw engineError('bad_range', `limit is not a number from 1 to ${most}: ${quoted(text)}`);
+  throw engineError('bad_range', `${name} is not a number from 1 to ${most}: ${quoted(text)}`);
 }
 
 /** @throws bad_range */

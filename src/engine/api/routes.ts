@@ -1,10 +1,10 @@
-/** HTTP interface of the engine: GET /windows/{key}, /late, /watermark and /openapi.json.
+/** HTTP interface of the engine: GET /windows, /windows/{key}, /late, /watermark and /openapi.json.
  *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
  *  `{"error","code"}`. */
 import { refusalHeaders } from '../../access/refusal.ts';
 import { openGate, type RequestGate } from '../../access/request.ts';
+import type { Timers } from '../../core/clock.ts';
 import { MillraceError } from '../../core/errors.ts';
-import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
 import type {
   HttpAdmission,
   HttpRequest,
@@ -13,16 +13,12 @@ import type {
   HttpRoute,
 } from '../../io/http/port.ts';
 import { engineError } from '../errors.ts';
-import type { WindowBounds, WindowPage, WindowQuery } from '../output/fired/lookup.ts';
 import type { PartitionProgress } from '../source/admission.ts';
-import type { WindowResult } from '../window/accumulator.ts';
-import { type AskedKey, keyJson, readKey } from './keys.ts';
 import { type LateQueries, latePage } from './late.ts';
-import { engineDescription, WINDOWS_LIMIT, WINDOWS_LIMIT_MAX } from './openapi.ts';
-import { badCursor, nextLink, readFlag, readLimit, readTimes } from './parameters.ts';
+import { engineDescription } from './openapi.ts';
+import { readFlag } from './parameters.ts';
+import { type WindowQueries, windowsOfAll, windowsOfKey } from './windows.ts';
 
-/** Lower bound of every window start. */
-const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
 const RETRY_AFTER_S = '1';
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
@@ -36,25 +32,14 @@ export interface WatermarkReport {
   readonly dropped_late: number;
 }
 
-export interface OpenWindows {
-  readonly rows: readonly WindowResult[];
-  readonly isCut: boolean;
-}
-
 /** Queries that the routes send to an engine. */
-export interface EngineQueries extends LateQueries {
+export interface EngineQueries extends LateQueries, WindowQueries {
   /** False while the engine restores an earlier run. */
   readonly restored: boolean;
   /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
-  /** Every window that ends at or before this time has fired; -Infinity before the first. */
-  readonly firedTo: number;
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
-  windows(query: WindowQuery): Promise<WindowPage>;
-  /** Windows of the key that `windows` does not return yet and that end after `after`,
-   *  ascending by end. `isCut`: there are more than were returned. */
-  openWindows(key: bigint | Uint8Array, after: number): Promise<OpenWindows>;
 }
 
 const respond = (
@@ -66,79 +51,6 @@ const respond = (
   headers: { ...JSON_HEADERS, ...headers },
   body: JSON.stringify(body),
 });
-
-const cursorOf = ({ windowStart, windowEnd }: WindowBounds): string => `${windowStart}_${windowEnd}`;
-
-function readCursor(text: string | null): WindowBounds | undefined {
-  if (text === null) return undefined;
-  const [, start, end] = /^(-?\d{1,16})_(-?\d{1,16})$/.exec(text) ?? [];
-  const bounds = { windowStart: Number(start), windowEnd: Number(end) };
-  const isTime = (ms: number): boolean => Math.abs(ms) <= EVENT_TS_LIMIT + DURATION_MS_MAX;
-  if (isTime(bounds.windowStart) && isTime(bounds.windowEnd)) return bounds;
-  throw badCursor(text);
-}
-
-const toJson = (result: WindowResult, engine: EngineQueries, asked: AskedKey) => ({
-  ...keyJson({ accountId: result.accountId, key: asked.key }, engine),
-  window_start: String(result.windowStart),
-  window_end: String(result.windowEnd),
-  count: String(result.count),
-  sum: String(result.sum),
-  min: String(result.min),
-  max: String(result.max),
-  last_update_ts: String(result.lastUpdateTs),
-  overflow: result.overflow,
-});
-
-/** Fired windows, then open windows; every open window ends after every fired window. */
-async function withOpen(engine: EngineQueries, query: WindowQuery) {
-  const { from, to, limit, after } = query;
-  // Open windows are read first: a window that is stored between the two reads is then found as
-  // fired, and a window that has fired but is not stored yet is found as open.
-  const { firedTo } = engine;
-  const open = await engine.openWindows(
-    query.key ?? query.accountId,
-    after?.windowEnd ?? Number.NEGATIVE_INFINITY,
-  );
-  const page = await engine.windows(query);
-  // Rows that end later were stored by an earlier run that fired open windows at its end; they are
-  // open again.
-  const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
-  const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
-  const known = new Set(rows.map(cursorOf));
-  const found = rows.map((row) => ({ ...toJson(row, engine, query), final: true }));
-  if (next !== undefined) return { found, next };
-  const wanted = open.rows.filter(
-    (row) => row.windowStart >= from && row.windowStart < to && !known.has(cursorOf(row)),
-  );
-  const included = wanted.slice(0, limit - rows.length);
-  found.push(...included.map((row) => ({ ...toJson(row, engine, query), final: false })));
-  if (included.length < wanted.length) return { found, next: included.at(-1) ?? rows.at(-1) };
-  return { found, next: open.isCut ? open.rows.at(-1) : undefined };
-}
-
-async function windows(engine: EngineQueries, request: HttpRequest): Promise<HttpResponse> {
-  const params = request.query;
-  const text = request.params['key'] ?? '';
-  const asked = readKey(text, engine);
-  const { from, to } = readTimes(params, START_MIN);
-  const limit = readLimit(params.get('limit'), WINDOWS_LIMIT, WINDOWS_LIMIT_MAX);
-  const after = readCursor(params.get('cursor'));
-  const isOpen = readFlag('open', params.get('open'));
-  const query = { ...asked, from, to, limit, ...(after === undefined ? {} : { after }) };
-  const page = isOpen ? await withOpen(engine, query) : await firedOnly(engine, query);
-  if (page.next === undefined) return respond(200, page.found);
-  return respond(
-    200,
-    page.found,
-    nextLink(`/windows/${encodeURIComponent(text)}`, params, cursorOf(page.next)),
-  );
-}
-
-async function firedOnly(engine: EngineQueries, query: WindowQuery) {
-  const { rows, next } = await engine.windows(query);
-  return { found: rows.map((row) => toJson(row, engine, query)), next };
-}
 
 async function late(engine: EngineQueries, { query }: HttpRequest): Promise<HttpResponse> {
   const { rows, headers } = await latePage(engine, query);
@@ -190,19 +102,27 @@ const admission =
     }
   };
 
+const NO_TIMERS: Pick<Timers, 'every'> = { every: () => () => {} };
+
+export interface EngineRouteOptions {
+  readonly gate?: RequestGate;
+  readonly timers?: Pick<Timers, 'every'>;
+}
+
 /** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
  *  and health.
  *  @param engine returns undefined until an engine exists; its routes then answer 503
  *  @param version version of the package, for the OpenAPI description
  *  @param options `gate` authorises each request except the one for the description; without a gate
- *  every client may read every window
+ *  every client may read every window. `timers` keep streams open; without timers they send nothing
+ *  while no window fires
  *  @example
  *  const routes = engineRoutes(() => engine, '0.1.0');
  */
 export function engineRoutes(
   engine: () => EngineQueries | undefined,
   version: string,
-  { gate = openGate }: { readonly gate?: RequestGate } = {},
+  { gate = openGate, timers = NO_TIMERS }: EngineRouteOptions = {},
 ): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
@@ -219,7 +139,14 @@ export function engineRoutes(
   const description = respond(200, engineDescription(version));
   const access = gate === openGate ? {} : { admit: admission(gate) };
   return [
-    { method: 'GET', path: '/windows/{key}', ...access, handler: guarded(windows) },
+    {
+      ...{ method: 'GET', path: '/windows', ...access },
+      handler: guarded((running, request) => windowsOfAll(running, request, timers)),
+    },
+    {
+      ...{ method: 'GET', path: '/windows/{key}', ...access },
+      handler: guarded((running, request) => windowsOfKey(running, request, timers)),
+    },
     { method: 'GET', path: '/late', ...access, handler: guarded(late) },
     { method: 'GET', path: '/watermark', ...access, handler: guarded(watermark) },
     { method: 'GET', path: '/openapi.json', handler: () => description },

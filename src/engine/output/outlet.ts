@@ -11,6 +11,7 @@ import type { Checkpointer } from '../durability/checkpoint/checkpointer.ts';
 import type { KeyDictionary } from '../keys/dictionary.ts';
 import type { Stages } from '../stages.ts';
 import type { StateFiring } from '../state/port.ts';
+import type { FiredPage } from '../window/firing.ts';
 import type { WindowSink } from './sink/port.ts';
 import { SINK_FIRINGS_WAITING_MAX, SINK_ROWS_WAITING_MAX, SinkWriter } from './sink/writer.ts';
 
@@ -22,6 +23,8 @@ export interface OutletParts {
   readonly sleep: (ms: number) => Promise<void>;
   /** See SinkWriterParts. */
   readonly onWritten: (rows: number, seconds: number) => void;
+  /** See SinkWriterParts. */
+  readonly onPage?: (page: FiredPage) => void;
   readonly stages: Stages;
   /** See SinkWriterParts. */
   readonly keys?: (() => Pick<KeyDictionary, 'column'> | undefined) | undefined;

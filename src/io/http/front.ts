@@ -83,6 +83,8 @@ export type Decision =
 
 export class Front {
   draining = false;
+  /** Functions that end the open streams. */
+  readonly streams = new Set<() => void>();
   readonly held: HeldBytes;
   readonly connections: ConnectionLimits;
   private readonly options: HttpServerOptions;
@@ -187,6 +189,22 @@ export class Front {
 
   tooLarge(method: string, url: string): HttpResponse {
     return this.refusal(413, method, targetOf(url)?.path ?? '');
+  }
+
+  /** Begins a drain: ends the open streams. */
+  beginDrain(): void {
+    this.draining = true;
+    for (const end of [...this.streams]) end();
+  }
+
+  /** Runs a callback of a stream's source; an error is logged, and `end` is called. */
+  runSource(callback: () => void, end: () => void): void {
+    try {
+      callback();
+    } catch (thrown) {
+      this.options.log.error({ error: String(thrown) }, 'http stream failed');
+      end();
+    }
   }
 
   /** Answer after a handler threw; the cause is logged only. */

@@ -10,7 +10,7 @@
  *  - A handler's rejection is a 500 and never ends the process.
  *  - A client that disconnects aborts `signal`.
  *  - Answers on one connection are sent in the order of their requests, or the connection closes.
- *  - After `drain` no new request is accepted, and requests in flight finish.
+ *  - After `drain` no new request is accepted, and requests in flight finish. Streams end.
  */
 import type { ConnectionLimit } from '../../core/connections.ts';
 import type { Logger } from '../../core/log.ts';
@@ -53,6 +53,30 @@ export interface HttpResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** Body; text is sent as UTF-8. Absent: empty. */
   readonly body?: string | Uint8Array;
+  /** Source of a body without a known end, instead of `body`. The connection ends after it. A
+   *  request with the method HEAD gets the head alone, and its source is never started. */
+  readonly stream?: HttpStreamSource;
+}
+
+/** Client's side of a streamed body. */
+export interface HttpStream {
+  /** Sends text as UTF-8. False: the client has not taken all bytes yet, so wait for `writable`.
+   *  Without effect once the stream is over. A client that takes no bytes for `requestTimeoutMs`
+   *  is disconnected. */
+  write(text: string): boolean;
+  /** Ends the body and the connection. */
+  end(): void;
+}
+
+/** Receives the events of a streamed body, none after `closed`. An error that it throws ends the
+ *  stream. */
+export interface HttpStreamSource {
+  /** The head was sent. */
+  start(out: HttpStream): void;
+  /** The client has taken all bytes after a write that returned false. */
+  writable(): void;
+  /** The stream is over: by `end`, by the client, or because the server drains. */
+  closed(): void;
 }
 
 export type HttpHandler = (request: HttpRequest) => HttpResponse | Promise<HttpResponse>;

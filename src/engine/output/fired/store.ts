@@ -30,6 +30,7 @@ import {
 } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
 import { type FiredShape, isSameShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
+import { findRange, findTop, type RangePage, type RangeQuery, type RangeSource, type TopQuery } from './range.ts';
 import { findTimeRange, type TimeRange, union } from './time-range.ts';
 
 export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
@@ -172,6 +173,21 @@ export class FiredStore implements WindowSink {
       : findSessions(store, mark.bucketMs, held, expiredTo, query, form);
   }
 
+  /** Finds a page of the fired windows of all keys. @throws range_too_wide */
+  range(query: RangeQuery): Promise<RangePage> {
+    return findRange(this.visible, query);
+  }
+
+  /** Finds the fired windows with the greatest values of a column. @throws range_too_wide */
+  top(query: TopQuery): Promise<readonly WindowResult[]> {
+    return findTop(this.visible, query);
+  }
+
+  private get visible(): RangeSource {
+    const { store, mark, form } = this;
+    return { store, mark, form, expiredTo: this.newestEnd - this.retainMs };
+  }
+
   /** Bytes on disk; includes expired rows until compaction removes their files. */
   async bytes(): Promise<number> {
     return (await this.store.stats()).diskBytes;
@@ -267,18 +283,27 @@ function partsOf(page: FiredPage): readonly FiredPage[] {
   return parts;
 }
 
-/** Type of the keys of a store of fired windows; undefined: they are integers. */
-export const firedKeyType = async (store: KvStore): Promise<KeyType | undefined> =>
-  (await readMark(store))?.key;
+/** What the rows of a store of fired windows are. */
+export interface FiredRows {
+  /** Undefined: the keys are integers. */
+  readonly keyType: KeyType | undefined;
+  /** Undefined: count, sum, min and max. */
+  readonly aggregates: string | undefined;
+}
+
+export async function firedRows(store: KvStore): Promise<FiredRows> {
+  const mark = await readMark(store);
+  return { keyType: mark?.key, aggregates: mark?.shape.aggregates };
+}
 
 /** Reads every row of a store of fired windows, whatever its windows are.
  *  @example
  *  for await (const rows of readFired(store)) console.log(rows.length);
  */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
-  const mark = await readMark(store);
-  const form = formOf(mark?.shape.aggregates);
-  if (mark?.key !== undefined) {
+  const { keyType, aggregates } = await firedRows(store);
+  const form = formOf(aggregates);
+  if (keyType !== undefined) {
     for (const family of ['windows', 'sessions'] as const) yield* scanKeyed(store, family, form);
     return;
   }

@@ -1,14 +1,14 @@
 /** The late events that can be queried: in the engine's own store, and beside the results of a
  *  PostgreSQL sink. */
-import type { KeyType } from '../../keys/type.ts';
+import type { ResultShape } from '../columns.ts';
 import type { SideTopic } from '../side/sender.ts';
 import type { LateEvent } from './events.ts';
 import type { LateEventStore, LatePage, LateQuery } from './store.ts';
 
 /** Place beside the engine's own store. */
 export interface LatePeer extends SideTopic<LateEvent> {
-  /** Receives the type of the keys before the first events; undefined: they are integers. */
-  bind(type: KeyType | undefined): Promise<void>;
+  /** Receives the shape of the results, whose keys the events have, before the first events. */
+  bind(shape: ResultShape): Promise<void>;
 }
 
 export class KeptLateEvents implements SideTopic<LateEvent> {
@@ -21,8 +21,8 @@ export class KeptLateEvents implements SideTopic<LateEvent> {
   }
 
   /** See LatePeer. @throws sink_missing */
-  async bind(type: KeyType | undefined): Promise<void> {
-    for (const other of this.others) await other.bind(type);
+  async bind(shape: ResultShape): Promise<void> {
+    for (const other of this.others) await other.bind(shape);
   }
 
   /** Settles when the events are durable everywhere. */

@@ -5,16 +5,15 @@
  *  it has in the table of the results. */
 import type { SqlPool, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
-import type { KeyType } from '../../keys/type.ts';
-import { KeyColumns, otherColumns, quoted } from '../sink/key-columns.ts';
+import type { ResultShape } from '../columns.ts';
+import { KeyColumns, otherColumns } from '../sink/key-columns.ts';
+import { findTable } from '../sink/table.ts';
 import type { LateEvent } from './events.ts';
 import type { LatePeer } from './kept.ts';
 import { newestOf, TrimPlan } from './store.ts';
 
 const PLACE = ['source_partition', 'source_offset'];
 const FIELDS = ['event_ts', 'value', 'reason', 'watermark_ms', 'timestamp_ms'];
-/** Column of an integer key, in the form of KeyColumns. */
-const INTEGER = 'account_id int8';
 
 export interface PostgresLateParts {
   readonly pool: SqlPool;
@@ -30,8 +29,7 @@ export class PostgresLateEvents implements LatePeer {
   private readonly parts: PostgresLateParts;
   private readonly table: string;
   private readonly trims: TrimPlan;
-  /** Columns of a key that is no integer. */
-  private keys: KeyColumns | undefined;
+  private keys = KeyColumns.bits();
   /** Text of the key columns that the table was found to have; undefined before `bind`. */
   private bound: string | undefined;
 
@@ -41,11 +39,14 @@ export class PostgresLateEvents implements LatePeer {
     this.trims = new TrimPlan(parts.keep);
   }
 
-  /** Creates the table if it may, and checks it. The same type again changes nothing.
+  /** Creates the table if it may, and checks it. The same key again changes nothing.
    *  @throws sink_missing */
-  async bind(type: KeyType | undefined): Promise<void> {
-    const keys = type === undefined ? undefined : new KeyColumns(type);
-    const text = keys?.toString() ?? INTEGER;
+  async bind(shape: ResultShape): Promise<void> {
+    // The table of the results may have the layout of an earlier version.
+    const results = await findTable(this.parts.pool, this.parts.table);
+    const isBits = results?.keys?.form === 'bits' && shape.keyType === undefined;
+    const keys = isBits ? KeyColumns.bits() : KeyColumns.ofShape(shape);
+    const text = keys.toString();
     if (text === this.bound) return;
     this.keys = keys;
     if (this.parts.migrates) await this.migrate();
@@ -78,25 +79,20 @@ export class PostgresLateEvents implements LatePeer {
     return engineError('sink_missing', what, { next, ...(cause === undefined ? {} : { cause }) });
   }
 
-  /** Names of the key columns as SQL needs them. */
-  private get keyNames(): readonly string[] {
-    return this.keys?.names.map(quoted) ?? ['account_id'];
-  }
-
   private async migrate(): Promise<void> {
     const { table, keys } = this;
     await this.parts.pool.transaction(async (session) => {
       await session.query('SELECT pg_advisory_xact_lock(hashtext($1))', [`millrace:${table}`]);
       await session.query(`CREATE TABLE IF NOT EXISTS ${table} (
         source_partition int4 NOT NULL, source_offset int8 NOT NULL,
-        ${keys?.definitions ?? 'account_id int8 NOT NULL'},
+        ${keys.definitions},
         event_ts int8 NOT NULL, value int8 NOT NULL, reason text NOT NULL, watermark_ms int8 NOT NULL,
         timestamp_ms int8, PRIMARY KEY (${PLACE.join(', ')}))`);
       const found = await otherColumns(session, table, [...PLACE, ...FIELDS]);
       // A table by another key is refused by `bind`.
-      if (found === (keys?.toString() ?? INTEGER))
+      if (found === keys.toString())
         await session.query(
-          `CREATE INDEX IF NOT EXISTS ${table}_key ON ${table} (${this.keyNames.join(', ')}, event_ts)`,
+          `CREATE INDEX IF NOT EXISTS ${table}_key ON ${table} (${keys.quotedNames.join(', ')}, event_ts)`,
         );
     });
   }
@@ -105,14 +101,14 @@ export class PostgresLateEvents implements LatePeer {
     const { pool, keep } = this.parts;
     const newest = newestOf(copies, keep);
     const stage = `${this.table}_stage`;
-    const columns = [...PLACE, ...this.keyNames, ...FIELDS].join(', ');
+    const columns = [...PLACE, ...this.keys.quotedNames, ...FIELDS].join(', ');
     await pool.transaction(async (session) => {
       await session.query(
         `CREATE TEMP TABLE IF NOT EXISTS ${stage} (LIKE ${this.table}) ON COMMIT DELETE ROWS`,
       );
       await session.copyIn(
         stage,
-        [...PLACE, ...(this.keys?.names ?? ['account_id']), ...FIELDS],
+        [...PLACE, ...this.keys.names, ...FIELDS],
         this.cells([...newest.values()].flat()),
       );
       await session.query(
@@ -138,7 +134,7 @@ export class PostgresLateEvents implements LatePeer {
       yield [
         event.partition,
         event.offset,
-        ...(this.keys?.values(event.key as Uint8Array) ?? [BigInt.asIntN(64, event.accountId)]),
+        ...this.keys.values(event),
         event.eventTs,
         event.value,
         event.reason,

@@ -1,14 +1,16 @@
-/** Columns of a PostgreSQL table that hold the key: one for each part, of its own type. */
+/** Columns of a PostgreSQL table that hold the key: one for each part, of its own type. A table of
+ *  the layout `bits` has an integer key as account_id, 64 bits in an int8. */
 import type { SqlRow, SqlSession, SqlValue } from '../../../io/postgres/sql/port.ts';
 import {
+  isVariable,
   type KeyKind,
   type KeyPart,
   type KeyType,
   type KeyValue,
   keyOfValues,
   keyValues,
-  partNames,
 } from '../../keys/type.ts';
+import { keyColumnNames, type ResultShape } from '../columns.ts';
 
 /** u64 needs more than the 64 bits of int8. Texts compare by bytes, as keys do. */
 const SQL_TYPE: Readonly<Record<KeyKind, string>> = {
@@ -21,40 +23,51 @@ const SQL_TYPE: Readonly<Record<KeyKind, string>> = {
 const KIND_OF = new Map(
   Object.entries(SQL_TYPE).map(([kind, sql]) => [sql.replace(/ COLLATE.*/, ''), kind as KeyKind]),
 ).set('bigint', 'i64');
-const NAME_CHARS_MAX = 50;
+const BITS_NAME = 'account_id';
 
-/** Columns of a result, and of a late event, beside the key: a key has the same columns in both
- *  tables. */
-const TAKEN = new Set([
-  ...['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'],
-  ...['source_partition', 'source_offset', 'event_ts', 'value', 'reason', 'watermark_ms', 'timestamp_ms'],
-]);
-
-/** Names of the columns: the names of the parts in small letters, with `key_` before a name that
- *  another column of a result or of a late event has, and numbers after equal ones. */
-function columnNames(type: KeyType): readonly string[] {
-  const used = new Set(TAKEN);
-  return partNames(type).map((name) => {
-    const plain = name
-      .toLowerCase()
-      .replace(/[^a-z0-9_]/g, '_')
-      .slice(0, NAME_CHARS_MAX);
-    const base = used.has(plain) || !/^[a-z_]/.test(plain) ? `key_${plain}` : plain;
-    let free = base;
-    for (let n = 2; used.has(free); n++) free = `${base}_${n}`;
-    used.add(free);
-    return free;
-  });
+/** Key of a result or of a late event. */
+interface Keyed {
+  readonly accountId: bigint;
+  readonly key?: Uint8Array | undefined;
 }
 
 /** Key columns of a table. */
 export class KeyColumns {
   readonly type: KeyType;
   readonly names: readonly string[];
+  /** `bits`: account_id, an integer key bit for bit. `integer`: an integer key as a number.
+   *  `parts`: a key of canonical bytes. */
+  readonly form: 'bits' | 'integer' | 'parts';
 
-  constructor(type: KeyType, names = columnNames(type)) {
+  private constructor(type: KeyType, names: readonly string[], form: KeyColumns['form']) {
     this.type = type;
     this.names = names;
+    this.form = form;
+  }
+
+  /** Column of an integer key in the layout of the fixed format and of earlier versions. */
+  static bits(): KeyColumns {
+    return new KeyColumns([{ name: BITS_NAME, kind: 'i64' }], [BITS_NAME], 'bits');
+  }
+
+  /** Columns with the names and types of the parts. */
+  static of(parts: KeyType, names = keyColumnNames(parts, (name) => name.toLowerCase())): KeyColumns {
+    return new KeyColumns(parts, names, isVariable(parts) ? 'parts' : 'integer');
+  }
+
+  /** Columns of a new table. */
+  static ofShape({ parts, isFixed }: Pick<ResultShape, 'parts' | 'isFixed'>): KeyColumns {
+    return isFixed ? KeyColumns.bits() : KeyColumns.of(parts);
+  }
+
+  /** Type of the keys, with their names; undefined: integers without a name of their own. */
+  get keyType(): KeyType | undefined {
+    return this.form === 'bits' ? undefined : this.type;
+  }
+
+  /** Names as SQL needs them. */
+  get quotedNames(): readonly string[] {
+    return this.names.map(quoted);
   }
 
   /** Definitions of the columns. */
@@ -64,19 +77,23 @@ export class KeyColumns {
       .join(', ');
   }
 
-  values(key: Uint8Array): readonly SqlValue[] {
-    return keyValues(this.type, key);
+  values({ accountId, key }: Keyed): readonly SqlValue[] {
+    if (this.form === 'parts') return keyValues(this.type, key as Uint8Array);
+    const isUnsigned = this.form === 'integer' && this.type[0]?.kind === 'u64';
+    return [isUnsigned ? accountId : BigInt.asIntN(64, accountId)];
   }
 
-  /** Canonical bytes of the key of a row. */
-  key(row: SqlRow): Uint8Array {
-    return keyOfValues(
-      this.type,
-      this.names.map((name) => row[name] as KeyValue),
-    );
+  /** Key of a row. */
+  keyOf(row: SqlRow): Keyed {
+    const values = this.names.map((name) => row[name] as KeyValue);
+    if (this.form === 'bits') return { accountId: BigInt.asUintN(64, values[0] as bigint) };
+    const key = keyOfValues(this.type, values);
+    return this.form === 'parts'
+      ? { accountId: 0n, key }
+      : { accountId: BigInt.asUintN(64, BigInt(values[0] as bigint | string)), key };
   }
 
-  /** Text for messages. */
+  /** Text for messages, and for the comparison of tables. */
   toString(): string {
     return this.names.map((name, at) => `${name} ${SQL_TYPE[(this.type[at] as KeyPart).kind]}`).join(', ');
   }
@@ -84,35 +101,8 @@ export class KeyColumns {
 
 export const quoted = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 
-/** Key columns of an existing table; undefined: its key is the integer account_id, or it is no
- *  table of results. */
-export async function columnsOf(session: SqlSession, table: string): Promise<KeyColumns | undefined> {
-  const { rows } = await session.query<{ readonly name: string; readonly type: string }>(
-    `SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod)::text AS type
-     FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
-     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-     WHERE i.indrelid = to_regclass($1) AND i.indisprimary ORDER BY k.place`,
-    [table],
-  );
-  const parts = rows.slice(0, -2);
-  const isResult =
-    rows
-      .slice(-2)
-      .map(({ name }) => name)
-      .join() === 'window_start,window_end';
-  if (!isResult || parts.length === 0) return undefined;
-  if (parts.length === 1 && parts[0]?.name === 'account_id' && parts[0].type === 'bigint') return undefined;
-  const type: KeyPart[] = [];
-  for (const { name, type: sql } of parts) {
-    const kind = KIND_OF.get(sql);
-    if (kind === undefined) return undefined;
-    type.push({ name, kind });
-  }
-  return new KeyColumns(
-    type,
-    parts.map(({ name }) => name),
-  );
-}
+/** Type of a column as PostgreSQL names it: the kind of a key that it holds, or undefined. */
+export const kindOfSqlType = (sql: string): KeyKind | undefined => KIND_OF.get(sql);
 
 /** Text of the columns of a table that cannot be null, without those of the given names, in the
  *  form of KeyColumns; undefined: there is no such table. */

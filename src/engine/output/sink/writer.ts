@@ -59,6 +59,8 @@ export interface SinkWriterParts {
   /** Called after each write for each group of rows that became due together: the number of rows,
    *  and the seconds since the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
+  /** Called with each page once it is durable in every sink; borrows the page. */
+  readonly onPage?: ((page: FiredPage) => void) | undefined;
   /** Returns the dictionary of the keys if they are no integers; absent: they are integers. */
   readonly keys?: (() => Pick<KeyDictionary, 'column'> | undefined) | undefined;
   /** Receives the times in which the writer works; absent: not timed. */
@@ -186,7 +188,7 @@ export class SinkWriter {
         // The next iteration or `finally` awaits this promise; prevents an unhandled rejection
         // until then.
         next?.catch(() => {});
-        if (batch.pages.length > 0 && !(await this.write(batch.pages))) break;
+        if (!(await this.write(batch))) break;
         this.settle(batch);
         this.wake();
       }
@@ -264,18 +266,26 @@ export class SinkWriter {
   }
 
   /** Returns false if the run ended before every sink had the rows. */
-  private async write(pages: readonly FiredPage[]): Promise<boolean> {
+  private async write({ pages, parts }: Batch): Promise<boolean> {
+    const ended = parts.filter((part) => part.ended).map(({ pending }) => pending.firing.bounds);
     const outcomes = await Promise.all(
-      this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)),
+      this.parts.sinks.map(
+        async (sink, index) =>
+          (pages.length === 0 || (await this.repeat(sink, index, () => sink.write(pages)))) &&
+          (sink.finish === undefined ||
+            ended.length === 0 ||
+            (await this.repeat(sink, index, async () => sink.finish?.(ended)))),
+      ),
     );
     return outcomes.every((isWritten) => isWritten);
   }
 
-  private async writeTo(sink: WindowSink, index: number, pages: readonly FiredPage[]): Promise<boolean> {
+  /** Repeats a step of a sink until it succeeds. Returns false if the run ended before. */
+  private async repeat(sink: WindowSink, index: number, step: () => Promise<void>): Promise<boolean> {
     let waitMs = RETRY_MS_FIRST;
     while (!this.isOver) {
       try {
-        await sink.write(pages);
+        await step();
         this.reachable[index] = true;
         return true;
       } catch (thrown) {
@@ -317,7 +327,10 @@ export class SinkWriter {
       const settled = ended ? pending.left : Math.min(rows, pending.left);
       pending.left -= settled;
       this.rowsWaiting -= settled;
-      if (page !== undefined) this.report(firing, page, now);
+      if (page !== undefined) {
+        this.report(firing, page, now);
+        this.parts.onPage?.(page);
+      }
       if (!ended) continue;
       firing.close();
       finished++;

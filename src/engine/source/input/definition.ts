@@ -194,25 +194,30 @@ export function keyTypeOf({ format, key }: InputDefinition): KeyType | undefined
   return variableType(keySpec(key ?? '@key'));
 }
 
-/** Type of the keys as far as the flags alone decide it; undefined: the first records decide. */
-export function givenKeyType({
-  format,
-  key,
-}: InputDefinition): { readonly type: KeyType | undefined } | undefined {
-  if (format === 'binary256') return { type: undefined };
+/** True if the flags alone decide the kinds of the key; else the first records do. */
+export function hasGivenKey({ format, key }: InputDefinition): boolean {
+  if (format === 'binary256') return true;
   const spec = keySpec(key ?? '@key');
-  const isGiven =
-    spec.from === 'record' ? spec.form !== undefined : spec.fields.every(({ kind }) => kind !== undefined);
-  return isGiven ? { type: variableType(spec) } : undefined;
+  return spec.from === 'record'
+    ? spec.form !== undefined
+    : spec.fields.every(({ kind }) => kind !== undefined);
+}
+
+/** Parts of a key whose kinds are decided, of an integer key too. */
+export function keyPartsOf({ format, key }: InputDefinition): KeyType {
+  if (format === 'binary256') return [{ name: 'account_id', kind: 'u64' }];
+  return partsOf(keySpec(key ?? '@key'));
+}
+
+function partsOf(spec: KeySpec): KeyType {
+  if (spec.from === 'record')
+    return [{ name: 'key', kind: KEY_KINDS.find((one) => one === spec.form) ?? 'i64' }];
+  return spec.fields.map(({ path, kind = 'i64' }) => ({ name: path.join('.'), kind }));
 }
 
 function variableType(spec: KeySpec): KeyType | undefined {
-  if (spec.from === 'record') {
-    const kind = KEY_KINDS.find((one) => one === spec.form);
-    return kind === undefined ? undefined : [{ name: 'key', kind }];
-  }
-  const type = spec.fields.map(({ path, kind = 'i64' }) => ({ name: path.join('.'), kind }));
-  return isVariable(type) ? type : undefined;
+  const parts = partsOf(spec);
+  return isVariable(parts) ? parts : undefined;
 }
 
 export interface InputChange {

@@ -82,7 +82,7 @@ export function wireAnswer(
   }
   if (!typed) head += `content-type: ${typeof body === 'string' ? TEXT : BYTES}\r\n`;
   const size = Buffer.byteLength(body);
-  const length = bodiless ? '' : `content-length: ${size}\r\n`;
+  const length = bodiless || response.stream !== undefined ? '' : `content-length: ${size}\r\n`;
   head += `${length}${date}${connection}\r\n`;
   if (bodiless || size === 0 || method === 'HEAD') return { first: head, rest: EMPTY };
   if (typeof body === 'string') {

@@ -3,17 +3,24 @@
  *
  *      head ──► admitting ──► body ──► handling ──► sending ──► head …
  *
- *  State `over` follows the last answer: nothing is parsed any more.
+ *  State `streaming` is that of an answer without a known end; the connection ends after it. State
+ *  `over` follows the last answer. In both nothing is parsed any more.
  *
  *  Invariants: (1) bytes that arrive while a request is in flight are buffered unparsed, up to a
  *  bound; while `admit` decides about its head, the socket is paused; (2) a request is counted from
  *  its head to the last byte of its answer; (3) every state except `admitting` and `handling` has a
- *  deadline; (4) in state `over` no handler is called; (5) `held` is the memory of this connection
+ *  deadline, `streaming` while its client takes no bytes; (4) in state `over` no handler is called; (5) `held` is the memory of this connection
  *  for unanswered requests, and every change of it is counted with the server.
  */
 import type { Socket } from 'node:net';
 import type { Decision, Front } from '../front.ts';
-import type { HttpAdmission, HttpPeer, HttpResponse, HttpServerOptions } from '../port.ts';
+import type {
+  HttpAdmission,
+  HttpPeer,
+  HttpResponse,
+  HttpServerOptions,
+  HttpStreamSource,
+} from '../port.ts';
 import { EMPTY, WholeRequest } from '../request.ts';
 import { type DateLine, type WireAnswer, wireAnswer } from './answer.ts';
 import { WireBody } from './body.ts';
@@ -48,7 +55,7 @@ export interface ConnectionOwner {
 }
 
 /** State of a connection; `admitted` lasts until the body begins. */
-type Phase = 'head' | 'admitting' | 'admitted' | 'body' | 'handling' | 'sending' | 'over';
+type Phase = 'head' | 'admitting' | 'admitted' | 'body' | 'handling' | 'sending' | 'streaming' | 'over';
 
 export class Http1Connection {
   readonly socket: Socket;
@@ -71,6 +78,7 @@ export class Http1Connection {
   private decision: Decision | undefined;
   private body: WireBody | undefined;
   private request: WholeRequest | undefined;
+  private source: HttpStreamSource | undefined;
   /** Unsent rest of an answer, and whether the connection ends after it. */
   private unsent: Uint8Array = EMPTY;
   private last = false;
@@ -84,7 +92,7 @@ export class Http1Connection {
     this.peer = peer;
     this.deadlineMs = performance.now() + owner.options.keepAliveTimeoutMs;
     socket.on('data', (chunk: Buffer) => this.receive(chunk));
-    socket.on('drain', () => this.resumeSending());
+    socket.on('drain', () => (this.phase === 'streaming' ? this.resumeStream() : this.resumeSending()));
     socket.on('end', () => this.onEnd());
     // The event `close` follows and handles the end.
     socket.on('error', () => {});
@@ -92,7 +100,7 @@ export class Http1Connection {
   }
 
   private receive(chunk: Buffer): void {
-    if (this.phase === 'over') {
+    if (this.phase === 'over' || this.phase === 'streaming') {
       this.discarded += chunk.length;
       if (this.discarded > LINGER_BYTES_MAX) this.socket.pause();
       return;
@@ -150,7 +158,7 @@ export class Http1Connection {
     }
     this.running = false;
     const left = at < bytes.length ? bytes.subarray(at) : undefined;
-    if (this.phase === 'over') this.setRest(undefined);
+    if (this.phase === 'over' || this.phase === 'streaming') this.setRest(undefined);
     else if (left !== undefined && this.phase !== 'head') this.bufferPipelined(left);
     else if (!this.setRest(left)) this.refuseFlood();
   }
@@ -354,7 +362,8 @@ export class Http1Connection {
     const { method } = head;
     const startMs = this.startMs;
     const nowMs = performance.now();
-    this.last = head.last || front.draining;
+    const { stream } = response;
+    this.last = head.last || front.draining || stream !== undefined;
     const connection = this.last ? CLOSE : head.needsKeepAliveHeader ? KEEP_ALIVE : '';
     let status = 500;
     let answer: WireAnswer;
@@ -368,8 +377,57 @@ export class Http1Connection {
     this.head = undefined;
     this.decision = undefined;
     this.startMs = 0;
-    this.send(answer, nowMs);
+    if (stream === undefined || status !== response.status || method === 'HEAD') this.send(answer, nowMs);
+    else this.beginStream(answer, stream);
     front.report(method, route, status, startMs, nowMs);
+  }
+
+  private beginStream({ first }: WireAnswer, source: HttpStreamSource): void {
+    const { front } = this.owner;
+    this.phase = 'streaming';
+    this.deadlineMs = Number.POSITIVE_INFINITY;
+    this.source = source;
+    this.setRest(undefined);
+    front.streams.add(this.endStream);
+    if (typeof first === 'string') this.socket.write(first, 'latin1');
+    else this.socket.write(first);
+    const write = (text: string): boolean => {
+      if (this.source !== source) return false;
+      const isTaken = this.socket.write(text);
+      if (!isTaken) this.deadlineMs = performance.now() + this.owner.options.requestTimeoutMs;
+      return isTaken;
+    };
+    const end = (): void => {
+      if (this.source === source) this.endStream();
+    };
+    front.runSource(() => source.start({ write, end }), this.endStream);
+    if (front.draining) this.endStream();
+  }
+
+  private resumeStream(): void {
+    const { source } = this;
+    if (source === undefined) return;
+    this.deadlineMs = Number.POSITIVE_INFINITY;
+    this.owner.front.runSource(() => source.writable(), this.endStream);
+  }
+
+  private readonly endStream = (): void => {
+    if (this.phase !== 'streaming') return;
+    this.closeSource();
+    this.owner.accepted--;
+    this.finish(performance.now());
+  };
+
+  private closeSource(): void {
+    const { source } = this;
+    if (source === undefined) return;
+    const { front } = this.owner;
+    this.source = undefined;
+    front.streams.delete(this.endStream);
+    front.runSource(
+      () => source.closed(),
+      () => {},
+    );
   }
 
   /** Answer of the fallbacks; only the status when the fallback's answer is invalid. */
@@ -513,6 +571,7 @@ export class Http1Connection {
     this.body = undefined;
     this.request = undefined;
     this.unsent = EMPTY;
+    this.closeSource();
     request?.abort();
   }
 

@@ -107,7 +107,7 @@ class WireServer implements HttpServer, ConnectionOwner {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    this.front.draining = true;
+    this.front.beginDrain();
     await new Promise<void>((resolve) => {
       const timer = setTimeout(() => {
         for (const connection of this.openConnections) connection.socket.destroy();

@@ -24,6 +24,7 @@ import type {
   HttpResponse,
   HttpServer,
   HttpServerOptions,
+  HttpStreamSource,
   HttpTls,
 } from '../port.ts';
 import { ConnectionRefuser } from '../refuse-connection.ts';
@@ -423,7 +424,8 @@ class NodeServer implements HttpServer {
     connection.socket.setTimeout(this.options.requestTimeoutMs);
     let status = 500;
     try {
-      this.write(connection, pending, response);
+      if (response.stream === undefined || method === 'HEAD') this.write(connection, pending, response);
+      else this.beginStream(connection, pending, response, response.stream);
       status = response.status;
     } catch (thrown) {
       this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
@@ -456,6 +458,48 @@ class NodeServer implements HttpServer {
     if (this.front.draining && connection.waiting.length === 0) headers['connection'] = 'close';
     outgoing.writeHead(status, headers);
     outgoing.end(bodiless || method === 'HEAD' ? undefined : sent);
+  }
+
+  private beginStream(
+    { socket }: Connection,
+    { outgoing }: Pending,
+    { status, headers }: HttpResponse,
+    source: HttpStreamSource,
+  ): void {
+    const { front, options } = this;
+    let isOver = false;
+    outgoing.writeHead(status, { ...headers, connection: 'close' });
+    outgoing.flushHeaders();
+    // Silence of the source is no silence of the client.
+    socket.setTimeout(0);
+    const end = (): void => {
+      close();
+      outgoing.end();
+    };
+    const close = (): void => {
+      if (isOver) return;
+      isOver = true;
+      front.streams.delete(end);
+      front.runSource(
+        () => source.closed(),
+        () => {},
+      );
+    };
+    const write = (text: string): boolean => {
+      if (isOver) return false;
+      const isTaken = outgoing.write(text);
+      if (!isTaken) socket.setTimeout(options.requestTimeoutMs);
+      return isTaken;
+    };
+    outgoing.on('close', close);
+    outgoing.on('drain', () => {
+      if (isOver) return;
+      socket.setTimeout(0);
+      front.runSource(() => source.writable(), end);
+    });
+    front.streams.add(end);
+    front.runSource(() => source.start({ write, end }), end);
+    if (front.draining) end();
   }
 
   private report(pending: Pending, status: number): void {
@@ -527,7 +571,7 @@ class NodeServer implements HttpServer {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    this.front.draining = true;
+    this.front.beginDrain();
     await new Promise<void>((resolve) => {
       const timer = setTimeout(() => this.server.closeAllConnections(), timeoutMs);
       this.server.close(() => {

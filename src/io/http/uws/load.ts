@@ -19,6 +19,8 @@ export interface UwsResponse {
   endWithoutBody(): UwsResponse;
   /** Returns `[all bytes were accepted, the answer is complete]`. */
   tryEnd(part: string | Uint8Array, totalBytes?: number): readonly [boolean, boolean];
+  /** Sends a part of a body without a known length. False: bytes wait for the client. */
+  write(part: string): boolean;
   getWriteOffset(): number;
   onWritable(handler: (offset: number) => boolean): UwsResponse;
   onAborted(handler: () => void): UwsResponse;

@@ -16,6 +16,7 @@ import type {
   HttpResponse,
   HttpServer,
   HttpServerOptions,
+  HttpStreamSource,
   HttpTls,
 } from '../port.ts';
 import { EMPTY, WholeRequest } from '../request.ts';
@@ -51,6 +52,8 @@ class Exchange {
   refusal: HttpResponse | undefined;
   /** Unsent rest of an answer. */
   rest: Uint8Array | undefined;
+  /** Ends the stream of the answer. */
+  endStream: ((isAborted: boolean) => void) | undefined;
   /** Deadline of the wait for the client. */
   deadlineMs = 0;
   /** True while the handler runs with the body. */
@@ -329,12 +332,60 @@ class UwsServer implements HttpServer {
       }
     }
     this.front.report(method, exchange.route, status, exchange.startMs);
+    const { stream } = response;
+    if (stream !== undefined && status === response.status && method !== 'HEAD') {
+      this.beginStream(exchange, prepared, stream);
+      return;
+    }
     const close = last || (this.front.draining && prepared.body.length <= SMALL_BYTES);
     // While it reads this connection, the backend would deliver pipelined requests before the
     // close. So close in a later turn; a request that arrives while an answer is due closes the
     // connection.
     if (close) setImmediate(() => this.send(exchange, prepared, status, true));
     else this.send(exchange, prepared, status, false);
+  }
+
+  private beginStream(exchange: Exchange, { line, headers }: Prepared, source: HttpStreamSource): void {
+    const { front } = this;
+    const { response } = exchange;
+    const end = (): void => exchange.endStream?.(false);
+    exchange.endStream = (isAborted) => {
+      exchange.endStream = undefined;
+      front.streams.delete(end);
+      front.runSource(
+        () => source.closed(),
+        () => {},
+      );
+      if (isAborted) return;
+      this.finish(exchange, false);
+      response.cork(() => response.end('', true));
+    };
+    const write = (text: string): boolean => {
+      if (exchange.done || exchange.endStream === undefined) return false;
+      let isTaken = false;
+      response.cork(() => {
+        isTaken = response.write(text);
+      });
+      if (!isTaken) this.setDeadline(exchange, this.options.requestTimeoutMs);
+      return isTaken;
+    };
+    front.streams.add(end);
+    response.cork(() => {
+      response.writeStatus(line);
+      for (const [name, value] of headers) response.writeHeader(name, value);
+      response.writeHeader('connection', 'close');
+    });
+    response.onWritable(() => {
+      this.waiting.delete(exchange);
+      if (exchange.endStream !== undefined) front.runSource(() => source.writable(), end);
+      return true;
+    });
+    // Within a callback of the response, its end would be used after it.
+    setImmediate(() => {
+      if (exchange.endStream === undefined) return;
+      front.runSource(() => source.start({ write, end }), end);
+      if (front.draining) end();
+    });
   }
 
   /** Sends an answer; never throws. */
@@ -391,6 +442,7 @@ class UwsServer implements HttpServer {
   private finish(exchange: Exchange, aborted: boolean): void {
     if (exchange.done) return;
     exchange.done = true;
+    exchange.endStream?.(true);
     this.waiting.delete(exchange);
     this.accepted--;
     if (aborted) exchange.request?.abort();
@@ -413,7 +465,7 @@ class UwsServer implements HttpServer {
     const nowMs = performance.now();
     for (const exchange of this.waiting) {
       if (nowMs < exchange.deadlineMs) continue;
-      if (exchange.rest !== undefined) exchange.response.close();
+      if (exchange.rest !== undefined || exchange.endStream !== undefined) exchange.response.close();
       else {
         const { method, url } = exchange.head;
         this.answer(exchange, exchange.refusal ?? this.front.refusal(408, method, url), true);
@@ -430,7 +482,7 @@ class UwsServer implements HttpServer {
   }
 
   private async end(timeoutMs: number): Promise<void> {
-    this.front.draining = true;
+    this.front.beginDrain();
     if (this.token !== undefined) this.uws.us_listen_socket_close(this.token);
     this.token = undefined;
     if (this.accepted > 0) {

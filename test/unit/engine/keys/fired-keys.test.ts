@@ -8,7 +8,7 @@ import type { FiredShape } from '../../../../src/engine/output/fired/mark.ts';
 import {
   FIRED_FAMILIES,
   FiredStore,
-  firedKeyType,
+  firedRows,
   readFired,
 } from '../../../../src/engine/output/fired/store.ts';
 import type { WindowResult } from '../../../../src/engine/window/accumulator.ts';
@@ -87,7 +87,7 @@ describe.each([
         const all: string[] = [];
         for await (const rows of readFired(store)) all.push(...rows.map(text));
         expect(all.sort()).toEqual([...expected].sort());
-        expect(await firedKeyType(store)).toEqual(TEXT);
+        expect((await firedRows(store)).keyType).toEqual(TEXT);
         for (const one of new Set(expected.map((row) => row.split(' ')[0] as string))) {
           const query = { key: new Uint8Array(Buffer.from(one, 'hex')), from: -100, to: 100, limit };
           expect((await found(fired, query)).map(text)).toEqual(

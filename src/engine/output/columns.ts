@@ -1,0 +1,192 @@
+/** Columns of a result: the one list from which every sink and the HTTP interface write.
+ *
+ *  A result has the columns of its key, then the bounds of its window, then the aggregates. A
+ *  further aggregate is one more entry of AGGREGATES; each output has its own form of each type. */
+import { type AggregateSpec, aggregateSpecs } from '../aggregate/definition.ts';
+import { engineError } from '../errors.ts';
+import type { Job } from '../job.ts';
+import { isVariable, type KeyKind, type KeyType, keyValues, partNames, valueText } from '../keys/type.ts';
+import { BINARY256 } from '../source/input/binary256.ts';
+import { keyPartsOf } from '../source/input/definition.ts';
+import type { WindowResult } from '../window/accumulator.ts';
+
+/** Types of columns, each with the form of its values.
+ *  u64, i64: bigint. f64: number. decimal: exact decimal text. string: text without U+0000. bytes:
+ *  Uint8Array. uuid: text of 36 characters. timestamp: whole ms since the epoch, a number of at
+ *  most 53 bits. bool: boolean. */
+export type ColumnType =
+  | 'u64'
+  | 'i64'
+  | 'f64'
+  | 'decimal'
+  | 'string'
+  | 'bytes'
+  | 'uuid'
+  | 'timestamp'
+  | 'bool';
+
+export type ColumnValue = bigint | number | string | Uint8Array | boolean | null;
+
+export interface ResultColumn {
+  /** Unique among the columns of a result: letters, digits and underscores, no digit first. */
+  readonly name: string;
+  readonly role: 'key' | 'bound' | 'aggregate';
+  readonly type: ColumnType;
+  /** True if a result may have no value. */
+  readonly nullable: boolean;
+  /** Value in the form of the type; null only if `nullable`. Bytes are borrowed from the result. */
+  read(result: WindowResult): ColumnValue;
+}
+
+/** Shape of a job's results. */
+export interface ResultShape {
+  readonly columns: readonly ResultColumn[];
+  /** Parts of the keys, of integer keys too. */
+  readonly parts: KeyType;
+  /** Type of the keys; undefined: they are integers. */
+  readonly keyType: KeyType | undefined;
+  /** Names of the job's own aggregates, in their order; undefined: count, sum, min and max. */
+  readonly aggregates: readonly string[] | undefined;
+  /** True for events of the fixed layout, whose results have the layouts of its specification. */
+  readonly isFixed: boolean;
+}
+
+const column = (
+  role: ResultColumn['role'],
+  name: string,
+  type: ColumnType,
+  read: ResultColumn['read'],
+  nullable = false,
+): ResultColumn => ({ name, role, type, nullable, read });
+
+const BOUNDS: readonly ResultColumn[] = [
+  column('bound', 'window_start', 'timestamp', ({ windowStart }) => windowStart),
+  column('bound', 'window_end', 'timestamp', ({ windowEnd }) => windowEnd),
+];
+
+const ENDING: readonly ResultColumn[] = [
+  column('aggregate', 'last_update_ts', 'timestamp', ({ lastUpdateTs }) => Number(lastUpdateTs)),
+  column('aggregate', 'overflow', 'bool', ({ overflow }) => overflow),
+];
+
+/** A count is shown as a signed number: no topic has 2^63 records. */
+const AGGREGATES: readonly ResultColumn[] = [
+  column('aggregate', 'count', 'i64', ({ count }) => BigInt.asIntN(64, count)),
+  column('aggregate', 'sum', 'i64', ({ sum }) => sum),
+  column('aggregate', 'min', 'i64', ({ min }) => min),
+  column('aggregate', 'max', 'i64', ({ max }) => max),
+  ...ENDING,
+];
+
+/** Columns of the job's own aggregates. */
+function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColumn[] {
+  return specs.map(({ function: name, field, name: called }, at) => {
+    const isDouble = name === 'avg' || (name !== 'count' && field?.kind === 'double');
+    const read = ({ aggregates }: WindowResult): ColumnValue => {
+      const value = aggregates?.[at] ?? null;
+      return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
+    };
+    return column('aggregate', called, isDouble ? 'f64' : 'i64', read, name !== 'count');
+  });
+}
+
+/** Names that no column of a key has: those of the other columns of a result, and those of a late
+ *  event, so that a key has the same columns in every table. */
+const TAKEN: readonly string[] = [
+  ...[...BOUNDS, ...AGGREGATES].map(({ name }) => name),
+  ...['source_partition', 'source_offset', 'event_ts', 'value', 'reason', 'watermark_ms', 'timestamp_ms'],
+];
+const NAME_CHARS_MAX = 50;
+
+/** Names of the columns of a key: those of its parts, with `key_` before a name that another column
+ *  has, and numbers after equal ones.
+ *  @param fold form of a name in the output; names that it maps to one are told apart */
+export function keyColumnNames(
+  type: KeyType,
+  fold: (name: string) => string = (name) => name,
+): readonly string[] {
+  const used = new Set(TAKEN);
+  return partNames(type).map((name) => {
+    const plain = fold(name)
+      .replace(/[^A-Za-z0-9_]/g, '_')
+      .slice(0, NAME_CHARS_MAX);
+    const base = used.has(plain.toLowerCase()) || !/^[A-Za-z_]/.test(plain) ? `key_${plain}` : plain;
+    let free = base;
+    for (let n = 2; used.has(free.toLowerCase()); n++) free = `${base}_${n}`;
+    used.add(free.toLowerCase());
+    return free;
+  });
+}
+
+const KEY_COLUMN_TYPE: Readonly<Record<KeyKind, ColumnType>> = {
+  i64: 'i64',
+  u64: 'u64',
+  string: 'string',
+  bytes: 'bytes',
+  uuid: 'uuid',
+};
+
+/** Values of a key's parts, parsed once for all columns of a result. */
+class KeyReader {
+  private readonly type: KeyType;
+  private last: Uint8Array | undefined;
+  private values: readonly ColumnValue[] = [];
+
+  constructor(type: KeyType) {
+    this.type = type;
+  }
+
+  part(key: Uint8Array, at: number): ColumnValue {
+    if (key !== this.last) {
+      this.values = keyValues(this.type, key);
+      this.last = key;
+    }
+    return this.values[at] as ColumnValue;
+  }
+}
+
+function keyColumns(parts: KeyType, keyType: KeyType | undefined): readonly ResultColumn[] {
+  const names = keyColumnNames(parts);
+  const reader = keyType === undefined ? undefined : new KeyReader(keyType);
+  return parts.map(({ kind }, at) => {
+    const read: ResultColumn['read'] =
+      reader !== undefined
+        ? ({ key }) => reader.part(key as Uint8Array, at)
+        : kind === 'i64'
+          ? ({ accountId }) => BigInt.asIntN(64, accountId)
+          : ({ accountId }) => accountId;
+    return column('key', names[at] as string, KEY_COLUMN_TYPE[kind], read);
+  });
+}
+
+/** Columns of the results of a job whose key is decided.
+ *  @example
+ *  const [key] = resultColumns({ input: { format: 'json', key: 'customer.id:string' } });
+ */
+export const resultColumns = (job: Pick<Job, 'input'>): readonly ResultColumn[] => resultShape(job).columns;
+
+/** Shape of the results of a job whose key is decided, by its definition or by its flags. */
+export function resultShape({ input = BINARY256 }: Pick<Job, 'input'>): ResultShape {
+  const isFixed = input.format === 'binary256';
+  return { ...shapeOfKeys(keyPartsOf(input), input.aggregate), isFixed };
+}
+
+/** Shape of results by keys of these parts, for readers that have no job.
+ *  @throws bad_setting if an aggregate has the name of a part of the key */
+export function shapeOfKeys(parts: KeyType, aggregate?: string): ResultShape {
+  const keyType = isVariable(parts) ? parts : undefined;
+  const keys = keyColumns(parts, keyType);
+  const specs = aggregate === undefined ? undefined : aggregateSpecs(aggregate);
+  const own = specs?.map(({ name }) => name);
+  const twice = own?.find((name) => keys.some((key) => key.name.toLowerCase() === name.toLowerCase()));
+  if (twice !== undefined)
+    throw engineError('bad_setting', `-aggregate and -key both have a column ${twice}`, {
+      next: 'name the aggregate: … as NAME',
+    });
+  const results = specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING];
+  return { columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, isFixed: false };
+}
+
+/** Text of a value: digits, the text itself, hexadecimal digits of bytes; empty for null. */
+export const columnText = (value: ColumnValue): string =>
+  value === null ? '' : typeof value === 'object' ? valueText(value) : String(value);
