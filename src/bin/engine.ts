@@ -212,9 +212,7 @@ async function exportSink(context: Context): Promise<number> {
   for await (const page of pages) {
     cells ??= await begin();
     const keyOf = cells;
-    const lines = page.map((row) =>
-      [keyOf(row), ...columns.map(({ read }) => columnText(read(row)))].join(),
-    );
+    const lines = page.map((row) => [keyOf(row), ...columns.map(({ read }) => columnText(read(row)))].join());
     await writeOut(`${lines.join('\n')}\n`);
   }
   if (cells === undefined) await begin();
@@ -405,10 +403,7 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
 
 /** Shape of the results as the checkpoint or the flags have it; undefined: the first records
  *  decide. */
-async function knownShape(
-  disk: Parameters<typeof savedJob>[0],
-  job: Job,
-): Promise<ResultShape | undefined> {
+async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
   if (input !== undefined && input.format !== 'undecided') return resultShape({ input });

@@ -233,10 +233,7 @@ function slicesOfEvents(events: readonly Event[]): ReadonlyArray<readonly [numbe
   }
   return [...slices]
     .sort(([a], [b]) => a - b)
-    .map(([start, keys]) => [
-      start,
-      [...keys].sort(([a], [b]) => Number(a - b)).map(([, list]) => list),
-    ]);
+    .map(([start, keys]) => [start, [...keys].sort(([a], [b]) => Number(a - b)).map(([, list]) => list)]);
 }
 
 const bytesOf = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, 'hex'));
@@ -305,35 +302,40 @@ describe('cells of slices', () => {
 
   it('deltas and copied rows build the same cells in any number of shards', async () => {
     await fc.assert(
-      fc.asyncProperty(steps, eventLists(doubles), fc.integer({ min: 1, max: 9 }), async (list, events, size) => {
-        const form = new RowForm(list);
-        for (const kernels of sidesOf(form)) {
-          const state = kernels.open(SLICE_MS, 3);
-          const deltas = fold(state, events, size);
-          const replayed = kernels.open(SLICE_MS, 2);
-          expect(deltas.map((one) => replayed.applyDeltas(one))).toEqual(deltas.map(() => DELTA_STATUS.OK));
-          const copied = kernels.open(SLICE_MS, 1);
-          const page = new ArrayBuffer(2 * form.bytes + 64);
-          for (const start of slicesOf(state)) {
-            const cursor = new Float64Array(1);
-            for (let count = -1; count !== 0; ) {
-              count = state.copy(start, cursor, page);
-              copied.load(start, page, count);
-            }
-          }
-          const ranged = kernels.open(SLICE_MS, 1);
-          for (const start of slicesOf(state))
-            for (let range = 0; range < 1024; range++) {
+      fc.asyncProperty(
+        steps,
+        eventLists(doubles),
+        fc.integer({ min: 1, max: 9 }),
+        async (list, events, size) => {
+          const form = new RowForm(list);
+          for (const kernels of sidesOf(form)) {
+            const state = kernels.open(SLICE_MS, 3);
+            const deltas = fold(state, events, size);
+            const replayed = kernels.open(SLICE_MS, 2);
+            expect(deltas.map((one) => replayed.applyDeltas(one))).toEqual(deltas.map(() => DELTA_STATUS.OK));
+            const copied = kernels.open(SLICE_MS, 1);
+            const page = new ArrayBuffer(2 * form.bytes + 64);
+            for (const start of slicesOf(state)) {
               const cursor = new Float64Array(1);
               for (let count = -1; count !== 0; ) {
-                count = state.copyRange(range, start, cursor, page);
-                ranged.load(start, page, count);
+                count = state.copy(start, cursor, page);
+                copied.load(start, page, count);
               }
             }
-          const whole = await emptied(state, form);
-          for (const other of [replayed, copied, ranged]) expect(await emptied(other, form)).toEqual(whole);
-        }
-      }),
+            const ranged = kernels.open(SLICE_MS, 1);
+            for (const start of slicesOf(state))
+              for (let range = 0; range < 1024; range++) {
+                const cursor = new Float64Array(1);
+                for (let count = -1; count !== 0; ) {
+                  count = state.copyRange(range, start, cursor, page);
+                  ranged.load(start, page, count);
+                }
+              }
+            const whole = await emptied(state, form);
+            for (const other of [replayed, copied, ranged]) expect(await emptied(other, form)).toEqual(whole);
+          }
+        },
+      ),
       { numRuns: 40 },
     );
   });
@@ -396,8 +398,7 @@ describe('cells of sessions', () => {
           );
           const replayed = kernels.map((side, i) => {
             const state = side.openSessions(GAP_MS, 2);
-            for (const one of deltas[i] as Uint8Array[])
-              expect(state.applyDeltas(one)).toBe(DELTA_STATUS.OK);
+            for (const one of deltas[i] as Uint8Array[]) expect(state.applyDeltas(one)).toBe(DELTA_STATUS.OK);
             return state;
           });
           const fired = await Promise.all(
@@ -430,37 +431,42 @@ describe('cells of sessions', () => {
 
   it('parts of sessions merge with their cells', async () => {
     await fc.assert(
-      fc.asyncProperty(steps, eventLists(doubles), fc.integer({ min: 1, max: 4 }), async (list, events, runs) => {
-        const form = new RowForm(list);
-        const merged = await Promise.all(
-          sidesOf(form).map(async (kernels) => {
-            const pages = await Promise.all(
-              Array.from({ length: runs }, async (_, run) => {
-                const state = kernels.openSessions(GAP_MS, 1);
-                foldSessions(
-                  state,
-                  events.filter((__, i) => i % runs === run),
-                  60,
-                );
-                return readRows(await state.detach(), form);
-              }),
-            );
-            const cursors = Uint32Array.from(pages.flatMap((page) => [0, page.length / form.bytes, 1]));
-            const open = new Uint8Array(form.bytes);
-            const into = new Uint8Array(3 * form.bytes);
-            const rows: string[] = [];
-            for (let count = -1; count !== 0; ) {
-              count = kernels.mergeSessions(GAP_MS, pages, cursors, open, into);
-              rows.push(hexOf(into.slice(0, count * form.bytes).buffer));
-            }
-            return rows.join('');
-          }),
-        );
-        expect(merged[1]).toBe(merged[0]);
-        const state = sidesOf(form)[0].openSessions(GAP_MS, 1);
-        foldSessions(state, events, 60);
-        expect(merged[0]).toBe(hexOf(readRows(await state.detach(), form).buffer));
-      }),
+      fc.asyncProperty(
+        steps,
+        eventLists(doubles),
+        fc.integer({ min: 1, max: 4 }),
+        async (list, events, runs) => {
+          const form = new RowForm(list);
+          const merged = await Promise.all(
+            sidesOf(form).map(async (kernels) => {
+              const pages = await Promise.all(
+                Array.from({ length: runs }, async (_, run) => {
+                  const state = kernels.openSessions(GAP_MS, 1);
+                  foldSessions(
+                    state,
+                    events.filter((__, i) => i % runs === run),
+                    60,
+                  );
+                  return readRows(await state.detach(), form);
+                }),
+              );
+              const cursors = Uint32Array.from(pages.flatMap((page) => [0, page.length / form.bytes, 1]));
+              const open = new Uint8Array(form.bytes);
+              const into = new Uint8Array(3 * form.bytes);
+              const rows: string[] = [];
+              for (let count = -1; count !== 0; ) {
+                count = kernels.mergeSessions(GAP_MS, pages, cursors, open, into);
+                rows.push(hexOf(into.slice(0, count * form.bytes).buffer));
+              }
+              return rows.join('');
+            }),
+          );
+          expect(merged[1]).toBe(merged[0]);
+          const state = sidesOf(form)[0].openSessions(GAP_MS, 1);
+          foldSessions(state, events, 60);
+          expect(merged[0]).toBe(hexOf(readRows(await state.detach(), form).buffer));
+        },
+      ),
       { numRuns: 80 },
     );
   });
@@ -487,7 +493,11 @@ describe('refusals', () => {
       admitAll(batch, BigInt(SLICE_MS));
       const state = kernels.open(SLICE_MS, 1);
       const sessions = kernels.openSessions(GAP_MS, 1);
-      const lacking = [new ValueColumns(DOUBLE, 20), new ValueColumns(DOUBLE + 1, events.length - 1), undefined];
+      const lacking = [
+        new ValueColumns(DOUBLE, 20),
+        new ValueColumns(DOUBLE + 1, events.length - 1),
+        undefined,
+      ];
       for (const values of lacking)
         for (const one of [state, sessions])
           expect(outcome(() => one.accumulate(batch.events, batch.admitted, values))).toBe('out_of_range');

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { OracleRules } from '../../bench/peers/oracle/rules.ts';
 import type { Oracle } from '../../bench/peers/oracle/windows.ts';
+import type { WindowKernels } from '../../src/addon/window-surface.ts';
 import { loadWindowKernels } from '../../src/addon/windows.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
@@ -12,7 +13,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
-import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../../src/engine/job.ts';
+import { type Job, pieceOrderOf, rowFormOf, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
 import type { WindowPage, WindowQuery } from '../../src/engine/output/fired/lookup.ts';
 import type { WindowSink } from '../../src/engine/output/sink/port.ts';
@@ -26,6 +27,9 @@ import type { SimKv } from '../../src/sim/kv.ts';
 import { rowsOfPage } from '../windows/fired-rows.ts';
 
 export const KERNELS = loadWindowKernels('native');
+
+/** Kernels for the rows of a job. */
+export const kernelsOf = (job: Job): WindowKernels => loadWindowKernels('native', rowFormOf(job));
 
 export interface TestEvent {
   readonly partition: number;
@@ -243,10 +247,14 @@ export async function onDisk(
   bytesMax: number,
 ): Promise<Pick<EngineParts, 'spill' | 'openState' | 'sleep'>> {
   const options = { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES };
-  const pieces = await PieceStore.open(() => kv.open(SPILL_FOLDER, options), pieceOrderOf(job));
+  const pieces = await PieceStore.open(
+    () => kv.open(SPILL_FOLDER, options),
+    pieceOrderOf(job),
+    rowFormOf(job).bytes,
+  );
   return {
     spill: { pieces, bytesMax },
-    openState: () => stateOf(job, KERNELS, shards, pieces),
+    openState: () => stateOf(job, kernelsOf(job), shards, pieces),
     // Yields to the event loop, so that other work continues.
     sleep: () => new Promise((resolve) => setImmediate(resolve)),
   };
@@ -272,7 +280,7 @@ export function engineIn(setup: EngineSetup, over: Partial<EngineParts> = {}): E
     sinks: [sink],
     fired: sink,
     watermarks: watermarksOf(job, KERNELS, partitions),
-    openState: () => stateOf(job, KERNELS, shards),
+    openState: () => stateOf(job, kernelsOf(job), shards),
     disk: disk.view(),
     checkpointSizes: { segmentBytes: 4000, stepBytes: 50_000, baseFactor: 0.5, baseBytesMin: 0 },
     idleTimeoutMs: 0,

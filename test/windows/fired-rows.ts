@@ -4,12 +4,14 @@ import { SweptFiring } from '../../src/engine/state/sweeper.ts';
 import type { FiredBounds, FiredPage, Firing } from '../../src/engine/window/firing.ts';
 
 const ROW_BYTES = 64;
-const CELLS = 8;
+const CELL_BYTES = 8;
 
-export function rowsOfPage({ bounds, rows, rowCount }: FiredPage): OracleRow[] {
-  const cells = new BigInt64Array(rows.buffer, rows.byteOffset, rowCount * CELLS);
+/** Reads the heads of the rows. */
+export function rowsOfPage({ bounds, form, rows, rowCount }: FiredPage): OracleRow[] {
+  const stride = (form?.bytes ?? ROW_BYTES) / CELL_BYTES;
+  const cells = new BigInt64Array(rows.buffer, rows.byteOffset, rowCount * stride);
   return Array.from({ length: rowCount }, (_, row) => {
-    const [accountId, count, sum, sumHigh, min, max, last, spare] = cells.subarray(row * CELLS);
+    const [accountId, count, sum, sumHigh, min, max, last, spare] = cells.subarray(row * stride);
     if (bounds.kind === 'window' && spare !== 0n)
       throw new Error(`the spare cell contains ${spare} instead of 0`);
     return {

@@ -57,10 +57,14 @@ export async function openSpill(
 ): Promise<{ readonly pieces: PieceStore; readonly bytesMax: number }> {
   const driver = await kvDriver(context);
   const options = { budgetBytes: shares.spillStoreBytes, families: PIECE_FAMILIES };
-  const pieces = await PieceStore.open(async () => {
-    const store = await driver.open(join(context.settings['state-dir'], 'spill'), options);
-    context.onClose(() => store.close());
-    return store;
-  }, pieceOrderOf(job), rowFormOf(job).bytes);
+  const pieces = await PieceStore.open(
+    async () => {
+      const store = await driver.open(join(context.settings['state-dir'], 'spill'), options);
+      context.onClose(() => store.close());
+      return store;
+    },
+    pieceOrderOf(job),
+    rowFormOf(job).bytes,
+  );
   return { pieces, bytesMax: shares.stateBytes };
 }

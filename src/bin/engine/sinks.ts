@@ -276,9 +276,7 @@ export async function openSink(
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') return undefined;
   const sink =
-    what.kind === 'postgres'
-      ? await openPostgres(context, what.url)
-      : await openKafka(context, what.topic);
+    what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
   const { migrate } = context.settings;
   if (shape !== undefined) await sink.bind?.(shape.keyType, shape);
   if (migrate) await sink.migrate();

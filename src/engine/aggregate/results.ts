@@ -50,7 +50,10 @@ export class ResultReader {
   /** Reads the aggregates of the row at a byte offset. */
   read(view: DataView, at: number): AggregateResults {
     const found = this.readers.map((reader) => reader({ view, at }));
-    return { values: found.map(({ value }) => value), overflow: found.some(({ overflow }) => overflow === true) };
+    return {
+      values: found.map(({ value }) => value),
+      overflow: found.some(({ overflow }) => overflow === true),
+    };
   }
 
   private readerOf({ function: name, field }: AggregateSpec): Reader {

@@ -20,7 +20,10 @@ export function valuesOf(batch: EventBatch, columns: number): ValueColumns {
 export const knownValues = (batch: EventBatch): ValueColumns | undefined => made.get(batch);
 
 /** Writes the place of each record into the first columns. */
-export function putPlaces({ columns, rowCount }: RecordBatch, { cells, valid, capacity }: ValueColumns): void {
+export function putPlaces(
+  { columns, rowCount }: RecordBatch,
+  { cells, valid, capacity }: ValueColumns,
+): void {
   const { partition, offset } = columns;
   cells.set(offset.subarray(0, rowCount), capacity);
   for (let row = 0; row < rowCount; row++) cells[row] = BigInt(partition[row] as number);

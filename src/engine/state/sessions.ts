@@ -279,7 +279,14 @@ export class SessionsState implements StateBackend, Spillable {
     const run = this.table.detach();
     const bytes = Math.max(rowCount * this.rowBytes, before - this.table.bytes()) + rowCount * SORT_BYTES;
     const onFreed = (): void => void this.runs.delete(part);
-    const part: SessionRun = new SessionRun(run, this.rowBytes, rowCount, bytes, { leastEnd, cut: this.frontier }, onFreed);
+    const part: SessionRun = new SessionRun(
+      run,
+      this.rowBytes,
+      rowCount,
+      bytes,
+      { leastEnd, cut: this.frontier },
+      onFreed,
+    );
     this.runs.add(part);
     this.parts = [...this.parts, part];
     this.cutTo = this.frontier;

@@ -176,7 +176,8 @@ export class SliceState implements StateBackend, Spillable {
   pieceBytes(): number {
     let bytes = 0;
     for (const { rows } of this.sliceRows.values())
-      for (const input of rows) if (input instanceof SlicePiece) bytes += input.rowCount * this.kernels.form.bytes;
+      for (const input of rows)
+        if (input instanceof SlicePiece) bytes += input.rowCount * this.kernels.form.bytes;
     return bytes;
   }
 
@@ -265,7 +266,8 @@ export class SliceState implements StateBackend, Spillable {
       );
       return undefined;
     }
-    const taken = Math.max(rowCount * this.kernels.form.bytes, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
+    const taken =
+      Math.max(rowCount * this.kernels.form.bytes, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
     const held = new HeldSlice(run, rowCount, taken, () => void this.runs.delete(held));
     this.runs.add(held);
     this.rowsOf(start).rows.push(held);

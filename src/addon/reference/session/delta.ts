@@ -35,7 +35,8 @@ export function encodeSessionDeltas(
 ): number {
   demandInteger(count, 0, SESSION_DELTAS_FORM.DELTAS_MAX, 'deltas');
   let least = count === 0 ? 0 : Number.POSITIVE_INFINITY;
-  for (let at = 0; at < count * form.words; at += form.words) least = Math.min(least, timeAt(rows, at + START));
+  for (let at = 0; at < count * form.words; at += form.words)
+    least = Math.min(least, timeAt(rows, at + START));
   const writer = new RowWriter(form, rows, count, out, SESSION_DELTAS.BYTES);
   writer.keys();
   writer.column(false, (at) => writer.putNumber(timeAt(rows, at + START) - least));

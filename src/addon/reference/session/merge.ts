@@ -4,8 +4,8 @@ import { coreError } from '../../../core/errors.ts';
 import { DURATION_MS_MAX, isEventTs } from '../../../core/time.ts';
 import type { RowBytes } from '../../window-surface.ts';
 import { demandInteger, demandRows } from '../check.ts';
-import { compareKeys, compareStarts, type MergeInput, mergeInputs, rowWords } from '../window/run.ts';
 import type { RowCells } from '../window/cells.ts';
+import { compareKeys, compareStarts, type MergeInput, mergeInputs, rowWords } from '../window/run.ts';
 import { isEmpty, LAST } from '../window/table.ts';
 import { START, timeAt } from './table.ts';
 

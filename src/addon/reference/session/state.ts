@@ -11,8 +11,8 @@ import type { RowBytes, RowRun, SessionState } from '../../window-surface.ts';
 import { demandInteger, demandRows, rowsOf } from '../check.ts';
 import { shardHash } from '../hash.ts';
 import { copyRange, demandCover, uncovered } from '../row-range.ts';
-import { keyWords, listOf, openSessionsRun, rowWords, sessionRun, slotsOf } from '../window/run.ts';
 import type { RowCells } from '../window/cells.ts';
+import { keyWords, listOf, openSessionsRun, rowWords, sessionRun, slotsOf } from '../window/run.ts';
 import { isEmpty, KEY, LAST, SHARDS_MAX, tableHash } from '../window/table.ts';
 import { decodeSessionDeltas, encodeSessionDeltas, sessionDeltaBytesMax } from './delta.ts';
 import { isSession } from './merge.ts';
@@ -78,8 +78,7 @@ export class ReferenceSessionState implements SessionState {
         this.aggregate(one);
       }
       this.compactDeltas(first);
-      for (let at = first * size; at < this.deltaCount * size; at += size)
-        table.fold(this.deltas, at);
+      for (let at = first * size; at < this.deltaCount * size; at += size) table.fold(this.deltas, at);
     });
   }
 

@@ -115,7 +115,13 @@ export class RowCells {
   }
 
   /** Sets the cells of a row to the values of one event. */
-  begin(rows: Int32Array, at: number, values: ValueColumns | undefined, event: number, eventTs: bigint): void {
+  begin(
+    rows: Int32Array,
+    at: number,
+    values: ValueColumns | undefined,
+    event: number,
+    eventTs: bigint,
+  ): void {
     if (values === undefined) return;
     this.allCells(rows, at).fill(0n);
     const cellOf = (column: number): bigint => values.cells[column * values.capacity + event] as bigint;

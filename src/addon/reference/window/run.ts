@@ -3,16 +3,7 @@ import { coreError } from '../../../core/errors.ts';
 import type { RowBytes, RowRun, SortedRun } from '../../window-surface.ts';
 import { demandInteger, demandRows } from '../check.ts';
 import type { RowCells } from './cells.ts';
-import {
-  type AccumulatorTable,
-  isEmpty,
-  isLess,
-  KEY,
-  LAST,
-  ROW_WORDS,
-  SLOTS_MIN,
-  SPARE,
-} from './table.ts';
+import { type AccumulatorTable, isEmpty, isLess, KEY, LAST, ROW_WORDS, SLOTS_MIN, SPARE } from './table.ts';
 
 const RUNS_MAX = 1024;
 /** Bytes of a row's entry in the sort order, as the addon counts them. */

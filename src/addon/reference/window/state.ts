@@ -164,7 +164,12 @@ class ReferenceWindowState implements WindowState {
     demandInteger(sliceStart % this.sliceMs, 0, 0, 'ms from the start of a slice');
     const end = count * size;
     for (let at = 0; at < end; at += size)
-      demandInteger(isEmpty(words, at) || !this.cells.areSound(words, at) ? 1 : 0, 0, 0, 'rows that are empty');
+      demandInteger(
+        isEmpty(words, at) || !this.cells.areSound(words, at) ? 1 : 0,
+        0,
+        0,
+        'rows that are empty',
+      );
     if (count === 0) return;
     const tables = this.tablesOf(sliceStart);
     for (let at = 0; at < end; at += size) this.ownerOf(tables, words, at).add(words, at);

@@ -204,20 +204,25 @@ async function loadBase(
   const found = new Map<number, number>();
   let isOutOfPlace = false;
   covered.fill(Number.NaN);
-  const fault = await readBlocks(disk, base, (block) => {
-    const { range, part, rows, rowCount } = block;
-    const before = covered[range];
-    isOutOfPlace ||=
-      range === ALL_RANGES ||
-      (before !== block.covered && !Number.isNaN(before)) ||
-      block.covered < manifest.replayFrom - 1 ||
-      block.covered > base.covered;
-    if (isOutOfPlace) return;
-    covered[range] = block.covered;
-    if (rowCount === 0) return;
-    found.set(part, (found.get(part) ?? 0) + rowCount);
-    if (isOfUse(part)) state.load(part, rows, rowCount);
-  }, state.rowBytes);
+  const fault = await readBlocks(
+    disk,
+    base,
+    (block) => {
+      const { range, part, rows, rowCount } = block;
+      const before = covered[range];
+      isOutOfPlace ||=
+        range === ALL_RANGES ||
+        (before !== block.covered && !Number.isNaN(before)) ||
+        block.covered < manifest.replayFrom - 1 ||
+        block.covered > base.covered;
+      if (isOutOfPlace) return;
+      covered[range] = block.covered;
+      if (rowCount === 0) return;
+      found.set(part, (found.get(part) ?? 0) + rowCount);
+      if (isOfUse(part)) state.load(part, rows, rowCount);
+    },
+    state.rowBytes,
+  );
   if (fault !== undefined) return `${base.name} ${fault}`;
   const isWhole = covered.every((seq) => !Number.isNaN(seq));
   const isCounted =
@@ -244,12 +249,17 @@ async function loadRuns(
     state.reserve(run.slice, run.rows);
     let found = 0;
     let isOutOfPlace = false;
-    const fault = await readBlocks(disk, run, ({ range, part, rows, rowCount }) => {
-      isOutOfPlace ||= range !== ALL_RANGES || part !== run.slice;
-      if (isOutOfPlace) return;
-      found += rowCount;
-      if (rowCount > 0) state.load(part, rows, rowCount);
-    }, state.rowBytes);
+    const fault = await readBlocks(
+      disk,
+      run,
+      ({ range, part, rows, rowCount }) => {
+        isOutOfPlace ||= range !== ALL_RANGES || part !== run.slice;
+        if (isOutOfPlace) return;
+        found += rowCount;
+        if (rowCount > 0) state.load(part, rows, rowCount);
+      },
+      state.rowBytes,
+    );
     if (fault !== undefined) return `${run.name} ${fault}`;
     if (isOutOfPlace || found !== run.rows)
       return `${run.name} does not have the rows that the manifest lists`;

@@ -207,7 +207,11 @@ export class PieceStore {
     return new BufferedChunkWriter(writer, undefined, (rows) => ({
       rowCount: rows,
       rows: async () =>
-        new PieceRows(await this.store.scan(ENDED_FAMILY, rangeOf(id), shapeOf(this.rowBytes)), { id, part: 0, rows }, this.rowBytes),
+        new PieceRows(
+          await this.store.scan(ENDED_FAMILY, rangeOf(id), shapeOf(this.rowBytes)),
+          { id, part: 0, rows },
+          this.rowBytes,
+        ),
       // The next start deletes rows that remain after a failure.
       drop: () => void this.store.deleteRange(ENDED_FAMILY, rangeOf(id), 'off').catch(() => {}),
     }));
@@ -243,7 +247,11 @@ export class PieceStore {
   }
 
   async rows(piece: SpilledRun): Promise<RowStream> {
-    return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), shapeOf(this.rowBytes)), piece, this.rowBytes);
+    return new PieceRows(
+      await this.store.scan(FAMILY, rangeOf(piece.id), shapeOf(this.rowBytes)),
+      piece,
+      this.rowBytes,
+    );
   }
 
   /** Copies the row of a key. Returns true if the piece has the key. */

@@ -6,7 +6,7 @@
  *
  *  Times are as in keys.ts. The length keeps the sessions of a key adjacent when another key begins
  *  with the same bytes. */
-import { type RowForm, ROW_BYTES_MAX } from '../../../core/layout/row-form.ts';
+import { ROW_BYTES_MAX, type RowForm } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import type { SpanRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';

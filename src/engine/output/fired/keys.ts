@@ -148,8 +148,7 @@ export function resultAt(
     max: view.getBigInt64(at + ACCUMULATOR.MAX, true),
     lastUpdateTs: view.getBigInt64(at + ACCUMULATOR.LAST_UPDATE_TS, true),
     overflow:
-      aggregated?.overflow ??
-      view.getBigInt64(at + ACCUMULATOR.SUM_HIGH, true) !== (sum < 0n ? -1n : 0n),
+      aggregated?.overflow ?? view.getBigInt64(at + ACCUMULATOR.SUM_HIGH, true) !== (sum < 0n ? -1n : 0n),
   };
 }
 

@@ -57,9 +57,7 @@ const formNumber = ({ key, shape }: Pick<Mark, 'key' | 'shape'>): number =>
   (key === undefined ? FORM : KEYED_FORM) + (shape.aggregates === undefined ? 0 : AGGREGATES_FORM);
 
 export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
-  const value = new TextEncoder().encode(
-    JSON.stringify({ form: formNumber(mark), ...mark }),
-  );
+  const value = new TextEncoder().encode(JSON.stringify({ form: formNumber(mark), ...mark }));
   const bytes = new Uint8Array(KEY.length + value.length);
   bytes.set(KEY);
   bytes.set(value, KEY.length);

@@ -10,14 +10,7 @@ import { engineError } from '../../errors.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { ColumnValue, ResultColumn } from '../columns.ts';
 import { keyedPage, keyedResults, keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
-import {
-  putWindowKey,
-  resultsOf,
-  SESSION_KEY_BYTES,
-  sessionKey,
-  timeKey,
-  WINDOW_KEY_BYTES,
-} from './keys.ts';
+import { putWindowKey, resultsOf, SESSION_KEY_BYTES, sessionKey, timeKey, WINDOW_KEY_BYTES } from './keys.ts';
 import type { Mark } from './mark.ts';
 
 export interface RangeQuery {
@@ -176,9 +169,7 @@ class Greatest {
   }
 
   rows(): readonly WindowResult[] {
-    return this.heap
-      .toSorted((a, b) => (a === b ? 0 : isLess(a, b) ? 1 : -1))
-      .map(({ row }) => row);
+    return this.heap.toSorted((a, b) => (a === b ? 0 : isLess(a, b) ? 1 : -1)).map(({ row }) => row);
   }
 
   private rise(from: number): void {

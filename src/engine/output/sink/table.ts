@@ -33,7 +33,9 @@ export function timestampText(ms: number): string {
   if (iso[0] !== '+' && iso[0] !== '-' && !iso.startsWith('0000')) return iso;
   const [, year, rest] = /^([+-]?\d+)(-\d\d-.*)$/.exec(iso) as unknown as [string, string, string];
   // The year before 1 is 1 BC.
-  return Number(year) > 0 ? `${Number(year)}${rest}` : `${String(1 - Number(year)).padStart(4, '0')}${rest} BC`;
+  return Number(year) > 0
+    ? `${Number(year)}${rest}`
+    : `${String(1 - Number(year)).padStart(4, '0')}${rest} BC`;
 }
 
 interface TableColumn {
@@ -136,7 +138,9 @@ export class ResultTable {
   /** Expression that reads a column: a time as int8 in ms. */
   selected(name: string): string {
     const isTime = this.layout === 'typed' && TIMES.has(name);
-    return isTime ? `round(extract(epoch FROM ${quoted(name)}) * 1000)::int8 AS ${quoted(name)}` : quoted(name);
+    return isTime
+      ? `round(extract(epoch FROM ${quoted(name)}) * 1000)::int8 AS ${quoted(name)}`
+      : quoted(name);
   }
 
   /** Value of a bound as a parameter. */

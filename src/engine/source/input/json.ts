@@ -146,7 +146,11 @@ export class JsonDecoder implements EventDecoder {
       ...this.keyAt.map((at, i) => ({ flag: 'key', at, path: keyFields[i]?.path ?? [] })),
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
       { flag: 'dedup', at: this.dedupAt, path: dedup ?? [] },
-      ...this.aggregatedAt.map((at, i) => ({ flag: 'aggregate', at, path: aggregates?.fields[i]?.path ?? [] })),
+      ...this.aggregatedAt.map((at, i) => ({
+        flag: 'aggregate',
+        at,
+        path: aggregates?.fields[i]?.path ?? [],
+      })),
     ].filter(({ at }) => at >= 0);
     const shown = named.map(({ flag, at, path }) => {
       const kind = this.found.kind[at];

@@ -51,11 +51,7 @@ export const missingField = (flag: string, path: readonly string[]): SchemaFault
 export type InputFlag = 'key' | 'time' | 'value' | 'where' | 'dedup' | 'aggregate';
 
 /** Error of a field whose type this version cannot read. */
-export function unsupported(
-  flag: InputFlag,
-  path: readonly string[],
-  type: string,
-): MillraceError {
+export function unsupported(flag: InputFlag, path: readonly string[], type: string): MillraceError {
   return engineError(
     'unsupported_field',
     `-${flag}=${path.join('.')} is ${type}, which -${flag} cannot read`,

@@ -14,13 +14,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Decision, Front } from '../front.ts';
-import type {
-  HttpAdmission,
-  HttpPeer,
-  HttpResponse,
-  HttpServerOptions,
-  HttpStreamSource,
-} from '../port.ts';
+import type { HttpAdmission, HttpPeer, HttpResponse, HttpServerOptions, HttpStreamSource } from '../port.ts';
 import { EMPTY, WholeRequest } from '../request.ts';
 import { type DateLine, type WireAnswer, wireAnswer } from './answer.ts';
 import { WireBody } from './body.ts';
