@@ -83,6 +83,33 @@ afterAll(async () => {
 describe('the same events in every format', () => {
   const FIELDS = ['-key=account_id', '-value=value'];
 
+  it.each(['avro', 'protobuf', 'json'])(
+    'aggregates of a field in %s have the rows of the fixed layout, through a SIGKILL and on disk',
+    async (format) => {
+      const topic = topicOf(format);
+      const state = `-state-dir=${join(own.dir, `aggregates-${format}`)}`;
+      const flags = [
+        '-key=account_id',
+        `-time=event_ts${format === 'json' ? ':ms' : ''}`,
+        '-aggregate=count,sum(value) as sum,min(value) as min,max(value) as max',
+        ...(format === 'json' ? ['-format=json'] : [`-registry=${registry}`]),
+        '-mem-budget=128MiB',
+        state,
+      ];
+      const killed = await runEngine(
+        own,
+        args(topic, ...flags, '-chaos=kill-after=15000', '-batch-rows=500', '-checkpoint-interval=20ms'),
+      );
+      expect(killed.signal).toBe('SIGKILL');
+      const resumed = await runEngine(own, args(topic, ...flags));
+      expect(resumed).toMatchObject({ code: 0 });
+      expect((await exportedRows(own, [state])).sort()).toEqual(expected);
+      const changed = await runEngine(own, args(topic, ...flags, '-aggregate=count'));
+      expect(changed.code).not.toBe(0);
+      expect(changed.stderr).toContain('-aggregate');
+    },
+  );
+
   it.each([
     ['avro', 'named', [...FIELDS, '-time=event_ts']],
     ['protobuf', 'named', [...FIELDS, '-time=event_ts']],
