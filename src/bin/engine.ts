@@ -410,8 +410,8 @@ async function knownShape(
 }
 
 /** Opens what is outside of the engine: the sink, and the table of late events beside it. */
-async function openTables(context: Context, shape: ResultShape | undefined) {
-  const sink = await openSink(context, shape);
+async function openTables(context: Context, job: Job, shape: ResultShape | undefined) {
+  const sink = await openSink(context, shape, job);
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
@@ -429,7 +429,7 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const { sink, lateTable } = await openTables(context, await knownShape(disk, job));
+  const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys);

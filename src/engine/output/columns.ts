@@ -3,7 +3,16 @@
  *  A result has the columns of its key, then the bounds of its window, then the aggregates. A
  *  further aggregate is one more entry of AGGREGATES; each output has its own form of each type. */
 import type { Job } from '../job.ts';
-import { isVariable, type KeyKind, type KeyType, keyValues, partNames, valueText } from '../keys/type.ts';
+import {
+  isVariable,
+  type KeyKind,
+  type KeyType,
+  type KeyValue,
+  keyOfValues,
+  keyValues,
+  partNames,
+  valueText,
+} from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
 import { keyPartsOf } from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
@@ -144,7 +153,10 @@ function keyColumns(parts: KeyType, keyType: KeyType | undefined): readonly Resu
  */
 export const resultColumns = (job: Pick<Job, 'input'>): readonly ResultColumn[] => resultShape(job).columns;
 
-/** Shape of the results of a job whose key is decided, by its definition or by its flags. */
+/** Shape of the results of a job whose key is decided, by its definition or by its flags.
+ *  @example
+ *  const { columns, keyType } = resultShape({ input: { format: 'json', key: 'country:string' } });
+ */
 export function resultShape({ input = BINARY256 }: Pick<Job, 'input'>): ResultShape {
   const isFixed = input.format === 'binary256';
   return { ...shapeOfKeys(keyPartsOf(input)), isFixed };
@@ -155,6 +167,32 @@ export function shapeOfKeys(parts: KeyType): ResultShape {
   const keyType = isVariable(parts) ? parts : undefined;
   const columns = [...keyColumns(parts, keyType), ...BOUNDS, ...AGGREGATES];
   return { columns, parts, keyType, isFixed: false };
+}
+
+/** Result of the values of its columns, as an output that was read back has them.
+ *  @param valueOf value of a column in the form of its type; null where the output has none
+ *  @throws RangeError for values that are no key */
+export function resultOfValues(
+  { columns, parts, keyType }: ResultShape,
+  valueOf: (column: ResultColumn) => ColumnValue,
+): WindowResult {
+  const values = new Map(columns.map((one) => [one.name, valueOf(one)]));
+  const keys = columns.filter(({ role }) => role === 'key').map(({ name }) => values.get(name) as KeyValue);
+  const integer = (name: string): bigint => (values.get(name) ?? 0n) as bigint;
+  const ms = (name: string): number => Number(values.get(name) ?? 0);
+  return {
+    ...(keyType === undefined
+      ? { accountId: BigInt.asUintN(64, keys[0] as bigint) }
+      : { accountId: 0n, key: keyOfValues(parts, keys) }),
+    windowStart: ms('window_start'),
+    windowEnd: ms('window_end'),
+    count: BigInt.asUintN(64, integer('count')),
+    sum: integer('sum'),
+    min: integer('min'),
+    max: integer('max'),
+    lastUpdateTs: BigInt(ms('last_update_ts')),
+    overflow: values.get('overflow') === true,
+  };
 }
 
 /** Text of a value: digits, the text itself, hexadecimal digits of bytes; empty for null. */
