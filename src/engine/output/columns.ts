@@ -181,9 +181,9 @@ export function resultOfValues(
   const integer = (name: string): bigint => (values.get(name) ?? 0n) as bigint;
   const ms = (name: string): number => Number(values.get(name) ?? 0);
   return {
-    ...(keyType === undefined
-      ? { accountId: BigInt.asUintN(64, keys[0] as bigint) }
-      : { accountId: 0n, key: keyOfValues(parts, keys) }),
+    // An integer key has canonical bytes too, so that readers need not distinguish the two.
+    accountId: keyType === undefined ? BigInt.asUintN(64, keys[0] as bigint) : 0n,
+    key: keyOfValues(parts, keys),
     windowStart: ms('window_start'),
     windowEnd: ms('window_end'),
     count: BigInt.asUintN(64, integer('count')),

@@ -16,8 +16,8 @@ import {
   resultOfValues,
 } from '../columns.ts';
 
-/** Rows of a row group: encoding one takes less than 50 ms. */
-export const ROW_GROUP_ROWS = 8_192;
+/** Rows of a row group: encoding one takes some ms, and tens of ms before it is optimised. */
+export const ROW_GROUP_ROWS = 2_048;
 const CREATED_BY = 'millrace engine';
 
 type Element = Omit<SchemaElement, 'name'>;

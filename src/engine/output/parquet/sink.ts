@@ -86,7 +86,7 @@ export class ParquetSink implements WindowSink {
   }
 
   get keyType(): KeyType | undefined {
-    return this.shape?.keyType;
+    return this.shape?.isFixed === true ? undefined : this.shape?.parts;
   }
 
   async bind(_type: KeyType | undefined, shape: ResultShape): Promise<void> {
@@ -249,8 +249,9 @@ export class ParquetSink implements WindowSink {
     const shape = this.shape as ResultShape;
     const name = `sessions_${at}_${at + SESSION_FILE_MS}.parquet`;
     const rows = new Map<string, WindowResult>();
-    for await (const page of readParquet(disk, name, shape)) for (const row of page) rows.set(keyOf(row), row);
-    for (const row of added) rows.set(keyOf(row), row);
+    for await (const page of readParquet(disk, name, shape))
+      for (const row of page) rows.set(identityOf(row, shape), row);
+    for (const row of added) rows.set(identityOf(row, shape), row);
     const encoder = new ParquetEncoder(shape.columns);
     const sorted = [...rows.values()].sort((a, b) => a.windowEnd - b.windowEnd);
     const chunks: Uint8Array[] = [];
@@ -298,8 +299,11 @@ function add(window: OpenWindow, bytes: Uint8Array): void {
 }
 
 /** Identity of a session among the results. */
-const keyOf = ({ accountId, key, windowStart, windowEnd }: WindowResult): string =>
-  `${key === undefined ? accountId : Buffer.from(key).toString('latin1')} ${windowStart} ${windowEnd}`;
+const identityOf = (
+  { accountId, key, windowStart, windowEnd }: WindowResult,
+  { keyType }: ResultShape,
+): string =>
+  `${keyType === undefined ? accountId : Buffer.from(key as Uint8Array).toString('latin1')} ${windowStart} ${windowEnd}`;
 
 /** Runs a step on the disk; its errors are those of a sink that is unreachable. */
 async function saved<T>(step: () => Promise<T>): Promise<T> {
