@@ -3,7 +3,6 @@
 // directly, so that a signal hits their process.
 import { readFileSync } from 'node:fs';
 import { openBroker, openKv, openSql } from '../../dist/src/drivers.js';
-import { existingDisk } from '../../dist/src/io/disk/node.js';
 import {
   FIRED_FAMILIES,
   FiredStore,
@@ -13,6 +12,7 @@ import {
   ReopeningStore,
   resultShape,
 } from '../../dist/src/engine/index.js';
+import { existingDisk } from '../../dist/src/io/disk/node.js';
 
 const given = JSON.parse(process.argv[2]);
 const report = (line) => process.stdout.write(`${line}\n`);

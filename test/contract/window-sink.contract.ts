@@ -40,7 +40,7 @@ export interface SinkWorld {
   open(place: string): Promise<OpenSink>;
   /** Parameters with which sink.child.mjs opens the target. */
   child(place: string): Readonly<Record<string, string>>;
-  /** What a write replaces: its rows, or all rows of its windows. Default rows. */
+  /** Rows that a write replaces: those with its keys, or all rows of its windows. Default rows. */
   readonly replaces?: 'rows' | 'windows';
 }
 

@@ -147,7 +147,9 @@ describe('PostgreSQL', () => {
       const known = latest.get(`${country},${user}`)?.split(',')[2];
       if (known === undefined || Number(start) > Number(known)) latest.set(`${country},${user}`, row);
     }
-    const found = rows.map((row) => `${row['country']},${row['user_id']},${Number(row['window_start'])},${row['sum']}`);
+    const found = rows.map(
+      (row) => `${row['country']},${row['user_id']},${Number(row['window_start'])},${row['sum']}`,
+    );
     const wanted = [...latest.values()].map((row) => {
       const [country, user, start, , , sum] = row.split(',');
       return `${country},${user},${start},${sum}`;
@@ -212,7 +214,9 @@ describe('Kafka with registered records', () => {
     });
     const partitions = (await admin.describeTopic(name))?.partitions ?? 0;
     const open = new Set(Array.from({ length: partitions }, (_, at) => at));
-    await consumer.assign([...open].map((partition) => ({ topic: name, partition, offset: OFFSET_BEGINNING })));
+    await consumer.assign(
+      [...open].map((partition) => ({ topic: name, partition, offset: OFFSET_BEGINNING })),
+    );
     const batch = RecordBatch.create(1000, 1 << 20);
     const records: Array<{ key: Buffer; value: Buffer }> = [];
     await until('the end of the topic', async () => {
@@ -266,9 +270,9 @@ describe('Kafka with registered records', () => {
       const wanted = decoded[0] as Record<string, unknown>;
       for (const name of ['window_start', 'window_end', 'count', 'sum'])
         expect(String(named(name))).toBe(String(wanted[name]));
-      const [key] = records as [{ key: Buffer }];
+      const key = (records[0] as { key: Buffer }).key;
       const keyRead = await confluent.ask<Record<string, unknown>>('deserialize', {
-        ...{ schemaType, topic: out, isKey: true, bytes: key.key.toString('base64') },
+        ...{ schemaType, topic: out, isKey: true, bytes: key.toString('base64') },
       });
       expect(Object.keys(keyRead).join()).toMatch(/window/i);
     },
@@ -295,18 +299,30 @@ describe('Kafka with registered records', () => {
     });
     const run = await runEngine(
       own,
-      args('refused', `-sink=kafka:${out}`, '-sink-format=avro', `-registry=${registry}`, '-migrate', '-bounded'),
+      args(
+        'refused',
+        `-sink=kafka:${out}`,
+        '-sink-format=avro',
+        `-registry=${registry}`,
+        '-migrate',
+        '-bounded',
+      ),
     );
     expect(run.code).toBe(2);
     expect(run.stderr).toMatch(/the registry refuses the schema of the results in the subject .*-value/);
-    expect((await admin.listTopics()).some((one) => one.topic === out && one.partitions.length > 0)).toBe(false);
+    expect((await admin.listTopics()).some((one) => one.topic === out && one.partitions.length > 0)).toBe(
+      false,
+    );
   });
 });
 
 describe('Parquet', () => {
   it('DuckDB reads the files as the oracle has the windows, through a SIGKILL', async () => {
     const folder = join(own.dir, 'parquet');
-    const missing = await runEngine(own, args('parquet', `-sink=parquet:${folder}`, '-bounded', '-key=country:string,user_id:i64'));
+    const missing = await runEngine(
+      own,
+      args('parquet', `-sink=parquet:${folder}`, '-bounded', '-key=country:string,user_id:i64'),
+    );
     expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/the sink has no folder/) });
     await computed('parquet', `-sink=parquet:${folder}`, '-migrate');
     const duckdb = await (await DuckDBInstance.create(':memory:')).connect();
@@ -344,7 +360,13 @@ describe('Parquet', () => {
     expect((await producer.produce(batch, [kinds])).failed).toBe(0);
     const run = await runEngine(own, [
       ...[`-brokers=${stack.brokers}`, `-topic=${kinds}`, `-state-dir=${join(own.dir, 'kinds')}`],
-      ...['-format=json', '-key=b:bytes,user.id:uuid,n:u64', `-sink=parquet:${folder}`, '-migrate', '-bounded'],
+      ...[
+        '-format=json',
+        '-key=b:bytes,user.id:uuid,n:u64',
+        `-sink=parquet:${folder}`,
+        '-migrate',
+        '-bounded',
+      ],
     ]);
     expect(run.code, run.stderr).toBe(0);
     const duckdb = await (await DuckDBInstance.create(':memory:')).connect();

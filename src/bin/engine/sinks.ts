@@ -12,7 +12,11 @@ import type { FiredShape } from '../../engine/output/fired/mark.ts';
 import { ReopeningStore } from '../../engine/output/fired/reopening-store.ts';
 import { FIRED_FAMILIES, FiredStore, firedKeyType, readFired } from '../../engine/output/fired/store.ts';
 import { ParquetSink } from '../../engine/output/parquet/sink.ts';
-import { RECORD_FORMATS, type RecordFormat, RegisteredRecords } from '../../engine/output/registered/records.ts';
+import {
+  RECORD_FORMATS,
+  type RecordFormat,
+  RegisteredRecords,
+} from '../../engine/output/registered/records.ts';
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';

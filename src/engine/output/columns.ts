@@ -2,7 +2,6 @@
  *
  *  A result has the columns of its key, then the bounds of its window, then the aggregates. A
  *  further aggregate is one more entry of AGGREGATES; each output has its own form of each type. */
-import type { Job } from '../job.ts';
 import {
   isVariable,
   type KeyKind,
@@ -14,7 +13,7 @@ import {
   valueText,
 } from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
-import { keyPartsOf } from '../source/input/definition.ts';
+import { type InputDefinition, keyPartsOf } from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.
@@ -147,17 +146,22 @@ function keyColumns(parts: KeyType, keyType: KeyType | undefined): readonly Resu
   });
 }
 
+/** The part of a job that decides the shape of its results. */
+interface ShapedJob {
+  readonly input?: InputDefinition;
+}
+
 /** Columns of the results of a job whose key is decided.
  *  @example
  *  const [key] = resultColumns({ input: { format: 'json', key: 'customer.id:string' } });
  */
-export const resultColumns = (job: Pick<Job, 'input'>): readonly ResultColumn[] => resultShape(job).columns;
+export const resultColumns = (job: ShapedJob): readonly ResultColumn[] => resultShape(job).columns;
 
 /** Shape of the results of a job whose key is decided, by its definition or by its flags.
  *  @example
  *  const { columns, keyType } = resultShape({ input: { format: 'json', key: 'country:string' } });
  */
-export function resultShape({ input = BINARY256 }: Pick<Job, 'input'>): ResultShape {
+export function resultShape({ input = BINARY256 }: ShapedJob): ResultShape {
   const isFixed = input.format === 'binary256';
   return { ...shapeOfKeys(keyPartsOf(input)), isFixed };
 }
@@ -170,13 +174,13 @@ export function shapeOfKeys(parts: KeyType): ResultShape {
 }
 
 /** Result of the values of its columns, as an output that was read back has them.
- *  @param valueOf value of a column in the form of its type; null where the output has none
+ *  @param read reads the value of a column in the form of its type; null where the output has none
  *  @throws RangeError for values that are no key */
 export function resultOfValues(
   { columns, parts, keyType }: ResultShape,
-  valueOf: (column: ResultColumn) => ColumnValue,
+  read: (column: ResultColumn) => ColumnValue,
 ): WindowResult {
-  const values = new Map(columns.map((one) => [one.name, valueOf(one)]));
+  const values = new Map(columns.map((one) => [one.name, read(one)]));
   const keys = columns.filter(({ role }) => role === 'key').map(({ name }) => values.get(name) as KeyValue);
   const integer = (name: string): bigint => (values.get(name) ?? 0n) as bigint;
   const ms = (name: string): number => Number(values.get(name) ?? 0);

@@ -8,9 +8,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openStateDir } from '../../../src/bin/engine/group.ts';
 import { coreError } from '../../../src/core/errors.ts';
 import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes.ts';
+import type { Job } from '../../../src/engine/job.ts';
 import { resultColumns } from '../../../src/engine/output/columns.ts';
 import { FiredFeed } from '../../../src/engine/output/feed.ts';
-import type { Job } from '../../../src/engine/job.ts';
 import type { Engine, EngineParts } from '../../../src/engine/run.ts';
 import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
 import { openDisk } from '../../../src/io/disk/node.ts';
@@ -371,7 +371,9 @@ describe('engine HTTP interface', () => {
       );
     }
     for (const accept of ['*/*', 'application/json, text/csv', 'text/csv;q=0', 'image/png', ''])
-      expect((await answered(engine, '/windows/1', accept))?.headers?.['content-type']).toBe('application/json');
+      expect((await answered(engine, '/windows/1', accept))?.headers?.['content-type']).toBe(
+        'application/json',
+      );
     const open = await answered(engine, '/windows/1?open=true', 'text/csv');
     expect(String(open?.body).split('\r\n')[0]).toMatch(/,overflow,final$/);
   });

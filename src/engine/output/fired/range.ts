@@ -172,9 +172,7 @@ class Greatest {
   }
 
   rows(): readonly WindowResult[] {
-    return this.heap
-      .toSorted((a, b) => (a === b ? 0 : isLess(a, b) ? 1 : -1))
-      .map(({ row }) => row);
+    return this.heap.toSorted((a, b) => (a === b ? 0 : isLess(a, b) ? 1 : -1)).map(({ row }) => row);
   }
 
   private rise(from: number): void {

@@ -29,7 +29,14 @@ import {
 } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
 import { type FiredShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
-import { findRange, findTop, type RangePage, type RangeQuery, type RangeSource, type TopQuery } from './range.ts';
+import {
+  findRange,
+  findTop,
+  type RangePage,
+  type RangeQuery,
+  type RangeSource,
+  type TopQuery,
+} from './range.ts';
 import { findTimeRange, type TimeRange, union } from './time-range.ts';
 
 export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {

@@ -1,10 +1,5 @@
 /** A Parquet file of results: encoded row group by row group, and read back. */
-import {
-  type AsyncBuffer,
-  parquetMetadataAsync,
-  parquetReadObjects,
-  type SchemaElement,
-} from 'hyparquet';
+import { type AsyncBuffer, parquetMetadataAsync, parquetReadObjects, type SchemaElement } from 'hyparquet';
 import { ByteWriter, ParquetWriter } from 'hyparquet-writer';
 import type { Disk } from '../../../io/disk/port.ts';
 import type { WindowResult } from '../../window/accumulator.ts';

@@ -311,7 +311,8 @@ async function saved<T>(step: () => Promise<T>): Promise<T> {
     return await step();
   } catch (thrown) {
     const known = findMillraceError(thrown);
-    const isDisk = known?.code === 'not_writable' || typeof (thrown as NodeJS.ErrnoException).code === 'string';
+    const isDisk =
+      known?.code === 'not_writable' || typeof (thrown as NodeJS.ErrnoException).code === 'string';
     if (!isDisk) throw thrown;
     throw engineError('sink_failed', `results cannot be written: ${(thrown as Error).message}`, {
       next: 'check the folder, its owner and the free space',

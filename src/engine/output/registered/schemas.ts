@@ -2,8 +2,8 @@
  *  bounds of the window, and of the values, which have all columns.
  *
  *  A schema of values that has an aggregate more, or less, reads the records of the other one: an
- *  aggregate is optional, with null as its default. In Protobuf a field keeps the number that it had
- *  in the subject's latest version, and no number or name of a removed field is used again. */
+ *  aggregate is optional, with null as its default. In Protobuf a field keeps the number that it
+ *  had in the subject's latest version, and no number or name of a removed field is used again. */
 import type { AvroNode } from '../../../formats/avro/syntax/tree.ts';
 import type { SchemaFormat } from '../../../formats/format.ts';
 import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';

@@ -9,6 +9,7 @@
  *  A key that is no integer: number of parts u8, kind of each part u8 (its place in KEY_KINDS),
  *  canonical bytes (keys/type.ts), window_start i64, window_end i64. The form of its value is 2. */
 
+import { invariant } from '../../../core/errors.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
 import { getOrdered } from '../../../core/ordered.ts';
@@ -50,6 +51,7 @@ const SCAN_ROWS = 4_096;
  *  up to six characters a byte, in the record key and in the value. */
 const REGISTERED_WRITE_ROWS = 2_048;
 const REGISTERED_BYTES = 16 * 1024;
+const REGISTERED_ARENA_BYTES = 4 * 1024 * 1024;
 /** Delivery timeout: a row without acknowledgement after this time counts as not written. */
 const DELIVERY_MS = 15_000;
 const OFFSETS_MS = 10_000;
@@ -123,8 +125,7 @@ export class KafkaSink implements WindowSink {
   async bind(type: KeyType | undefined, shape?: ResultShape): Promise<void> {
     this.shape = shape;
     if (this.parts.records !== undefined) {
-      this.batch = RecordBatch.create(REGISTERED_WRITE_ROWS, REGISTERED_WRITE_ROWS * REGISTERED_BYTES);
-      this.writeRows = REGISTERED_WRITE_ROWS;
+      this.batch = RecordBatch.create(REGISTERED_WRITE_ROWS, REGISTERED_ARENA_BYTES);
       return;
     }
     if (type === undefined) return;
@@ -188,8 +189,7 @@ export class KafkaSink implements WindowSink {
       await this.readNewest(store);
       const { records } = this.parts;
       if (records !== undefined) yield* this.scanRegistered(store, records);
-      else
-        yield* this.type === undefined ? scanInOrder(store) : scanKeyed(store, this.type);
+      else yield* this.type === undefined ? scanInOrder(store) : scanKeyed(store, this.type);
     } finally {
       await done();
     }
@@ -233,8 +233,10 @@ export class KafkaSink implements WindowSink {
     for (const page of pages) {
       const rows = new ResultRows(page);
       for (let row = 0; row < rows.rowCount; row++) {
-        this.batch.append({ partition: -1, ...records.encode(rows.result(row)) });
-        if (this.batch.rowCount === this.writeRows) await this.send();
+        const record = { partition: -1, ...records.encode(rows.result(row)) };
+        if (this.batch.append(record)) continue;
+        await this.send();
+        invariant(this.batch.append(record), 'an empty batch has room for a result');
       }
     }
     await this.send();

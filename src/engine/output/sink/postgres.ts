@@ -134,7 +134,8 @@ export class PostgresSink implements WindowSink {
 
   private missing(found: FoundTable | undefined, columns: readonly string[]): Error {
     const { table, shape } = this;
-    const key = shape === undefined || shape.isFixed ? '' : `, with the key columns (${KeyColumns.ofShape(shape)})`;
+    const key =
+      shape === undefined || shape.isFixed ? '' : `, with the key columns (${KeyColumns.ofShape(shape)})`;
     const isOurs = found?.keys !== undefined;
     const line = isOurs
       ? `table ${table} has no columns ${columns.join(', ')} of the job's results`

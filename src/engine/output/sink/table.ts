@@ -1,9 +1,9 @@
 /** Table of results in PostgreSQL: its columns in the form of SQL.
  *
  *  A table has one of two layouts. `typed`: key columns by the names and types of the fields, times
- *  as timestamptz. `packed`: times as int8 in ms, and an integer key as account_id; it is the layout
- *  of the fixed format, and of every table that an earlier version created. A table keeps its
- *  layout. Aggregates have the same columns in both. */
+ *  as timestamptz. `packed`: times as int8 in ms, and an integer key as account_id; it is the
+ *  layout of the fixed format, and of every table that an earlier version created. A table keeps
+ *  its layout. Aggregates have the same columns in both. */
 import type { SqlRow, SqlSession, SqlValue } from '../../../io/postgres/sql/port.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { ColumnType, ResultColumn, ResultShape } from '../columns.ts';
@@ -32,7 +32,9 @@ export function timestampText(ms: number): string {
   if (iso[0] !== '+' && iso[0] !== '-' && !iso.startsWith('0000')) return iso;
   const [, year, rest] = /^([+-]?\d+)(-\d\d-.*)$/.exec(iso) as unknown as [string, string, string];
   // The year before 1 is 1 BC.
-  return Number(year) > 0 ? `${Number(year)}${rest}` : `${String(1 - Number(year)).padStart(4, '0')}${rest} BC`;
+  return Number(year) > 0
+    ? `${Number(year)}${rest}`
+    : `${String(1 - Number(year)).padStart(4, '0')}${rest} BC`;
 }
 
 interface TableColumn {
@@ -129,7 +131,9 @@ export class ResultTable {
   /** Expression that reads a column: a time as int8 in ms. */
   selected(name: string): string {
     const isTime = this.layout === 'typed' && TIMES.has(name);
-    return isTime ? `round(extract(epoch FROM ${quoted(name)}) * 1000)::int8 AS ${quoted(name)}` : quoted(name);
+    return isTime
+      ? `round(extract(epoch FROM ${quoted(name)}) * 1000)::int8 AS ${quoted(name)}`
+      : quoted(name);
   }
 
   /** Value of a bound as a parameter. */

@@ -111,9 +111,9 @@ describe('columns in PostgreSQL', () => {
     expect(timestampText(Date.parse('0000-06-22T00:00:00Z'))).toBe('0001-06-22T00:00:00.000Z BC');
     expect(timestampText(Date.parse('0001-06-22T00:00:00Z'))).toBe('0001-06-22T00:00:00.000Z');
     expect(timestampText(TIMESTAMP_MS_MIN)).toBe('4714-11-24T00:00:00.000Z BC');
-    expect(ResultTable.fresh(resultShape(TUPLE)).holds({ ...RESULT, windowStart: TIMESTAMP_MS_MIN - 1 })).toBe(
-      false,
-    );
+    expect(
+      ResultTable.fresh(resultShape(TUPLE)).holds({ ...RESULT, windowStart: TIMESTAMP_MS_MIN - 1 }),
+    ).toBe(false);
   });
 });
 
@@ -138,9 +138,9 @@ describe('columns in schemas of the registry', () => {
       ...{ type: 'bytes', logicalType: 'decimal', precision: 20, scale: 0 },
     });
     const key = JSON.parse(schemaTextOf('AVRO', 'key', columns, undefined)) as typeof JSON;
-    expect((key as unknown as { fields: ReadonlyArray<{ name: string }> }).fields.map(({ name }) => name)).toEqual([
-      ...['b', 'id', 'key_count', 'i', 'Name', 'window_start', 'window_end'],
-    ]);
+    expect(
+      (key as unknown as { fields: ReadonlyArray<{ name: string }> }).fields.map(({ name }) => name),
+    ).toEqual([...['b', 'id', 'key_count', 'i', 'Name', 'window_start', 'window_end']]);
   });
 
   it('a Protobuf field keeps its number when an aggregate is added, and no number is used again', () => {

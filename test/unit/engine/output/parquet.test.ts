@@ -22,7 +22,11 @@ const SESSIONS: FiredShape = { kind: 'sessions', gapMs: 30 };
 
 async function sinkOn(
   disk: SimDisk,
-  { windows = TUMBLING, shape = FIXED, topic = 'events' }: { windows?: FiredShape; shape?: ResultShape; topic?: string } = {},
+  {
+    windows = TUMBLING,
+    shape = FIXED,
+    topic = 'events',
+  }: { windows?: FiredShape; shape?: ResultShape; topic?: string } = {},
 ): Promise<ParquetSink> {
   const sink = new ParquetSink({
     folder: 'results',
@@ -154,7 +158,10 @@ describe('Parquet sink', () => {
     for (const [over, text] of [
       [{ topic: 'other' }, /the topic was events, is other/],
       [{ windows: SESSIONS }, /the windows was tumbling/],
-      [{ shape: resultShape({ input: { format: 'json', key: 'country:string' } }) }, /the key was account_id:u64/],
+      [
+        { shape: resultShape({ input: { format: 'json', key: 'country:string' } }) },
+        /the key was account_id:u64/,
+      ],
     ] as const)
       await expect(sinkOn(disk, over)).rejects.toMatchObject({
         code: 'job_changed',

@@ -1,7 +1,7 @@
 /** Windows of all keys: pages and the greatest, compared with a plain list. */
 import { describe, expect, it } from 'vitest';
-import { keyOfText } from '../../../../src/engine/keys/type.ts';
 import { KeyColumn } from '../../../../src/engine/keys/column.ts';
+import { keyOfText } from '../../../../src/engine/keys/type.ts';
 import { type ResultColumn, resultShape } from '../../../../src/engine/output/columns.ts';
 import type { FiredShape } from '../../../../src/engine/output/fired/mark.ts';
 import { findTop, TOP_VISITS_MAX } from '../../../../src/engine/output/fired/range.ts';
@@ -76,21 +76,23 @@ describe('windows of all keys', () => {
     const real = (fired as unknown as { visible: Parameters<typeof findTop>[0] }).visible;
     // The scan repeats its page, so that the test needs no million windows.
     const store = {
-      ...{ scan: async (...args: Parameters<typeof real.store.scan>) => {
-        const bytesOf = (await real.store.scan(...args)).next;
-        let turns = 0;
-        return {
-          next: async (into: Parameters<typeof bytesOf>[0]) => {
-            if (turns++ > TOP_VISITS_MAX / 1000) return 0;
-            return (await real.store.scan(...args)).next(into);
-          },
-          close: () => {},
-        };
-      } },
+      ...{
+        scan: async (...args: Parameters<typeof real.store.scan>) => {
+          const bytesOf = (await real.store.scan(...args)).next;
+          let turns = 0;
+          return {
+            next: async (into: Parameters<typeof bytesOf>[0]) => {
+              if (turns++ > TOP_VISITS_MAX / 1000) return 0;
+              return (await real.store.scan(...args)).next(into);
+            },
+            close: () => {},
+          };
+        },
+      },
     } as unknown as typeof real.store;
-    await expect(
-      findTop({ ...real, store }, { ...EVER, top: 1, by: column('count') }),
-    ).rejects.toMatchObject({ code: 'range_too_wide', next: expect.stringContaining('from and to') });
+    await expect(findTop({ ...real, store }, { ...EVER, top: 1, by: column('count') })).rejects.toMatchObject(
+      { code: 'range_too_wide', next: expect.stringContaining('from and to') },
+    );
   });
 
   it('sessions of all keys are found by their start, and expired windows are not', async () => {
@@ -112,7 +114,9 @@ describe('windows of all keys', () => {
     const fired = await open(shape);
     await fired.bind(TEXT.keyType);
     const keys = ['b', 'a', 'ab'].map((text) => keyOfText(TEXT.keyType ?? [], text) as Uint8Array);
-    const ends = Uint32Array.from(keys, (_, at) => keys.slice(0, at + 1).reduce((n, key) => n + key.length, 0));
+    const ends = Uint32Array.from(keys, (_, at) =>
+      keys.slice(0, at + 1).reduce((n, key) => n + key.length, 0),
+    );
     const bounds = shape.kind === 'windows' ? windowBounds(0, 10) : sessionBounds(30);
     const rows = pageOf(
       bounds,

@@ -63,7 +63,10 @@ describe.each(RECORD_FORMATS)('registered records in %s', (format) => {
     const { client } = registry();
     const records = open(client, format);
     await records.register(TUPLE);
-    const texts = [`00ff,${UUID},18446744073709551615,-9223372036854775808,a"%2C\n\u{1f511}`, `,${UUID},0,0,`];
+    const texts = [
+      `00ff,${UUID},18446744073709551615,-9223372036854775808,a"%2C\n\u{1f511}`,
+      `,${UUID},0,0,`,
+    ];
     const big = `80,${UUID},128,1,x`;
     for (const text of [...texts, big]) {
       const written = result(keyOf(TUPLE, text));
