@@ -47,7 +47,7 @@ describe('flat rates', () => {
     expect(error).toBeCloseTo(Math.sqrt(2.4 / 3 / 10), 10);
   });
 
-  it('commits at irregular times do not make a short run steep, and growth beyond them does', () => {
+  it('a short run is steep only by growth beyond the noise of irregular commits', () => {
     let state = 7;
     const random = (): number => {
       state = (state * 1_103_515_245 + 12_345) % 2 ** 31;
