@@ -411,8 +411,8 @@ async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promi
 }
 
 /** Opens what is outside of the engine: the sink, and the table of late events beside it. */
-async function openTables(context: Context, shape: ResultShape | undefined) {
-  const sink = await openSink(context, shape);
+async function openTables(context: Context, job: Job, shape: ResultShape | undefined) {
+  const sink = await openSink(context, shape, job);
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
@@ -430,7 +430,7 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const { sink, lateTable } = await openTables(context, await knownShape(disk, job));
+  const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys);
@@ -499,12 +499,14 @@ export const command = defineCommand({
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
-answers fired windows, with open=true the others too, GET /late the late events, GET /watermark how far event time has
-come. With -auth-rules all need the right to read the resource windows.
+answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
+as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
+how far event time has come. With -auth-rules all need the right to read the resource windows.
 
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -sink=postgres:postgres://me@127.0.0.1/shop -migrate
+  millrace engine -brokers=127.0.0.1:9092 -topic=orders -key=country -size=1h -sink=parquet:/data/orders -migrate
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB

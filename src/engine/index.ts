@@ -12,12 +12,21 @@ export { type MemoryShares, sharesOf } from './durability/spill/budget.ts';
 export { PIECE_FAMILIES, type PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 export { checkJob, type Job, type JobWindows, pieceOrderOf, stateOf, watermarksOf } from './job.ts';
 export { engineMetrics } from './metrics.ts';
+export {
+  type ColumnType,
+  type ColumnValue,
+  type ResultColumn,
+  type ResultShape,
+  resultColumns,
+  resultShape,
+} from './output/columns.ts';
 export type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 export type { FiredShape } from './output/fired/mark.ts';
 export { ReopeningStore } from './output/fired/reopening-store.ts';
 export { FIRED_FAMILIES, FiredStore, readFired } from './output/fired/store.ts';
 export type { LateCopy } from './output/late/rows.ts';
 export { KafkaLateTopic } from './output/late/topic.ts';
+export { ParquetSink, type ParquetSinkParts } from './output/parquet/sink.ts';
 export type { QuarantineCopy } from './output/quarantine/rows.ts';
 export { KafkaQuarantine } from './output/quarantine/topic.ts';
 export type { SideTopic } from './output/side/sender.ts';

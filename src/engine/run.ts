@@ -97,8 +97,8 @@ export interface EngineParts {
   /** Lookup of fired windows; one of the sinks. */
   readonly fired: {
     find(query: WindowQuery): Promise<WindowPage>;
-    range?(query: RangeQuery): Promise<RangePage>;
-    top?(query: TopQuery): Promise<readonly WindowResult[]>;
+    range(query: RangeQuery): Promise<RangePage>;
+    top(query: TopQuery): Promise<readonly WindowResult[]>;
     bytes?(): Promise<number>;
   };
   /** Topic for copies of late events; absent: they are only counted. */
@@ -573,12 +573,12 @@ export class Engine implements EngineQueries {
     return this.shownColumns;
   }
 
-  async windowRange(query: RangeQuery): Promise<RangePage> {
-    return (await this.parts.fired.range?.(query)) ?? { rows: [], next: undefined };
+  windowRange(query: RangeQuery): Promise<RangePage> {
+    return this.parts.fired.range(query);
   }
 
-  async topWindows(query: TopQuery): Promise<readonly WindowResult[]> {
-    return (await this.parts.fired.top?.(query)) ?? [];
+  topWindows(query: TopQuery): Promise<readonly WindowResult[]> {
+    return this.parts.fired.top(query);
   }
 
   /** @throws late_not_kept */

@@ -7,9 +7,12 @@ import {
   FIRED_FAMILIES,
   FiredStore,
   KafkaSink,
+  ParquetSink,
   PostgresSink,
   ReopeningStore,
+  resultShape,
 } from '../../dist/src/engine/index.js';
+import { existingDisk } from '../../dist/src/io/disk/node.js';
 
 const given = JSON.parse(process.argv[2]);
 const report = (line) => process.stdout.write(`${line}\n`);
@@ -22,7 +25,13 @@ const SINKS = {
     const shape = { kind: 'windows', sizeMs: 1000, slideMs: 1000 };
     return FiredStore.open(store, { shape, role: 'sink', retainMs: 3_600_000 });
   },
-  async postgres({ url, table }) {
+  async parquet({ folder }) {
+    const job = { topic: 'events', windows: { kind: 'windows', sizeMs: 1000, slideMs: 1000 } };
+    const sink = new ParquetSink({ folder, open: () => existingDisk(folder), job });
+    await sink.bind(undefined, resultShape({}));
+    return sink;
+  },
+  async postgres({ url, table, key }) {
     const driver = await openSql();
     const pool = await driver.connect({
       url,
@@ -30,7 +39,8 @@ const SINKS = {
       applicationName: 'sink child',
       connectTimeoutMs: 60_000,
     });
-    return new PostgresSink(pool, table);
+    const shape = key === undefined ? resultShape({}) : resultShape({ input: { format: 'json', key } });
+    return new PostgresSink(pool, table, { shape });
   },
   async kafka({ brokers, topic }) {
     const driver = await openBroker();
@@ -49,6 +59,7 @@ for (let turn = 0; ; turn++) {
   for (let done = false; !done; ) {
     try {
       await sink.write(pages);
+      await sink.finish?.([bounds]);
       done = true;
     } catch (error) {
       if (error.row?.kind !== 'unavailable') throw error;

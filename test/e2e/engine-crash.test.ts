@@ -11,6 +11,7 @@ import { Replay } from '../../src/engine/durability/changelog/replay.ts';
 import { CHECKPOINT_ACTIONS, SPILL_ACTIONS } from '../../src/engine/durability/checkpoint/steps.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { type CrashCase, CrashLoop } from './engine-crash-kit.ts';
 import { histogramText, reportText } from './engine-crash-report.ts';
@@ -26,6 +27,7 @@ const STEP_SHARE = 0.6;
 
 const own = launcher();
 const stack = await sharedStack();
+const registry = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
 const postgresSink = (table: string): readonly string[] => [
   `-sink=postgres:${stack.postgres}`,
   `-sink-table=${table}_${own.suffix}`,
@@ -106,6 +108,29 @@ const cases: readonly CrashCase[] = [
     flags: ['-window=session', '-gap=300ms', ...DELAYS, '-state=mem'],
     sink: [`-sink=rocksdb:${own.dir}/crash-sessions`],
     steps: from('before-base-write', withoutRuns),
+  },
+  {
+    name: 'tumbling, disk, parquet',
+    rules: { ...delays, sizeMs: 2000n },
+    flags: ['-window=tumbling', '-size=2s', ...DELAYS, '-state=disk'],
+    sink: [`-sink=parquet:${own.dir}/crash-parquet`, '-migrate'],
+    steps: from('after-manifest-write', onDisk),
+  },
+  {
+    name: 'sessions, memory, parquet',
+    rules: { ...delays, window: 'session', gapMs: 300n },
+    flags: ['-window=session', '-gap=300ms', ...DELAYS, '-state=mem'],
+    sink: [`-sink=parquet:${own.dir}/crash-parquet-sessions`, '-migrate'],
+    steps: from('at-barrier', withoutRuns),
+  },
+  {
+    name: 'tumbling, memory, kafka, avro',
+    rules: { ...delays, sizeMs: 2000n },
+    flags: ['-window=tumbling', '-size=2s', ...DELAYS, '-state=mem', '-format=binary256'],
+    sink: [
+      ...[`-sink=kafka:crash-avro-${own.suffix}`, '-sink-format=avro', `-registry=${registry}`, '-migrate'],
+    ],
+    steps: from('before-manifest-write', withoutRuns),
   },
   {
     name: 'tumbling, one watermark, memory, kafka',

@@ -53,7 +53,9 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  await pool?.query(`DROP TABLE IF EXISTS ${TABLE}, ${TABLE}_late, ${TABLE}_kinds, ${TABLE}_kinds_late`);
+  await pool?.query(
+    `DROP TABLE IF EXISTS ${TABLE}, ${TABLE}_late, ${TABLE}_kinds, ${TABLE}_kinds_late CASCADE`,
+  );
   await pool?.close();
   await producer?.close();
   await admin?.close();
@@ -188,7 +190,7 @@ describe('keys of several fields', () => {
     expect(columns.map((row) => Object.values(row))).toEqual([
       ['country', 'text'],
       ['user_id', 'bigint'],
-      ['window_start', 'bigint'],
+      ['window_start', 'timestamp with time zone'],
     ]);
     const where = [`-sink=postgres:${stack.postgres}`, `-sink-table=${TABLE}`];
     expect(sorted(await exported(HEAD, folderOf('nowhere'), ...where))).toEqual(sorted(rows));

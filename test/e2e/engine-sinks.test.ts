@@ -7,9 +7,14 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { openBroker, openKv, openSql } from '../../src/drivers.ts';
+import { type ResultColumn, type ResultShape, resultShape } from '../../src/engine/output/columns.ts';
 import { FIRED_FAMILIES, FiredStore } from '../../src/engine/output/fired/store.ts';
+import { ParquetSink } from '../../src/engine/output/parquet/sink.ts';
 import { KafkaSink, SCRATCH_FAMILIES } from '../../src/engine/output/sink/kafka.ts';
+import type { WindowSink } from '../../src/engine/output/sink/port.ts';
 import { PostgresSink } from '../../src/engine/output/sink/postgres.ts';
+import type { FiredPage } from '../../src/engine/window/firing.ts';
+import { existingDisk, openDisk } from '../../src/io/disk/node.ts';
 import { type BrokerDriver, OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { type KvDriver, type KvStore, kvError } from '../../src/io/rocksdb/port.ts';
@@ -77,10 +82,17 @@ async function pooled(url: string): Promise<SqlPool> {
 const tableOf = (place: string): string => `sink_${place}_${suffix}`;
 const tables: string[] = [];
 
-async function openPostgres(place: string): Promise<OpenSink & { readonly pool: SqlPool }> {
+/** Integer keys that are fields, without a sign. */
+const TYPED_KEY = 'user_id:u64';
+const TYPED = resultShape({ input: { format: 'json', key: TYPED_KEY } });
+
+async function openPostgres(
+  place: string,
+  shape: ResultShape = resultShape({}),
+): Promise<OpenSink & { readonly pool: SqlPool }> {
   const gate = await gateBefore(stack.postgres);
   const pool = await pooled(gate.url);
-  const sink = new PostgresSink(pool, tableOf(place));
+  const sink = new PostgresSink(pool, tableOf(place), { shape });
   await sink.migrate();
   tables.push(tableOf(place));
   return {
@@ -94,15 +106,21 @@ async function openPostgres(place: string): Promise<OpenSink & { readonly pool: 
   };
 }
 sinkContract({
+  name: 'postgres with typed columns',
+  open: (place) => openPostgres(`typed_${place}`, TYPED),
+  child: (place) => ({
+    ...{ kind: 'postgres', url: stack.postgres, table: tableOf(`typed_${place}`), key: TYPED_KEY },
+  }),
+});
+sinkContract({
   name: 'postgres',
-  open: openPostgres,
+  open: (place) => openPostgres(place),
   child: (place) => ({ kind: 'postgres', url: stack.postgres, table: tableOf(place) }),
 });
 afterAll(async () => {
   const pool = await pooled(stack.postgres);
   for (const table of new Set(tables)) {
-    await pool.query(`DROP VIEW IF EXISTS ${table}_unsigned`);
-    await pool.query(`DROP TABLE IF EXISTS ${table}`);
+    await pool.query(`DROP TABLE IF EXISTS ${table} CASCADE`);
   }
   await pool.close();
 });
@@ -181,7 +199,109 @@ sinkContract({
   child: (place) => ({ kind: 'kafka', brokers: stack.brokers, topic: topicOf(place) }),
 });
 
+/** The sink, where every write is also the end of its firings, as for firings of one write. */
+class EndingSink implements WindowSink {
+  readonly name = 'parquet';
+  readonly writeRowsMax: number;
+  private readonly sink: ParquetSink;
+  private readonly isAway: () => boolean;
+
+  constructor(sink: ParquetSink, isAway: () => boolean) {
+    this.sink = sink;
+    this.isAway = isAway;
+    this.writeRowsMax = sink.writeRowsMax;
+  }
+  migrate(): Promise<void> {
+    return this.sink.migrate();
+  }
+  check(): Promise<void> {
+    return this.sink.check();
+  }
+  async write(pages: readonly FiredPage[]): Promise<void> {
+    if (this.isAway()) throw coreError('unreachable', 'the disk is away');
+    await this.sink.write(pages);
+    await this.sink.finish(pages.map(({ bounds }) => bounds));
+  }
+  read(): ReturnType<WindowSink['read']> {
+    return this.sink.read();
+  }
+}
+const parquetFolder = (place: string): string => join(root, `parquet-${place}`);
+sinkContract({
+  name: 'parquet',
+  replaces: 'windows',
+  async open(place) {
+    let away = false;
+    const folder = parquetFolder(place);
+    const sink = new ParquetSink({
+      folder,
+      open: (missing) => (missing === 'make' ? openDisk(folder) : existingDisk(folder)),
+      job: { topic: 'events', windows: SHAPE },
+    });
+    await sink.bind(undefined, resultShape({}));
+    await sink.migrate();
+    return {
+      sink: new EndingSink(sink, () => away),
+      whole: sink,
+      away: async () => {
+        away = true;
+      },
+      back: async () => {
+        away = false;
+      },
+      close: async () => {},
+    };
+  },
+  child: (place) => ({ kind: 'parquet', folder: parquetFolder(place) }),
+});
+
 describe('PostgreSQL sink', () => {
+  it('a further aggregate is a column that -migrate adds, and the view has the latest window of a key', async () => {
+    const { sink, pool, close } = await openPostgres('evolved', TYPED);
+    await sink.write([pageOf(windowBounds(0, 10), [{ accountId: 1n }, { accountId: 2n }])]);
+    const avg: ResultColumn = {
+      ...{ name: 'avg', role: 'aggregate', type: 'f64', nullable: true, read: () => 1.5 },
+    };
+    const columns = [...TYPED.columns.slice(0, 4), avg, ...TYPED.columns.slice(4)];
+    const later = new PostgresSink(pool, tableOf('evolved'), { shape: { ...TYPED, columns } });
+    await expect(later.check()).rejects.toMatchObject({
+      code: 'sink_missing',
+      message: expect.stringContaining('has no columns avg'),
+      next: expect.stringContaining('-migrate'),
+    });
+    await later.migrate();
+    await later.migrate();
+    await later.check();
+    await later.write([pageOf(windowBounds(10, 20), [{ accountId: 2n }])]);
+    const { rows } = await pool.query(
+      `SELECT user_id, window_start, avg FROM ${tableOf('evolved')}_latest ORDER BY user_id`,
+    );
+    expect(rows).toEqual([
+      { user_id: '1', window_start: new Date(0), avg: null },
+      { user_id: '2', window_start: new Date(10), avg: 1.5 },
+    ]);
+    await close();
+  });
+
+  it('a window before the first time of timestamptz is left out with a warning', async () => {
+    const lines: unknown[] = [];
+    const { pool, close } = await openPostgres('ancient', TYPED);
+    const sink = new PostgresSink(pool, tableOf('ancient'), {
+      shape: TYPED,
+      log: { warn: (...line: readonly unknown[]) => void lines.push(line) },
+    });
+    const ancient = -(2 ** 52);
+    await sink.write([
+      pageOf(windowBounds(ancient, ancient + 10), [{ accountId: 1n, last: BigInt(ancient) }]),
+      pageOf(windowBounds(2 ** 52, 2 ** 52 + 10), [{ accountId: 2n, last: BigInt(2 ** 52) }]),
+    ]);
+    const rows: string[] = [];
+    for await (const page of sink.read()) rows.push(...page.map(resultText));
+    expect(rows.map((row) => row.split(',').slice(0, 2))).toEqual([['2', String(2 ** 52)]]);
+    expect(lines).toHaveLength(1);
+    await close();
+  });
+
   it('a PostgreSQL sink reports a missing table, and concurrent migrations create it', async () => {
     const pool = await pooled(stack.postgres);
     const sink = new PostgresSink(pool, tableOf('made'));

@@ -1,15 +1,18 @@
-/** schemathesis generates requests from the OpenAPI descriptions of the registry and of orders, and
- *  checks every answer: no 5xx, and no undescribed status, header or body. Described requests are
- *  accepted, all others are refused. Undescribed methods get 405 with Allow. */
+/** schemathesis generates requests from the OpenAPI descriptions of the registry, of orders and of
+ *  the engine, and checks every answer: no 5xx, and no undescribed status, header or body. Described
+ *  requests are accepted, all others are refused. Undescribed methods get 405 with Allow. */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { clientsFolder } from '../clients/kit.ts';
+import { consumedAt, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { projectRoot } from '../repository/root.ts';
+import { until } from '../wait.ts';
 import { ordersKit } from './orders-kit.ts';
 
 const RUN = 'import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())';
@@ -45,6 +48,23 @@ describe('schemathesis', () => {
     ]);
     expect(code, report).toBe(0);
     expect(report).toMatch(/\d+ generated/);
+  });
+
+  it('schemathesis finds nothing in the answers of the engine', async () => {
+    const { brokers } = await sharedStack();
+    const topic = `described-${own.suffix}`;
+    const events = ['-count=5000', '-per-ms=1', '-accounts=50', '-partitions=1'];
+    await generateEvents(own, { brokers, topic }, events);
+    const engine = startEngine(own, [
+      ...[`-brokers=${brokers}`, `-topic=${topic}`, `-state-dir=${join(own.dir, 'described')}`],
+      ...['-size=100ms', '-allowed-skew=0', '-allowed-lateness=0'],
+    ]);
+    const address = await engine.address();
+    await until('all events', async () => (await consumedAt(address)) === 5000);
+    const { code, report } = await run(address);
+    expect(code, report).toBe(0);
+    expect(report).toMatch(/\d+ generated/);
+    await engine.drain();
   });
 
   it('schemathesis finds nothing in the answers of orders', async () => {

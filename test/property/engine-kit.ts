@@ -16,6 +16,7 @@ import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pi
 import { type Job, pieceOrderOf, rowFormOf, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
 import type { WindowPage, WindowQuery } from '../../src/engine/output/fired/lookup.ts';
+import type { RangePage, RangeQuery, TopQuery } from '../../src/engine/output/fired/range.ts';
 import type { WindowSink } from '../../src/engine/output/sink/port.ts';
 import { Engine, type EngineParts } from '../../src/engine/run.ts';
 import type { EventRows, EventSource, Receipt } from '../../src/engine/source/events.ts';
@@ -185,6 +186,20 @@ export class MemorySink implements WindowSink {
       .sort((a, b) => a.windowStart - b.windowStart)
       .slice(0, limit);
     return { rows, next: rows.length === limit ? rows.at(-1) : undefined };
+  }
+  async range({ from, to, limit }: RangeQuery): Promise<RangePage> {
+    return { rows: this.between(from, to).slice(0, limit), next: undefined };
+  }
+  async top({ from, to, top, by }: TopQuery): Promise<readonly WindowResult[]> {
+    const value = (row: WindowResult): number => Number(by.read(row));
+    return this.between(from, to)
+      .sort((a, b) => value(b) - value(a))
+      .slice(0, top);
+  }
+  private between(from: number, to: number): WindowResult[] {
+    return [...this.results.values()]
+      .filter(({ windowStart }) => windowStart >= from && windowStart < to)
+      .sort((a, b) => a.windowStart - b.windowStart || (a.accountId < b.accountId ? -1 : 1));
   }
 }
 

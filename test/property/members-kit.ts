@@ -388,7 +388,11 @@ export class Member {
     const { job } = world;
     return new Engine({
       ...{ job, source, stages, clusterId: 'simulated', clock: process, sinks: [world.sink(process)] },
-      fired: { find: async () => ({ rows: [], next: undefined }) },
+      fired: {
+        find: async () => ({ rows: [], next: undefined }),
+        range: async () => ({ rows: [], next: undefined }),
+        top: async () => [],
+      },
       watermarks: watermarksOf(job, KERNELS, PARTITIONS),
       openState: () => stateOf(job, KERNELS, 2),
       disk: world.disk(process, folder.disk),

@@ -61,7 +61,7 @@ export const INPUT_SETTINGS = {
 
 type Settings = SettingsOf<typeof INPUT_SETTINGS>;
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
-  readonly settings: Settings & { readonly topic: string };
+  readonly settings: Settings & { readonly topic: string; readonly 'sink-format': string };
 };
 
 /** Time limit of one request of the registry. */
@@ -109,19 +109,38 @@ export async function openInput(
   });
 }
 
-function clientOf({ settings, clock, metrics, isFlag }: Context): RegistryClient | undefined {
-  const { registry, format } = settings;
-  // The environment may name the registry of other commands.
-  if (registry === undefined || (format === 'binary256' && !isFlag('registry'))) return undefined;
-  if (format === 'binary256')
+function clientOf(context: Context): RegistryClient | undefined {
+  const { registry, format, 'sink-format': sinkFormat } = context.settings;
+  if (format !== 'binary256' || registry === undefined) return registryOf(context);
+  // The environment may name the registry of other commands; results may have schemas too.
+  if (context.isFlag('registry') && sinkFormat === 'binary')
     throw coreError('usage', '-registry has no meaning for -format=binary256', {
       next: 'leave -registry out',
     });
-  return registryClient({
-    ...{ clock, metrics },
-    settings: { ...settings, registry, 'connect-timeout': REQUEST_TIMEOUT_MS },
-  });
+  return undefined;
 }
+
+/** Client of -registry; undefined if it is not given. @throws bad_value */
+export function registryOf({
+  settings,
+  clock,
+  metrics,
+}: Pick<Context, 'clock' | 'metrics'> & {
+  readonly settings: Pick<Settings, 'registry' | 'registry-user' | 'registry-token-file'>;
+}): RegistryClient | undefined {
+  const { registry } = settings;
+  if (registry === undefined) return undefined;
+  let client = clients.get(metrics);
+  if (client === undefined) {
+    const options = { ...settings, registry, 'connect-timeout': REQUEST_TIMEOUT_MS };
+    client = registryClient({ clock, metrics, settings: options });
+    clients.set(metrics, client);
+  }
+  return client;
+}
+
+/** Client of each run, by its metrics: input and results share one. */
+const clients = new WeakMap<object, RegistryClient>();
 
 /** Latest version of the topic's subject; undefined if the registry has no such subject. */
 async function readerOf(

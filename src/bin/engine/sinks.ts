@@ -5,32 +5,42 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import type { Job } from '../../engine/job.ts';
 import type { KeyType } from '../../engine/keys/type.ts';
 import type { ResultShape } from '../../engine/output/columns.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
 import { ReopeningStore } from '../../engine/output/fired/reopening-store.ts';
 import { FIRED_FAMILIES, FiredStore, firedRows, readFired } from '../../engine/output/fired/store.ts';
+import { ParquetSink } from '../../engine/output/parquet/sink.ts';
+import {
+  RECORD_FORMATS,
+  type RecordFormat,
+  RegisteredRecords,
+} from '../../engine/output/registered/records.ts';
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
 import type { WindowResult } from '../../engine/window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../engine/window/firing.ts';
+import { existingDisk, openDisk } from '../../io/disk/node.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drivers.ts';
 import { openOrCopy, serveCopies } from './copies.ts';
+import { registryOf } from './input.ts';
+import { shapeOf } from './job.ts';
 
 /** Sinks outside the engine; next to them the engine keeps its own store of fired windows. */
-const EXTERNAL_SINKS = ['sink=postgres*', 'sink=kafka:*'] as const;
+const EXTERNAL_SINKS = ['sink=postgres*', 'sink=kafka:*', 'sink=parquet:*'] as const;
 
 export const SINK_SETTINGS = {
   sink: {
     type: 'string',
     secret: true,
-    plain: /^(rocksdb(:[^@]*)?|kafka:[\w.-]*)$/,
+    plain: /^((rocksdb|parquet)(:[^@]*)?|kafka:[\w.-]*)$/,
     default: 'rocksdb',
-    help: 'where results go: rocksdb (the folder fired in -state-dir) or rocksdb:FOLDER; postgres:URL with URL like postgres://user:password@host:port/name; kafka:TOPIC, compacted, on -brokers',
+    help: 'where results go: rocksdb (the folder fired in -state-dir) or rocksdb:FOLDER; postgres:URL with URL like postgres://user:password@host:port/name; kafka:TOPIC, compacted, on -brokers; parquet:FOLDER, a file for each closed window',
   },
   'sink-table': {
     type: 'string',
@@ -38,11 +48,18 @@ export const SINK_SETTINGS = {
     needs: ['sink=postgres*'],
     help: 'table of a postgres sink',
   },
+  'sink-format': {
+    type: 'string',
+    choices: ['binary', ...RECORD_FORMATS],
+    default: 'binary',
+    needs: ['sink=kafka:*'],
+    help: 'form of the records of a kafka sink: binary, of this engine alone; avro, protobuf or json, framed with schemas that are in -registry under TOPIC-key and TOPIC-value',
+  },
   migrate: {
     type: 'bool',
     default: 'false',
     needs: EXTERNAL_SINKS,
-    help: 'create the tables or the topic of the sink if they are missing, then run',
+    help: 'create the tables, the topic or the folder of the sink if they are missing, add columns that a table lacks, register the schemas of -sink-format, then run',
   },
   retain: {
     type: 'duration',
@@ -70,6 +87,9 @@ interface OtherSettings {
   readonly 'state-dir': string;
   readonly partitions: number;
   readonly 'replication-factor': number;
+  readonly registry: string | undefined;
+  readonly 'registry-user': string | undefined;
+  readonly 'registry-token-file': string | undefined;
 }
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
   readonly settings: SettingsOf<typeof SINK_SETTINGS> & OtherSettings & { readonly native: string };
@@ -85,18 +105,30 @@ const FIRED_BUDGET_BYTES = 64 * 1024 * 1024;
 /** Budget of the temporary store in which an export of a topic finds the newest value of each
  *  key. */
 const SCRATCH_BUDGET_BYTES = 64 * 1024 * 1024;
-const KINDS = 'rocksdb, rocksdb:FOLDER, postgres:URL, kafka:TOPIC';
+const KINDS = 'rocksdb, rocksdb:FOLDER, postgres:URL, kafka:TOPIC, parquet:FOLDER';
 
 type ChosenSink =
   | { readonly kind: 'rocksdb'; readonly folder: string }
   | { readonly kind: 'postgres'; readonly url: string }
-  | { readonly kind: 'kafka'; readonly topic: string };
+  | { readonly kind: 'kafka'; readonly topic: string }
+  | { readonly kind: 'parquet'; readonly folder: string };
 
 const firedFolder = (context: Context): string => join(context.settings['state-dir'], 'fired');
 
 /** @throws bad_value */
 export function requireValidSink(context: Context): void {
   if (chosenSink(context).kind === 'postgres') sinkTable(context);
+  recordFormat(context);
+}
+
+/** Form of the records that the registry describes; undefined: binary. @throws usage */
+function recordFormat({ settings }: Context): RecordFormat | undefined {
+  const format = RECORD_FORMATS.find((one) => one === settings['sink-format']);
+  if (format !== undefined && settings.registry === undefined)
+    throw coreError('usage', `-sink-format=${format} needs -registry`, {
+      next: 'give -registry=http://host:port of the registry that gets the schemas of the results',
+    });
+  return format;
 }
 
 function chosenSink(context: Context): ChosenSink {
@@ -105,6 +137,12 @@ function chosenSink(context: Context): ChosenSink {
   if (url !== undefined) return { kind: 'postgres', url };
   const [, kind, rest] = /^([a-z]{1,20})(?::(.*))?$/s.exec(settings.sink) ?? [];
   if (kind === 'rocksdb' && rest !== '') return { kind, folder: rest ?? firedFolder(context) };
+  if (kind === 'parquet') {
+    if (rest !== undefined && rest !== '') return { kind, folder: rest };
+    throw coreError('bad_value', '-sink=parquet:… has no folder after the colon', {
+      next: 'give -sink=parquet:FOLDER',
+    });
+  }
   if (kind === 'kafka' && rest !== undefined) {
     if (!SINK_TOPIC_NAME.test(rest)) {
       throw coreError('bad_value', `-sink=kafka:${rest.slice(0, 260)} is not the name of a topic`, {
@@ -201,14 +239,27 @@ async function openScratch(context: Context) {
   };
 }
 
-async function openKafka(context: Context, topic: string): Promise<WindowSink> {
+async function openKafka(context: Context, topic: string, aggregate?: string): Promise<WindowSink> {
   const { settings } = context;
   if (settings.brokers === undefined) {
     throw coreError('usage', '-brokers is required for -sink=kafka:TOPIC', {
       next: 'give -brokers=host:port of the cluster that has the topic',
     });
   }
+  const format = recordFormat(context);
+  const client = registryOf(context);
+  if (format === undefined && aggregate !== undefined)
+    throw coreError(
+      'usage',
+      'the binary records of -sink=kafka:TOPIC have no place for the results of -aggregate',
+      {
+        next: `give -sink-format=${RECORD_FORMATS.join('|')} with -registry`,
+      },
+    );
   const sink = new KafkaSink({
+    ...(format === undefined || client === undefined
+      ? {}
+      : { records: new RegisteredRecords({ client, format, topic, aggregate }) }),
     driver: await brokerDriver(context),
     brokers: settings.brokers,
     topic,
@@ -265,6 +316,31 @@ class DeferredSink implements WindowSink {
   }
 }
 
+function openExternal(
+  context: Context,
+  what: Exclude<ChosenSink, { kind: 'rocksdb' }>,
+  job?: Job,
+  aggregate = job?.input?.aggregate,
+): Promise<WindowSink> {
+  switch (what.kind) {
+    case 'postgres':
+      return openPostgres(context, what.url, aggregate);
+    case 'kafka':
+      return openKafka(context, what.topic, aggregate);
+    case 'parquet':
+      return Promise.resolve(openParquet(what.folder, job));
+  }
+}
+
+/** @param job absent: the sink is read alone */
+function openParquet(folder: string, job: Job | undefined): WindowSink {
+  return new ParquetSink({
+    folder,
+    open: (missing) => (missing === 'make' ? openDisk(folder) : existingDisk(folder)),
+    ...(job === undefined ? {} : { job: { topic: job.topic, windows: shapeOf(job) } }),
+  });
+}
+
 /** Opens and checks an external sink, and migrates it if -migrate is on. Undefined for rocksdb: the
  *  store of fired windows is the sink. Creates nothing in the state folder.
  *  @param shape shape of the results; undefined: the first records decide it
@@ -272,11 +348,11 @@ class DeferredSink implements WindowSink {
 export async function openSink(
   context: Context,
   shape: ResultShape | undefined,
+  job: Job,
 ): Promise<WindowSink | undefined> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') return undefined;
-  const sink =
-    what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
+  const sink = await openExternal(context, what, job);
   const { migrate } = context.settings;
   if (shape !== undefined) await sink.bind?.(shape.keyType, shape);
   if (migrate) await sink.migrate();
@@ -328,10 +404,7 @@ export async function readSink(context: Context, aggregate: string | undefined):
     const { keyType, aggregates } = await firedRows(store);
     return { pages: readFired(store), keyType: () => keyType, aggregate: aggregates };
   }
-  const sink =
-    what.kind === 'postgres'
-      ? await openPostgres(context, what.url, aggregate)
-      : await openKafka(context, what.topic);
+  const sink = await openExternal(context, what, undefined, aggregate);
   await sink.check();
   return { pages: sink.read(), keyType: () => sink.keyType, aggregate };
 }

@@ -1,4 +1,5 @@
 /** OpenAPI 3.1 description of the engine's HTTP interface. */
+import { TOP_LIMIT_MAX, TOP_VISITS_MAX } from '../output/fired/range.ts';
 import { LATE_LIMIT, LATE_LIMIT_MAX } from './late.ts';
 
 type Json = { readonly [name: string]: unknown };
@@ -52,6 +53,37 @@ const TIME: Json = {
   pattern: '^(-?[0-9]{1,16}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+(Z|[+-][0-9]{2}:?[0-9]{2}))$',
 };
 const FLAG: Json = { enum: ['true', 'false'], default: 'false' };
+const FROM = query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME);
+const TO = query('to', 'Exclusive upper bound of window_start.', TIME);
+const WINDOWS_LIMIT_PARAMETER = query('limit', 'Most windows in one response.', {
+  type: 'integer',
+  minimum: 1,
+  maximum: WINDOWS_LIMIT_MAX,
+  default: WINDOWS_LIMIT,
+});
+const CURSOR = query('cursor', 'Position after the previous page, from its Link header.', { type: 'string' });
+
+/** Windows in each form that Accept may ask for. */
+const WINDOWS_CONTENT: Json = {
+  'application/json': { schema: { type: 'array', items: ref('Window') } },
+  'text/csv': { schema: { type: 'string', description: 'A header and a line for each window.' } },
+  'text/event-stream': {
+    schema: {
+      type: 'string',
+      description:
+        'Windows that become durable from now on, without the other parameters: events `window` with a Window as data and an id for Last-Event-ID; `gap` where windows after Last-Event-ID are not in memory any more; `dropped` before the end of a stream whose client reads too slowly.',
+    },
+  },
+};
+const LINK: Json = {
+  Link: { description: 'rel="next": the next page.', schema: { type: 'string' } },
+  Vary: { description: 'accept', schema: { type: 'string' } },
+};
+const UNAVAILABLE_WINDOWS = failure(
+  'The engine is restoring its checkpoint, its store cannot be read at the moment, credentials cannot be checked, or too many clients follow the windows.',
+  ['restoring', 'kv_io', 'kv_full', 'auth_unavailable', 'too_many_streams'],
+  WAIT,
+);
 
 const U64: Json = { type: 'string', pattern: '^(0|[1-9][0-9]{0,19})$' };
 const I64: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,18})$' };
@@ -157,6 +189,41 @@ const WATERMARK: Json = {
 };
 
 const PATHS: Json = {
+  '/windows': {
+    get: {
+      operationId: 'listWindows',
+      summary: 'Fired windows of all keys in a range of time, or those with the greatest values',
+      security: SECURITY,
+      parameters: [
+        FROM,
+        TO,
+        WINDOWS_LIMIT_PARAMETER,
+        CURSOR,
+        query(
+          'top',
+          `Only this many windows of the range, those with the greatest values of \`by\`, the greatest first. Not with limit or cursor. A range of more than ${TOP_VISITS_MAX} windows is refused.`,
+          { type: 'integer', minimum: 1, maximum: TOP_LIMIT_MAX },
+        ),
+        query('by', 'Column of `top`; default count.', {
+          enum: ['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts'],
+        }),
+      ],
+      responses: {
+        200: {
+          description:
+            'The windows, ascending by window_start, window_end and key; sessions by the interval of their end, then by key. A page with fewer windows than the limit is not necessarily the last: the last page has no Link header.',
+          headers: LINK,
+          content: WINDOWS_CONTENT,
+        },
+        400: failure('An invalid value, or parameters that exclude each other.', [
+          'bad_range',
+          'range_too_wide',
+        ]),
+        ...BY_ACCESS,
+        503: UNAVAILABLE_WINDOWS,
+      },
+    },
+  },
   '/windows/{key}': {
     get: {
       operationId: 'findWindows',
@@ -171,29 +238,22 @@ const PATHS: Json = {
             'Integer keys: 64 bits, decimal, signed if the keys of the job are signed integers, else unsigned. Other keys: the text, bytes as hexadecimal digits; a key of several parts has their texts with commas between them, where %2C and %25 stand for a comma and a percent sign of a part.',
           schema: { type: 'string' },
         },
-        query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME),
-        query('to', 'Exclusive upper bound of window_start.', TIME),
-        query('limit', 'Most windows in one response.', {
-          type: 'integer',
-          minimum: 1,
-          maximum: WINDOWS_LIMIT_MAX,
-          default: WINDOWS_LIMIT,
-        }),
-        query('cursor', 'Position after the previous page, from its Link header.', { type: 'string' }),
+        FROM,
+        TO,
+        WINDOWS_LIMIT_PARAMETER,
+        CURSOR,
         query('open', 'true: includes windows that have not fired.', FLAG),
       ],
       responses: {
         200: {
           description:
             'The windows; empty for an account without windows. A page with fewer windows than the limit is not necessarily the last: the last page has no Link header.',
-          headers: {
-            Link: { description: 'rel="next": the next page.', schema: { type: 'string' } },
-          },
-          content: body({ type: 'array', items: ref('Window') }),
+          headers: LINK,
+          content: WINDOWS_CONTENT,
         },
         400: failure('An invalid value, or `from` after `to`.', ['bad_account', 'bad_range']),
         ...BY_ACCESS,
-        503: UNAVAILABLE,
+        503: UNAVAILABLE_WINDOWS,
       },
     },
   },

@@ -3,11 +3,20 @@
  *  A result has the columns of its key, then the bounds of its window, then the aggregates. A
  *  further aggregate is one more entry of AGGREGATES; each output has its own form of each type. */
 import { type AggregateSpec, aggregateSpecs } from '../aggregate/definition.ts';
+import type { AggregateValue } from '../aggregate/results.ts';
 import { engineError } from '../errors.ts';
-import type { Job } from '../job.ts';
-import { isVariable, type KeyKind, type KeyType, keyValues, partNames, valueText } from '../keys/type.ts';
+import {
+  isVariable,
+  type KeyKind,
+  type KeyType,
+  type KeyValue,
+  keyOfValues,
+  keyValues,
+  partNames,
+  valueText,
+} from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
-import { keyPartsOf } from '../source/input/definition.ts';
+import { type InputDefinition, keyPartsOf } from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.
@@ -159,14 +168,22 @@ function keyColumns(parts: KeyType, keyType: KeyType | undefined): readonly Resu
   });
 }
 
+/** The part of a job that decides the shape of its results. */
+interface ShapedJob {
+  readonly input?: InputDefinition;
+}
+
 /** Columns of the results of a job whose key is decided.
  *  @example
  *  const [key] = resultColumns({ input: { format: 'json', key: 'customer.id:string' } });
  */
-export const resultColumns = (job: Pick<Job, 'input'>): readonly ResultColumn[] => resultShape(job).columns;
+export const resultColumns = (job: ShapedJob): readonly ResultColumn[] => resultShape(job).columns;
 
-/** Shape of the results of a job whose key is decided, by its definition or by its flags. */
-export function resultShape({ input = BINARY256 }: Pick<Job, 'input'>): ResultShape {
+/** Shape of the results of a job whose key is decided, by its definition or by its flags.
+ *  @example
+ *  const { columns, keyType } = resultShape({ input: { format: 'json', key: 'country:string' } });
+ */
+export function resultShape({ input = BINARY256 }: ShapedJob): ResultShape {
   const isFixed = input.format === 'binary256';
   return { ...shapeOfKeys(keyPartsOf(input), input.aggregate), isFixed };
 }
@@ -185,6 +202,35 @@ export function shapeOfKeys(parts: KeyType, aggregate?: string): ResultShape {
     });
   const results = specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING];
   return { columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, isFixed: false };
+}
+
+/** Result of the values of its columns, as an output that was read back has them.
+ *  @param read reads the value of a column in the form of its type; null where the output has none
+ *  @throws RangeError for values that are no key */
+export function resultOfValues(
+  { columns, parts, keyType, aggregates }: ResultShape,
+  read: (column: ResultColumn) => ColumnValue,
+): WindowResult {
+  const values = new Map(columns.map((one) => [one.name, read(one)]));
+  const keys = columns.filter(({ role }) => role === 'key').map(({ name }) => values.get(name) as KeyValue);
+  const integer = (name: string): bigint => (values.get(name) ?? 0n) as bigint;
+  const ms = (name: string): number => Number(values.get(name) ?? 0);
+  return {
+    // An integer key has canonical bytes too, so that readers need not distinguish the two.
+    accountId: keyType === undefined ? BigInt.asUintN(64, keys[0] as bigint) : 0n,
+    key: keyOfValues(parts, keys),
+    windowStart: ms('window_start'),
+    windowEnd: ms('window_end'),
+    count: BigInt.asUintN(64, integer('count')),
+    sum: integer('sum'),
+    min: integer('min'),
+    max: integer('max'),
+    lastUpdateTs: BigInt(ms('last_update_ts')),
+    overflow: values.get('overflow') === true,
+    ...(aggregates === undefined
+      ? {}
+      : { aggregates: aggregates.map((name) => (values.get(name) ?? null) as AggregateValue) }),
+  };
 }
 
 /** Text of a value: digits, the text itself, hexadecimal digits of bytes; empty for null. */

@@ -9,6 +9,8 @@ import { openStateDir } from '../../../src/bin/engine/group.ts';
 import { coreError } from '../../../src/core/errors.ts';
 import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { Job } from '../../../src/engine/job.ts';
+import { resultColumns } from '../../../src/engine/output/columns.ts';
+import { FiredFeed } from '../../../src/engine/output/feed.ts';
 import type { Engine, EngineParts } from '../../../src/engine/run.ts';
 import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
 import { openDisk } from '../../../src/io/disk/node.ts';
@@ -80,13 +82,20 @@ async function finishedEngine(events: readonly TestEvent[]): Promise<Engine> {
   return engine;
 }
 
-async function get(engine: EngineQueries | undefined, path: string) {
+/** @param accept value of the Accept header */
+async function answered(engine: EngineQueries | undefined, path: string, accept?: string) {
   const url = new URL(path, 'http://x');
   const isWindows = url.pathname.startsWith('/windows/');
   const wanted = isWindows ? '/windows/{key}' : url.pathname;
   const route = engineRoutes(() => engine, '1.2.3').find((one) => one.path === wanted);
   const params: Record<string, string> = isWindows ? { key: url.pathname.slice('/windows/'.length) } : {};
-  const answer = await route?.handler({ params, query: url.searchParams } as unknown as HttpRequest);
+  const header = (name: string): readonly string[] =>
+    name === 'accept' && accept !== undefined ? [accept] : [];
+  return route?.handler({ params, query: url.searchParams, header } as unknown as HttpRequest);
+}
+
+async function get(engine: EngineQueries | undefined, path: string) {
+  const answer = await answered(engine, path);
   return {
     status: answer?.status,
     headers: answer?.headers,
@@ -236,6 +245,11 @@ describe('engine HTTP interface', () => {
       watermark: () => ({ watermark_ms: null, lag_ms: null, dropped_late: 0 }),
       progress: () => [],
       lateEvents: async () => ({ rows: [], next: undefined }),
+      columns: resultColumns({}),
+      windowRange: async () => ({ rows: [], next: undefined }),
+      topWindows: async () => [],
+      feed: new FiredFeed(),
+      epoch: '1',
       windows: async ({ from, to, limit, after }) => {
         const rows = fired
           .filter((row) => row.windowStart >= from && row.windowStart < to)
@@ -309,6 +323,68 @@ describe('engine HTTP interface', () => {
       ['10', '2', false],
     ]);
     expect(await seen(`/windows/${BIG}?open=true`)).toEqual([['0', '1', true]]);
+  });
+
+  it('GET /windows lists the windows of all keys, and with top the greatest by a column', async () => {
+    const texts = async (path: string): Promise<string[]> =>
+      ((await get(engine, path)).body as ReadonlyArray<Record<string, string>>).map(
+        ({ account_id: id, window_start: start, count }) => `${id} ${start} ${count}`,
+      );
+    const all = await texts('/windows');
+    expect(all.slice(0, 2)).toEqual(['1 -10 2', `${BIG} -10 1`]);
+    expect(await texts('/windows?from=0')).toEqual(all.slice(2));
+    expect(await texts('/windows?top=1')).toEqual(['1 -10 2']);
+    expect(await texts('/windows?top=1&by=window_start')).toEqual([all.at(-1)]);
+    expect((await texts('/windows?limit=1')).length).toBe(1);
+  });
+
+  it.each([
+    ['top=0', 'top is not a number from 1 to 1000'],
+    ['top=1001', 'top is not a number from 1 to 1000'],
+    ['top=2&limit=3', 'limit has no meaning with top'],
+    ['top=2&cursor=AA', 'cursor has no meaning with top'],
+    ['by=count', 'by has no meaning without top'],
+    ['top=2&by=overflow', 'by is none of window_start'],
+    ['top=2&by=account_id', 'by is none of window_start'],
+    ['cursor=', 'cursor is invalid'],
+    ['cursor=%2F%2F', 'cursor is invalid'],
+    ['from=5&to=4', 'from 5 lies after to 4'],
+    ['limit=10001', 'limit is not a number'],
+  ])('GET /windows refuses %s', async (query, message) => {
+    const { status, body } = await get(engine, `/windows?${query}`);
+    expect(status).toBe(400);
+    expect(body).toMatchObject({ code: 'bad_range', error: expect.stringContaining(message) });
+  });
+
+  it('a client that prefers CSV gets it, with a header and the columns of the results', async () => {
+    const accepts = ['text/csv', 'application/json;q=0.5, text/csv', 'text/*', 'text/csv;q=0.2,image/png'];
+    for (const accept of accepts) {
+      const answer = await answered(engine, '/windows/1?to=0', accept);
+      expect(answer?.headers?.['content-type']).toMatch(/^text\/csv/);
+      expect(answer?.headers?.['vary']).toBe('accept');
+      expect(answer?.body).toBe(
+        [
+          'account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow',
+          '1,-10,0,2,0,-9223372036854775808,-9223372036854775808,-3,true',
+          '',
+        ].join('\r\n'),
+      );
+    }
+    for (const accept of ['*/*', 'application/json, text/csv', 'text/csv;q=0', 'image/png', ''])
+      expect((await answered(engine, '/windows/1', accept))?.headers?.['content-type']).toBe(
+        'application/json',
+      );
+    const open = await answered(engine, '/windows/1?open=true', 'text/csv');
+    expect(String(open?.body).split('\r\n')[0]).toMatch(/,overflow,final$/);
+  });
+
+  it('a client that asks for events gets the windows that fire later, and no parameters', async () => {
+    const answer = await answered(engine, '/windows/1', 'text/event-stream');
+    expect(answer).toMatchObject({ status: 200, headers: { 'content-type': 'text/event-stream' } });
+    expect(answer?.stream).toBeDefined();
+    const refused = await answered(engine, '/windows?from=1', 'text/event-stream');
+    expect(refused?.status).toBe(400);
+    expect(JSON.parse(String(refused?.body))).toMatchObject({ code: 'bad_range' });
   });
 
   it('the OpenAPI description lists every route', async () => {

@@ -37,13 +37,17 @@ const engine = {
     queries++;
     return { rows: [], next: undefined };
   },
+  windowRange: async () => {
+    queries++;
+    return { rows: [], next: undefined };
+  },
   lateEvents: async () => {
     queries++;
     return { rows: [], next: undefined };
   },
 } as unknown as EngineQueries;
 
-const PATHS = ['/windows/{key}', '/late', '/watermark'];
+const PATHS = ['/windows', '/windows/{key}', '/late', '/watermark'];
 
 async function ask(gate: Gate | undefined, path: string, parts: RequestParts = {}): Promise<HttpResponse> {
   const options = gate === undefined ? {} : { gate };

@@ -11,7 +11,7 @@ import {
   type SinkWriterParts,
 } from '../../../src/engine/output/sink/writer.ts';
 import { FrontierTimes } from '../../../src/engine/state/reached.ts';
-import type { FiredPage } from '../../../src/engine/window/firing.ts';
+import type { FiredBounds, FiredPage } from '../../../src/engine/window/firing.ts';
 import {
   manyRows,
   pageOf,
@@ -112,6 +112,39 @@ describe('sink writer', () => {
     expect(sink.texts).toHaveLength(42);
     expect(writer.waitingRows).toBe(0);
     expect(sessions.closed).toBe(1);
+  });
+
+  it('a sink of whole windows hears of the end of each firing after its last rows, until it succeeds', async () => {
+    const ends: string[] = [];
+    const published: number[] = [];
+    let failures = 2;
+    class WholeSink extends ScriptedSink {
+      async finish(ended: readonly FiredBounds[]): Promise<void> {
+        if (failures-- > 0) throw coreError('unreachable', 'the disk is full');
+        const rows = this.written.flat().reduce((sum, [, count]) => sum + count, 0);
+        for (const bounds of ended)
+          ends.push(`${bounds.kind === 'window' ? bounds.start : 'x'} after ${rows}`);
+      }
+    }
+    const firings = [firing(0, 2), firing(10, 250), firing(20, 0), firing(30, 100)];
+    const closedAtEnd: number[] = [];
+    const sink = new WholeSink();
+    const writer = writerOn([sink, new ScriptedSink('rows')], {
+      onPage: ({ rowCount }) => {
+        published.push(rowCount);
+        closedAtEnd.push(firings.filter(({ closed }) => closed > 0).length);
+      },
+    });
+    writer.offer(firings);
+    await writer.flushed();
+    expect(ends.map((end) => end.split(' ')[0])).toEqual(['0', '10', '20', '30']);
+    expect(Number(ends[0]?.split(' ')[2])).toBeGreaterThanOrEqual(2);
+    expect(Number(ends[1]?.split(' ')[2])).toBeGreaterThanOrEqual(252);
+    expect(ends.at(-1)).toBe('30 after 352');
+    // Pages are published once they are durable, before their firing is closed.
+    expect(published.reduce((sum, rows) => sum + rows, 0)).toBe(352);
+    expect(closedAtEnd[0]).toBe(0);
+    expect(firings.every(({ closed }) => closed === 1)).toBe(true);
   });
 
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

@@ -1,4 +1,5 @@
-/** Kafka sink: a compacted topic with the newest value of each key.
+/** Kafka sink: a compacted topic with the newest value of each key, in the binary form below or in
+ *  the form of `records`.
  *
  *  Numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end i64. Value,
  *  42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max i64,
@@ -8,6 +9,7 @@
  *  A key that is no integer: number of parts u8, kind of each part u8 (its place in KEY_KINDS),
  *  canonical bytes (keys/type.ts), window_start i64, window_end i64. The form of its value is 2. */
 
+import { invariant } from '../../../core/errors.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
 import { getOrdered } from '../../../core/ordered.ts';
@@ -27,6 +29,8 @@ import { engineError } from '../../errors.ts';
 import { isKeyType, isSameType, KEY_BYTES_MAX, KEY_KINDS, type KeyType, keyValues } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
+import type { ResultShape } from '../columns.ts';
+import type { ResultRecords } from './kafka-records.ts';
 import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
@@ -43,6 +47,11 @@ const BOUNDS_BYTES = 16;
 /** Rows of a batch whose keys are no integers. */
 const KEYED_WRITE_ROWS = 8_192;
 const SCAN_ROWS = 4_096;
+/** Rows of a batch, and most bytes of a record, in a form of the registry: a key of 1 KiB, in JSON
+ *  up to six characters a byte, in the record key and in the value. */
+const REGISTERED_WRITE_ROWS = 2_048;
+const REGISTERED_BYTES = 16 * 1024;
+const REGISTERED_ARENA_BYTES = 4 * 1024 * 1024;
 /** Delivery timeout: a row without acknowledgement after this time counts as not written. */
 const DELIVERY_MS = 15_000;
 const OFFSETS_MS = 10_000;
@@ -73,6 +82,8 @@ export interface KafkaSinkParts {
   readonly partitions: number;
   /** 0: three, or the number of brokers if there are fewer. */
   readonly replicationFactor: number;
+  /** Form of the records; absent: binary. */
+  readonly records?: ResultRecords;
   /** Receives the warning about a topic that can lose acknowledged results. */
   readonly log?: Logger;
   /** Opens an empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
@@ -90,6 +101,7 @@ export class KafkaSink implements WindowSink {
   private writeRows = WRITE_ROWS_MAX;
   /** Type of keys that are no integers. */
   private type: KeyType | undefined;
+  private shape: ResultShape | undefined;
   private producer: BatchProducer | undefined;
 
   constructor(parts: KafkaSinkParts) {
@@ -107,10 +119,15 @@ export class KafkaSink implements WindowSink {
   }
 
   get keyType(): KeyType | undefined {
-    return this.type;
+    return this.parts.records === undefined ? this.type : this.parts.records.readShape?.parts;
   }
 
-  async bind(type: KeyType | undefined): Promise<void> {
+  async bind(type: KeyType | undefined, shape?: ResultShape): Promise<void> {
+    this.shape = shape;
+    if (this.parts.records !== undefined) {
+      this.batch = RecordBatch.create(REGISTERED_WRITE_ROWS, REGISTERED_ARENA_BYTES);
+      return;
+    }
     if (type === undefined) return;
     this.type = type;
     const longest = type.length + 1 + KEY_BYTES_MAX + BOUNDS_BYTES + VALUE_BYTES;
@@ -119,7 +136,9 @@ export class KafkaSink implements WindowSink {
   }
 
   async migrate(): Promise<void> {
-    const { topic, partitions, replicationFactor } = this.parts;
+    const { topic, partitions, replicationFactor, records } = this.parts;
+    // A refused schema leaves no topic behind.
+    if (this.shape !== undefined) await records?.register(this.shape);
     await this.withAdmin((admin) =>
       admin.createTopics([{ topic, partitions, replicationFactor, config: { 'cleanup.policy': 'compact' } }]),
     );
@@ -136,6 +155,7 @@ export class KafkaSink implements WindowSink {
     if (this.parts.log !== undefined) warnOfThinTopic(this.parts.log, topic, found);
     // A driver that cannot read the configuration returns none; the check then passes.
     const policy = found.config?.get('cleanup.policy') ?? 'compact';
+    if (policy === 'compact' && this.shape !== undefined) await this.parts.records?.find(this.shape);
     if (policy !== 'compact') {
       throw engineError('sink_missing', `topic ${topic} is not a sink: its cleanup.policy is ${policy}`, {
         next: 'set cleanup.policy=compact on it, so that results are not deleted by age, or name another topic',
@@ -145,6 +165,8 @@ export class KafkaSink implements WindowSink {
 
   async write(pages: readonly FiredPage[]): Promise<void> {
     this.batch.clear();
+    const { records } = this.parts;
+    if (records !== undefined) return this.writeRegistered(pages, records);
     for (const page of pages) {
       const rows = new ResultRows(page);
       for (let from = 0; from < rows.rowCount; ) {
@@ -165,7 +187,9 @@ export class KafkaSink implements WindowSink {
     const { store, done } = await this.parts.scratch();
     try {
       await this.readNewest(store);
-      yield* this.type === undefined ? scanInOrder(store) : scanKeyed(store, this.type);
+      const { records } = this.parts;
+      if (records !== undefined) yield* this.scanRegistered(store, records);
+      else yield* this.type === undefined ? scanInOrder(store) : scanKeyed(store, this.type);
     } finally {
       await done();
     }
@@ -203,6 +227,19 @@ export class KafkaSink implements WindowSink {
       putValue(new DataView(value.buffer), 0, KEYED_FORM, rows, i);
       this.batch.append({ partition: -1, key: bytes, value });
     }
+  }
+
+  private async writeRegistered(pages: readonly FiredPage[], records: ResultRecords): Promise<void> {
+    for (const page of pages) {
+      const rows = new ResultRows(page);
+      for (let row = 0; row < rows.rowCount; row++) {
+        const record = { partition: -1, ...records.encode(rows.result(row)) };
+        if (this.batch.append(record)) continue;
+        await this.send();
+        invariant(this.batch.append(record), 'an empty batch has room for a result');
+      }
+    }
+    await this.send();
   }
 
   /** @throws sink_missing, sink_failed, and errors of the client */
@@ -304,6 +341,7 @@ export class KafkaSink implements WindowSink {
 
   /** Stores the records of a batch; a null value deletes its key. */
   private async store(batch: RecordBatch, into: KvStore): Promise<void> {
+    if (this.parts.records !== undefined) return this.storeRegistered(batch, into);
     if (this.isKeyed(batch)) return this.storeKeyed(batch, into);
     const bytes = new Uint8Array(batch.rowCount * RECORD_BYTES);
     let count = 0;
@@ -347,15 +385,7 @@ export class KafkaSink implements WindowSink {
 
   private async storeKeyed(batch: RecordBatch, into: KvStore): Promise<void> {
     const type = this.type as KeyType;
-    let parts: Uint8Array[] = [];
-    let ends: number[] = [];
-    let end = 0;
-    const put = async (): Promise<void> => {
-      const bytes = new Uint8Array(Buffer.concat(parts));
-      const rows = { shape: 'spans', count: ends.length / 2, bytes, ends: Uint32Array.from(ends) } as const;
-      if (rows.count > 0) await into.put('newest', rows, 'off');
-      [parts, ends, end] = [[], [], 0];
-    };
+    const spans = new SpanPuts(into);
     for (let row = 0; row < batch.rowCount; row++) {
       const key = batch.key(row)?.slice();
       const value = batch.value(row);
@@ -365,18 +395,50 @@ export class KafkaSink implements WindowSink {
         throw this.foreignRecord(batch, row);
       // Signed numbers sort like their bytes once the sign bit is flipped.
       for (const cell of [key.length - 16, key.length - 8]) key[cell] = (key[cell] as number) ^ 0x80;
-      if (value === null) {
-        await put();
-        const to = new Uint8Array(key.length + 1);
-        to.set(key);
-        await into.deleteRange('newest', { from: key, to }, 'off');
-        continue;
-      }
-      parts.push(key, value);
-      ends.push(end + key.length, end + key.length + VALUE_BYTES);
-      end += key.length + VALUE_BYTES;
+      if (value === null) await spans.delete(key);
+      else spans.add(key, value);
     }
-    await put();
+    await spans.put();
+  }
+
+  private async storeRegistered(batch: RecordBatch, into: KvStore): Promise<void> {
+    const spans = new SpanPuts(into);
+    for (let row = 0; row < batch.rowCount; row++) {
+      const key = batch.key(row)?.slice();
+      const value = batch.value(row);
+      if (key === undefined || key.length > REGISTERED_BYTES || (value?.length ?? 0) > REGISTERED_BYTES)
+        throw this.foreignRecord(batch, row);
+      if (value === null) await spans.delete(key);
+      else spans.add(key, value);
+    }
+    await spans.put();
+  }
+
+  /** Yields results in the order of their record keys' bytes. @throws sink_foreign */
+  private async *scanRegistered(
+    store: KvStore,
+    records: ResultRecords,
+  ): AsyncIterable<readonly WindowResult[]> {
+    const scan = await store.scan('newest', { from: null, to: null }, { shape: 'spans' });
+    try {
+      const page = { bytes: new Uint8Array(1024 * 1024), ends: new Uint32Array(2 * SCAN_ROWS) };
+      for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
+        const found: WindowResult[] = [];
+        for (let row = 0; row < count; row++) {
+          const result = await records.decode(page.bytes.slice(page.ends[row * 2], page.ends[row * 2 + 1]));
+          if (result !== undefined) found.push(result);
+          else
+            throw engineError(
+              'sink_foreign',
+              `topic ${this.parts.topic} holds a value that is not a window result in this form`,
+              { next: 'give -sink-format as the results were written, or the sink a topic of its own' },
+            );
+        }
+        yield found;
+      }
+    } finally {
+      scan.close();
+    }
   }
 
   private foreignRecord(batch: RecordBatch, row: number): Error {
@@ -387,6 +449,40 @@ export class KafkaSink implements WindowSink {
       `topic ${topic} holds a record that is not a window result, at offset ${offset[row]} of partition ${partition[row]}`,
       { next: 'give the sink a topic of its own' },
     );
+  }
+}
+
+/** Rows of any length on their way into the scratch store, in the order of their records. */
+class SpanPuts {
+  private readonly store: KvStore;
+  private parts: Uint8Array[] = [];
+  private ends: number[] = [];
+  private end = 0;
+
+  constructor(store: KvStore) {
+    this.store = store;
+  }
+
+  /** Borrows the bytes until `put` settles. */
+  add(key: Uint8Array, value: Uint8Array): void {
+    this.parts.push(key, value);
+    this.ends.push(this.end + key.length, this.end + key.length + value.length);
+    this.end += key.length + value.length;
+  }
+
+  async put(): Promise<void> {
+    const { parts, ends } = this;
+    const bytes = new Uint8Array(Buffer.concat(parts));
+    [this.parts, this.ends, this.end] = [[], [], 0];
+    const rows = { shape: 'spans', count: ends.length / 2, bytes, ends: Uint32Array.from(ends) } as const;
+    if (rows.count > 0) await this.store.put('newest', rows, 'off');
+  }
+
+  async delete(key: Uint8Array): Promise<void> {
+    await this.put();
+    const to = new Uint8Array(key.length + 1);
+    to.set(key);
+    await this.store.deleteRange('newest', { from: key, to }, 'off');
   }
 }
 

@@ -1,9 +1,9 @@
 /** Table of results in PostgreSQL: its columns in the form of SQL.
  *
  *  A table has one of two layouts. `typed`: key columns by the names and types of the fields, times
- *  as timestamptz. `packed`: times as int8 in ms, and an integer key as account_id; it is the layout
- *  of the fixed format, and of every table that an earlier version created. A table keeps its
- *  layout. Aggregates have the same columns in both. */
+ *  as timestamptz. `packed`: times as int8 in ms, and an integer key as account_id; it is the
+ *  layout of the fixed format, and of every table that an earlier version created. A table keeps
+ *  its layout. Aggregates have the same columns in both. */
 import type { SqlRow, SqlSession, SqlValue } from '../../../io/postgres/sql/port.ts';
 import type { AggregateValue } from '../../aggregate/results.ts';
 import type { WindowResult } from '../../window/accumulator.ts';

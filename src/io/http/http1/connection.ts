@@ -9,8 +9,9 @@
  *  Invariants: (1) bytes that arrive while a request is in flight are buffered unparsed, up to a
  *  bound; while `admit` decides about its head, the socket is paused; (2) a request is counted from
  *  its head to the last byte of its answer; (3) every state except `admitting` and `handling` has a
- *  deadline, `streaming` while its client takes no bytes; (4) in state `over` no handler is called; (5) `held` is the memory of this connection
- *  for unanswered requests, and every change of it is counted with the server.
+ *  deadline, `streaming` while its client takes no bytes; (4) in state `over` no handler is called;
+ *  (5) `held` is the memory of this connection for unanswered requests, and every change of it is
+ *  counted with the server.
  */
 import type { Socket } from 'node:net';
 import type { Decision, Front } from '../front.ts';

@@ -1,0 +1,116 @@
+/** A Parquet file of results: encoded row group by row group, and read back. */
+import { type AsyncBuffer, parquetMetadataAsync, parquetReadObjects, type SchemaElement } from 'hyparquet';
+import { ByteWriter, ParquetWriter } from 'hyparquet-writer';
+import type { Disk } from '../../../io/disk/port.ts';
+import type { WindowResult } from '../../window/accumulator.ts';
+import {
+  type ColumnType,
+  type ColumnValue,
+  type ResultColumn,
+  type ResultShape,
+  resultOfValues,
+} from '../columns.ts';
+
+/** Rows of a row group: encoding one takes some ms, and tens of ms before it is optimised. */
+export const ROW_GROUP_ROWS = 2_048;
+const CREATED_BY = 'millrace engine';
+
+type Element = Omit<SchemaElement, 'name'>;
+const ELEMENT: Readonly<Record<ColumnType, Element>> = {
+  u64: {
+    type: 'INT64',
+    converted_type: 'UINT_64',
+    logical_type: { type: 'INTEGER', bitWidth: 64, isSigned: false },
+  },
+  i64: { type: 'INT64' },
+  f64: { type: 'DOUBLE' },
+  decimal: { type: 'BYTE_ARRAY', converted_type: 'UTF8', logical_type: { type: 'STRING' } },
+  string: { type: 'BYTE_ARRAY', converted_type: 'UTF8', logical_type: { type: 'STRING' } },
+  bytes: { type: 'BYTE_ARRAY' },
+  uuid: { type: 'FIXED_LEN_BYTE_ARRAY', type_length: 16, logical_type: { type: 'UUID' } },
+  timestamp: {
+    type: 'INT64',
+    converted_type: 'TIMESTAMP_MILLIS',
+    logical_type: { type: 'TIMESTAMP', isAdjustedToUTC: true, unit: 'MILLIS' },
+  },
+  bool: { type: 'BOOLEAN' },
+};
+
+/** Encoder of one file. The bytes of a file are those of all calls, one after the other. */
+export class ParquetEncoder {
+  private readonly columns: readonly ResultColumn[];
+  private readonly bytes = new ByteWriter(256 * 1024);
+  private readonly file: ParquetWriter;
+
+  constructor(columns: readonly ResultColumn[]) {
+    this.columns = columns;
+    this.file = new ParquetWriter({
+      writer: this.bytes,
+      createdBy: CREATED_BY,
+      schema: [
+        { name: 'window_results', num_children: columns.length },
+        ...columns.map(({ name, type, nullable }) => ({
+          ...{ name, ...ELEMENT[type] },
+          repetition_type: nullable ? ('OPTIONAL' as const) : ('REQUIRED' as const),
+        })),
+      ],
+    });
+  }
+
+  /** Encodes a row group of at least one row. */
+  rowGroup(rows: readonly WindowResult[]): Uint8Array {
+    const columnData = this.columns.map(({ name, type, read }) => ({
+      name,
+      data: rows.map((row) => parquetValue(type, read(row))),
+      // Values of wide range repeat rarely: a dictionary would cost time and no byte.
+      ...(type === 'bool' ? {} : { encoding: 'PLAIN' as const }),
+    }));
+    void this.file.write({ columnData, rowGroupSize: rows.length });
+    return this.taken();
+  }
+
+  /** Encodes the end of the file. */
+  end(): Uint8Array {
+    void this.file.finish();
+    return this.taken();
+  }
+
+  private taken(): Uint8Array {
+    const bytes = this.bytes.getBytes().slice();
+    this.bytes.index = 0;
+    return bytes;
+  }
+}
+
+function parquetValue(type: ColumnType, value: ColumnValue): unknown {
+  return type === 'timestamp' && value !== null ? BigInt(value as number) : value;
+}
+
+/** Reads the results of a file, row group by row group. @throws the library's error for a file that
+ *  it cannot read */
+export async function* readParquet(
+  disk: Disk,
+  name: string,
+  shape: ResultShape,
+): AsyncIterable<readonly WindowResult[]> {
+  const bytes = await disk.read(name);
+  if (bytes === undefined) return;
+  const file: AsyncBuffer = {
+    byteLength: bytes.length,
+    slice: (from, to) => bytes.slice(from, to).buffer,
+  };
+  const metadata = await parquetMetadataAsync(file);
+  let rowStart = 0;
+  for (const { num_rows: count } of metadata.row_groups) {
+    const rowEnd = rowStart + Number(count);
+    const rows = await parquetReadObjects({ file, metadata, rowStart, rowEnd, utf8: false });
+    rowStart = rowEnd;
+    yield rows.map((row) => resultOfValues(shape, ({ name: column, type }) => readValue(type, row[column])));
+  }
+}
+
+function readValue(type: ColumnType, value: unknown): ColumnValue {
+  if (value === undefined || value === null) return null;
+  if (type === 'timestamp') return (value as Date).getTime();
+  return value as ColumnValue;
+}

@@ -1,0 +1,258 @@
+/** Records of results that a schema of the registry describes: framed Avro, Protobuf or JSON.
+ *
+ *  Invariant: a result has one record key, byte for byte, as long as the schema of the keys does
+ *  not change, so compaction keeps the newest record of each key and window. */
+import { framePrefix } from '../../../addon/reference/frame.ts';
+import { findMillraceError } from '../../../core/errors.ts';
+import type { Decode, WriterCodec } from '../../../formats/decode.ts';
+import type { SchemaFormat } from '../../../formats/format.ts';
+import { type JsonMember, type JsonNode, readJson } from '../../../formats/json/text.ts';
+import { Payloads } from '../../../formats/payloads.ts';
+import { parseSchema, type Schema } from '../../../formats/schema.ts';
+import type { RegistryClient } from '../../../serde/client.ts';
+import { readerUnjudged, writerCodec } from '../../../serde/codec.ts';
+import { readMessage, readPrefixId } from '../../../serde/frame.ts';
+import { engineError } from '../../errors.ts';
+import type { WindowResult } from '../../window/accumulator.ts';
+import {
+  type ColumnType,
+  type ColumnValue,
+  type ResultColumn,
+  type ResultShape,
+  resultOfValues,
+  shapeOfKeys,
+} from '../columns.ts';
+import type { ResultRecords } from '../sink/kafka-records.ts';
+import { columnsOfPart, partsOfSchema, type RecordPart, schemaTextOf } from './schemas.ts';
+
+export const RECORD_FORMATS = ['avro', 'protobuf', 'json'] as const;
+export type RecordFormat = (typeof RECORD_FORMATS)[number];
+const SCHEMA_FORMAT: Readonly<Record<RecordFormat, SchemaFormat>> = {
+  avro: 'AVRO',
+  protobuf: 'PROTOBUF',
+  json: 'JSON',
+};
+/** Initial room of one encoded record. */
+const RECORD_BYTES = 4_096;
+const REFUSED_NEXT =
+  'give the results a topic of their own, or change the compatibility level or the mode of the subject';
+
+export interface RegisteredRecordsParts {
+  readonly client: RegistryClient;
+  readonly format: RecordFormat;
+  readonly topic: string;
+  /** Aggregates of the results that are read; absent: count, sum, min and max. */
+  readonly aggregate?: string | undefined;
+}
+
+/** Encoder of one part of the records. */
+interface PartEncoder {
+  readonly id: number;
+  encode(result: WindowResult): Uint8Array;
+}
+
+export class RegisteredRecords implements ResultRecords {
+  private readonly parts: RegisteredRecordsParts;
+  private encoders: Readonly<Record<RecordPart, PartEncoder>> | undefined;
+  private readonly decoders = new Map<number, (bytes: Uint8Array) => WindowResult>();
+  private shape: ResultShape | undefined;
+
+  constructor(parts: RegisteredRecordsParts) {
+    this.parts = parts;
+  }
+
+  get readShape(): ResultShape | undefined {
+    return this.shape;
+  }
+
+  /** Registers the schemas of the results under the rules of their subjects.
+   *  @throws sink_refused, registry_unavailable, unauthenticated, forbidden */
+  async register({ columns }: ResultShape): Promise<void> {
+    const { client } = this.parts;
+    await this.open(columns, (subject, format, text) => client.register(subject, format, text));
+  }
+
+  /** Finds the schemas of the results. @throws sink_missing, sink_refused, registry_unavailable */
+  async find({ columns }: ResultShape): Promise<void> {
+    if (this.encoders !== undefined) return;
+    const { client } = this.parts;
+    await this.open(columns, async (subject, format, text) => {
+      const found = await absent(client.findVersion(subject, format, text, []));
+      if (found !== undefined) return found.id;
+      throw engineError('sink_missing', `the subject ${subject} does not have the schema of the results`, {
+        next: 'run the engine with -migrate once, which registers it',
+      });
+    });
+  }
+
+  private async open(
+    columns: readonly ResultColumn[],
+    idOf: (subject: string, format: SchemaFormat, text: string) => Promise<number>,
+  ): Promise<void> {
+    const { client, topic, format } = this.parts;
+    const schemaFormat = SCHEMA_FORMAT[format];
+    const opened = async (part: RecordPart): Promise<PartEncoder> => {
+      const subject = `${topic}-${part}`;
+      try {
+        const latest = await absent(client.version(subject, 'latest'));
+        const text = schemaTextOf(schemaFormat, part, columns, latest?.schema);
+        const id = await idOf(subject, schemaFormat, text);
+        return encoderOf(parseSchema(schemaFormat, text), id, columnsOfPart(part, columns));
+      } catch (thrown) {
+        throw refusal(subject, thrown);
+      }
+    };
+    // The schema of the keys first: where it is refused, none is registered.
+    const key = await opened('key');
+    this.encoders = { key, value: await opened('value') };
+  }
+
+  /** REQUIRES: `register` or `find` has settled */
+  encode(result: WindowResult): { readonly key: Uint8Array; readonly value: Uint8Array } {
+    const { key, value } = this.encoders as NonNullable<typeof this.encoders>;
+    return { key: key.encode(result), value: value.encode(result) };
+  }
+
+  /** Decodes a value with the schema of its frame; undefined: it is no result.
+   *  @throws registry_unavailable */
+  async decode(value: Uint8Array): Promise<WindowResult | undefined> {
+    try {
+      const { id } = readPrefixId(value);
+      let decoder = this.decoders.get(id as number);
+      if (decoder === undefined) {
+        const schema = await this.parts.client.schemaById(id as number);
+        const parts = partsOfSchema(schema);
+        if (parts === undefined) return undefined;
+        this.shape ??= shapeOfKeys(parts, this.parts.aggregate);
+        decoder = decoderOf(schema, this.shape);
+        this.decoders.set(id as number, decoder);
+      }
+      return decoder(value);
+    } catch (thrown) {
+      if (findMillraceError(thrown)?.kind === 'unavailable') throw thrown;
+      return undefined;
+    }
+  }
+}
+
+/** Undefined where the registry has no such subject, version or schema. */
+async function absent<T>(asked: Promise<T>): Promise<T | undefined> {
+  try {
+    return await asked;
+  } catch (thrown) {
+    const code = findMillraceError(thrown)?.code ?? '';
+    if (code === 'subject_not_found' || code === 'version_not_found') return undefined;
+    throw thrown;
+  }
+}
+
+/** Error for what the registry refused, before anything was written. */
+function refusal(subject: string, thrown: unknown): unknown {
+  const known = findMillraceError(thrown);
+  const isOwn = known?.code.startsWith('sink_') === true;
+  if (known === undefined || isOwn || known.kind === 'unavailable') return thrown;
+  if (known.code === 'unauthenticated' || known.code === 'forbidden') return thrown;
+  return engineError(
+    'sink_refused',
+    `the registry refuses the schema of the results in the subject ${subject}: ${known.message}`,
+    { next: REFUSED_NEXT, cause: thrown },
+  );
+}
+
+function encoderOf(schema: Schema, id: number, columns: readonly ResultColumn[]): PartEncoder {
+  if (schema.format === 'JSON') {
+    const prefix = framePrefix(id, null);
+    return {
+      id,
+      encode: (result) => new Uint8Array(Buffer.concat([prefix, Buffer.from(jsonOf(columns, result))])),
+    };
+  }
+  const codec: WriterCodec = writerCodec(schema);
+  const prefix = framePrefix(id, codec.messageIndexes);
+  const isAvro = schema.format === 'AVRO';
+  const payloads = new Payloads(1, RECORD_BYTES);
+  return {
+    id,
+    encode: (result) => {
+      payloads.clear();
+      const value = Object.fromEntries(
+        columns.map(({ name, type, read }) => [name, plainValue(type, read(result), isAvro)]),
+      );
+      codec.encode(value, payloads);
+      const bytes = new Uint8Array(prefix.length + (payloads.length[0] as number));
+      bytes.set(prefix);
+      bytes.set(payloads.bytes.subarray(0, payloads.length[0]), prefix.length);
+      return bytes;
+    },
+  };
+}
+
+/** Value as the codecs of Avro and Protobuf take it. */
+function plainValue(type: ColumnType, value: ColumnValue, isAvro: boolean): unknown {
+  if (value === null) return null;
+  if (type === 'timestamp') return BigInt(value as number);
+  return type === 'u64' && isAvro ? decimalBytes(value as bigint) : value;
+}
+
+/** Unscaled value of a decimal: two's complement, big-endian, in as few bytes as it needs. */
+function decimalBytes(value: bigint): Uint8Array {
+  const hex = value.toString(16);
+  const bytes = Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, 'hex');
+  return (bytes[0] as number) < 0x80 ? bytes : Buffer.concat([Uint8Array.of(0), bytes]);
+}
+
+function jsonOf(columns: readonly ResultColumn[], result: WindowResult): string {
+  const members = columns.flatMap(({ name, type, read }) => {
+    const value = read(result);
+    return value === null ? [] : [`${JSON.stringify(name)}:${jsonText(type, value)}`];
+  });
+  return `{${members.join()}}`;
+}
+
+/** Integers have all their digits. */
+function jsonText(type: ColumnType, value: Exclude<ColumnValue, null>): string {
+  if (typeof value === 'object') return JSON.stringify(Buffer.from(value).toString('base64'));
+  return type === 'string' || type === 'uuid' || type === 'decimal' ? JSON.stringify(value) : String(value);
+}
+
+function decoderOf(schema: Schema, shape: ResultShape): (bytes: Uint8Array) => WindowResult {
+  if (schema.format === 'JSON')
+    return (bytes) => {
+      const start = readMessage(readPrefixId(bytes), false).payloadStart;
+      const node = readJson(Buffer.from(bytes.subarray(start)).toString('utf8'), {
+        comments: false,
+        repeatedKeys: false,
+      });
+      const members: ReadonlyMap<string, JsonMember> = node.kind === 'object' ? node.members : new Map();
+      return resultOfValues(shape, ({ name, type }) => jsonValue(type, members.get(name)?.value));
+    };
+  const readers = new Map<string, Decode>();
+  const isAvro = schema.format === 'AVRO';
+  return (bytes) => {
+    const { path, payloadStart } = readMessage(readPrefixId(bytes), !isAvro);
+    let decode = readers.get(path.join());
+    if (decode === undefined) {
+      decode = readerUnjudged(schema, schema, path);
+      readers.set(path.join(), decode);
+    }
+    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    const value = decode(buffer, payloadStart, bytes.length) as Readonly<Record<string, unknown>>;
+    return resultOfValues(shape, ({ name, type }) => readValue(type, value[name], isAvro));
+  };
+}
+
+function readValue(type: ColumnType, value: unknown, isAvro: boolean): ColumnValue {
+  if (value === undefined || value === null) return null;
+  if (type === 'timestamp') return Number(value);
+  if (type === 'u64' && isAvro) return BigInt(`0x0${Buffer.from(value as Uint8Array).toString('hex')}`);
+  return type === 'bytes' ? new Uint8Array(value as Uint8Array) : (value as ColumnValue);
+}
+
+function jsonValue(type: ColumnType, node: JsonNode | undefined): ColumnValue {
+  if (node === undefined || node.kind === 'null') return null;
+  if (node.kind === 'boolean') return node.value;
+  if (node.kind === 'string')
+    return type === 'bytes' ? new Uint8Array(Buffer.from(node.value, 'base64')) : node.value;
+  if (node.kind !== 'number') return null;
+  return type === 'u64' || type === 'i64' ? BigInt(node.digits) : Number(node.digits);
+}

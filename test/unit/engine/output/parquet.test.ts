@@ -1,0 +1,185 @@
+/** The Parquet sink on a simulated disk: whole files, each row once, through crashes and full
+ *  disks. */
+import { describe, expect, it } from 'vitest';
+import type { ResultShape } from '../../../../src/engine/output/columns.ts';
+import { resultShape } from '../../../../src/engine/output/columns.ts';
+import type { FiredShape } from '../../../../src/engine/output/fired/mark.ts';
+import { ParquetSink } from '../../../../src/engine/output/parquet/sink.ts';
+import type { FiredPage } from '../../../../src/engine/window/firing.ts';
+import { SimDisk } from '../../../../src/sim/disk.ts';
+import {
+  manyRows,
+  pageOf,
+  resultText,
+  sessionBounds,
+  textsOf,
+  windowBounds,
+} from '../../../contract/fired-kit.ts';
+
+const FIXED = resultShape({});
+const TUMBLING: FiredShape = { kind: 'windows', sizeMs: 10, slideMs: 10 };
+const SESSIONS: FiredShape = { kind: 'sessions', gapMs: 30 };
+
+async function sinkOn(
+  disk: SimDisk,
+  {
+    windows = TUMBLING,
+    shape = FIXED,
+    topic = 'events',
+  }: { windows?: FiredShape; shape?: ResultShape; topic?: string } = {},
+): Promise<ParquetSink> {
+  const sink = new ParquetSink({
+    folder: 'results',
+    open: async () => disk.view(),
+    job: { topic, windows },
+  });
+  await sink.bind(shape.keyType, shape);
+  await sink.migrate();
+  await sink.check();
+  return sink;
+}
+
+async function rowsOn(disk: SimDisk): Promise<string[]> {
+  const sink = new ParquetSink({ folder: 'results', open: async () => disk.view() });
+  const rows: string[] = [];
+  for await (const page of sink.read()) rows.push(...page.map(resultText));
+  return rows.sort();
+}
+
+const files = (disk: SimDisk): readonly string[] => disk.names().filter((name) => name.endsWith('.parquet'));
+const sorted = (...pages: readonly FiredPage[]): string[] => textsOf(pages).sort();
+const first = pageOf(windowBounds(-10, 0), [
+  { accountId: 1n, sum: -(1n << 64n) },
+  { accountId: (1n << 64n) - 1n, count: 7n, min: -(1n << 63n), max: (1n << 63n) - 1n, last: -1n },
+]);
+const second = pageOf(windowBounds(0, 10), [{ accountId: 2n, last: 5n }]);
+
+describe('Parquet sink', () => {
+  it('a window is one file, which appears when its firing has ended', async () => {
+    const disk = new SimDisk();
+    const sink = await sinkOn(disk);
+    await sink.write([first, second]);
+    expect(files(disk)).toEqual([]);
+    await sink.finish([first.bounds]);
+    expect(files(disk)).toEqual(['windows_-10_0.parquet']);
+    expect(await rowsOn(disk)).toEqual(sorted(first));
+    await sink.finish([second.bounds]);
+    expect(files(disk)).toEqual(['windows_-10_0.parquet', 'windows_0_10.parquet']);
+    expect(await rowsOn(disk)).toEqual(sorted(first, second));
+  });
+
+  it('a window that fires again replaces its file, also with fewer rows', async () => {
+    const disk = new SimDisk();
+    for (const page of [first, first, second, pageOf(first.bounds, [{ accountId: 1n, count: 9n }])]) {
+      const sink = await sinkOn(disk);
+      await sink.write([page]);
+      await sink.finish([page.bounds]);
+    }
+    expect(await rowsOn(disk)).toEqual(sorted(second, pageOf(first.bounds, [{ accountId: 1n, count: 9n }])));
+  });
+
+  it('a window larger than the memory that it may have leaves one whole file', async () => {
+    const disk = new SimDisk();
+    const sink = await sinkOn(disk);
+    const rows = manyRows(160_000);
+    const bounds = windowBounds(0, 10);
+    for (let from = 0; from < 160_000; from += 40_000)
+      await sink.write([{ bounds, rows: rows.slice(from * 64, (from + 40_000) * 64), rowCount: 40_000 }]);
+    expect(disk.names().some((name) => name.endsWith('.unfinished'))).toBe(true);
+    expect(await rowsOn(disk)).toEqual([]);
+    await sink.finish([bounds]);
+    expect(disk.names().some((name) => name.endsWith('.unfinished'))).toBe(false);
+    expect(await rowsOn(disk)).toEqual(sorted({ bounds, rows, rowCount: 160_000 }));
+  });
+
+  it('a crash at any change of the disk leaves whole files, and the next run each row once', async () => {
+    for (let changes = 0; changes < 24; changes++) {
+      const disk = new SimDisk();
+      const before = await sinkOn(disk);
+      await before.write([first]);
+      await before.finish([first.bounds]);
+      disk.changesLeft = changes;
+      const written = async (sink: ParquetSink): Promise<void> => {
+        await sink.write([first, second]);
+        await sink.finish([first.bounds, second.bounds]);
+      };
+      const outcome = await written(before).catch(() => 'crashed');
+      disk.crash((below) => changes % below);
+      disk.changesLeft = Number.POSITIVE_INFINITY;
+      const left = await rowsOn(disk);
+      expect([sorted(first), sorted(first, second)]).toContainEqual(left);
+      if (outcome === undefined) expect(left).toEqual(sorted(first, second));
+      await written(await sinkOn(disk));
+      expect(await rowsOn(disk)).toEqual(sorted(first, second));
+      expect(disk.names().filter((name) => /unfinished|tmp/.test(name))).toEqual([]);
+    }
+  });
+
+  it('a full disk is an unavailable sink, and repeated attempts write each row once', async () => {
+    const disk = new SimDisk();
+    const sink = await sinkOn(disk);
+    const rows = manyRows(160_000);
+    const bounds = windowBounds(0, 10);
+    disk.bytesLeft = 1_000_000;
+    const pages = [{ bounds, rows, rowCount: 160_000 }];
+    for (let tries = 0; tries < 3; tries++)
+      await expect(sink.write(pages)).rejects.toMatchObject({ code: 'sink_failed', kind: 'unavailable' });
+    disk.bytesLeft = 20_000_000;
+    await sink.write(pages);
+    disk.bytesLeft = 0;
+    for (let tries = 0; tries < 3; tries++)
+      await expect(sink.finish([bounds])).rejects.toMatchObject({ code: 'sink_failed' });
+    disk.bytesLeft = 20_000_000;
+    await sink.finish([bounds]);
+    expect(await rowsOn(disk)).toEqual(sorted({ bounds, rows, rowCount: 160_000 }));
+  });
+
+  it('sessions that end in one minute share a file, through firings in other groups', async () => {
+    const disk = new SimDisk();
+    const bounds = sessionBounds(30);
+    const row = (accountId: bigint, start: bigint, last: bigint) => ({ accountId, start, last });
+    const all = [row(1n, -50n, -40n), row(1n, 0n, 5n), row(2n, 0n, 7n), row(1n, 59_000n, 59_990n)];
+    for (const groups of [[all.slice(0, 2), all.slice(2)], [all], [all.slice(0, 1), all.slice(1)]]) {
+      const sink = await sinkOn(disk, { windows: SESSIONS });
+      for (const group of groups) {
+        await sink.write([pageOf(bounds, group)]);
+        await sink.finish([bounds]);
+      }
+      expect(await rowsOn(disk)).toEqual(sorted(pageOf(bounds, all)));
+    }
+    expect(files(disk)).toEqual([
+      ...['sessions_-60000_0.parquet', 'sessions_0_60000.parquet', 'sessions_60000_120000.parquet'],
+    ]);
+  });
+
+  it('the folder of another job, or without a description, is refused', async () => {
+    const disk = new SimDisk();
+    await sinkOn(disk);
+    for (const [over, text] of [
+      [{ topic: 'other' }, /the topic was events, is other/],
+      [{ windows: SESSIONS }, /the windows was tumbling/],
+      [
+        { shape: resultShape({ input: { format: 'json', key: 'country:string' } }) },
+        /the key was account_id:u64/,
+      ],
+    ] as const)
+      await expect(sinkOn(disk, over)).rejects.toMatchObject({
+        code: 'job_changed',
+        message: expect.stringMatching(text),
+      });
+    const sink = new ParquetSink({ folder: 'results', open: async () => new SimDisk().view() });
+    await expect(sink.check()).rejects.toMatchObject({ code: 'sink_missing' });
+    disk.put('_millrace.json', Buffer.from('{}'));
+    await expect(sinkOn(disk)).rejects.toMatchObject({ code: 'sink_foreign' });
+  });
+
+  it('a file that is no Parquet file of results is named by an export', async () => {
+    const disk = new SimDisk();
+    await sinkOn(disk);
+    disk.put('windows_0_10.parquet', Buffer.from('PAR1 garbage PAR1'));
+    await expect(rowsOn(disk)).rejects.toMatchObject({
+      code: 'sink_foreign',
+      message: expect.stringContaining('windows_0_10.parquet'),
+    });
+  });
+});
