@@ -89,7 +89,7 @@ describe('columns in PostgreSQL', () => {
     expect(typed.cells(tupleResult()).slice(3, 8)).toEqual([
       ...[-5n, 'a,b', '1969-12-31T23:59:59.990Z', '2025-06-15T15:06:40.000Z', 3n],
     ]);
-    const packed = new ResultTable('packed', KeyColumns.bits(), shape.columns);
+    const packed = new ResultTable('packed', KeyColumns.bits(), shape);
     expect(packed.names[0]).toBe('account_id');
     expect(packed.cells({ ...RESULT, accountId: (1n << 64n) - 1n }).slice(0, 3)).toEqual([
       ...[-1n, -10, 1_750_000_000_000],
