@@ -93,7 +93,7 @@ describe('the same events in every format', () => {
         `-time=event_ts${format === 'json' ? ':ms' : ''}`,
         '-aggregate=count,sum(value) as sum,min(value) as min,max(value) as max',
         ...(format === 'json' ? ['-format=json'] : [`-registry=${registry}`]),
-        '-mem-budget=128MiB',
+        '-mem-budget=160MiB',
         state,
       ];
       const killed = await runEngine(
