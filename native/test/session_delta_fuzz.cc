@@ -54,8 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   test::Buffer encoded(kernel::SessionDeltaBytesMax(count, form));
   const kernel::Span<const kernel::Accumulator> part = {deltas.data(), count};
   std::size_t written = 0;
-  MILLRACE_CHECK(kernel::EncodeSessionDeltas({{&part, 1}, form}, gap_ms, encoded.span(), &written) ==
-                 kernel::Status::kOk);
+  MILLRACE_CHECK(kernel::EncodeSessionDeltas({{&part, 1}, form}, gap_ms, encoded.span(),
+                                             &written) == kernel::Status::kOk);
   MILLRACE_CHECK(written == rest && std::memcmp(encoded.data(), bytes.data(), rest) == 0);
 
   std::unique_ptr<kernel::SortedRun> run;
@@ -70,9 +70,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t i = 0; i < rows.size(); i += form.lines()) {
     const kernel::Accumulator& row = rows[i];
     events += row.count;
-    MILLRACE_CHECK(before == nullptr || before->last_update_ts < row.last_update_ts ||
-                   (before->last_update_ts == row.last_update_ts &&
-                    before->account_id < row.account_id));
+    MILLRACE_CHECK(
+        before == nullptr || before->last_update_ts < row.last_update_ts ||
+        (before->last_update_ts == row.last_update_ts && before->account_id < row.account_id));
     before = &row;
     const auto [at, is_first] = last.emplace(row.account_id, row.last_update_ts);
     MILLRACE_CHECK(is_first || kernel::StartOf(row) - at->second >= gap_ms);

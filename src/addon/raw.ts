@@ -119,7 +119,8 @@ interface GenFunctions {
 /** Handles have a type tag; closing one again has no effect. */
 export type WindowStateHandle = object & { readonly __windowState?: never };
 export type SortedRunHandle = object & { readonly __sortedRun?: never };
-/** Values of the events of a batch, their validity, and the cells of a column; or three times null. */
+/** Values of the events of a batch, their validity, and the cells of a column; or three times null.
+ */
 export type Values = [cells: BigInt64Array, valid: Uint8Array, capacity: number] | [null, null, null];
 export type SessionStateHandle = object & { readonly __sessionState?: never };
 

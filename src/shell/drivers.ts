@@ -159,8 +159,8 @@ async function chooseHttp(
   return { driver: uwsDriver, reason: isAuto ? 'the fastest on a loopback address' : 'requested' };
 }
 
-/** Loads the kernels of the window engine for rows of a form: the addon, or the TypeScript reference
- *  implementation. */
+/** Loads the kernels of the window engine for rows of a form: the addon, or the TypeScript
+ *  reference implementation. */
 export function windowKernels(context: Pick<DriverContext, 'settings'>, form?: RowForm): WindowKernels {
   return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form);
 }

@@ -33,7 +33,7 @@ async function intern(dictionary: KeyDictionary, keys: readonly Buffer[], timeMs
 async function keysOf(dictionary: KeyDictionary, ids: readonly bigint[]): Promise<Buffer[]> {
   const rows = new BigUint64Array((ids.length * ACCUMULATOR.BYTES) / 8);
   for (const [row, id] of ids.entries()) rows[(row * ACCUMULATOR.BYTES) / 8] = id;
-  const column = await dictionary.column(new Uint8Array(rows.buffer), ids.length);
+  const column = await dictionary.column(new Uint8Array(rows.buffer), ids.length, ACCUMULATOR.BYTES);
   return ids.map((_, row) => Buffer.from(column.key(row)));
 }
 

@@ -30,7 +30,7 @@ import { rowsOfPage } from '../windows/fired-rows.ts';
 export const KERNELS = loadWindowKernels('native');
 
 /** Kernels for the rows of a job. */
-export const kernelsOf = (job: Job): WindowKernels => loadWindowKernels('native', rowFormOf(job));
+const kernelsOf = (job: Job): WindowKernels => loadWindowKernels('native', rowFormOf(job));
 
 export interface TestEvent {
   readonly partition: number;

@@ -200,7 +200,8 @@ napi_value Merge(napi_env env, napi_callback_info info) {
     return nullptr;
   }
   std::size_t written = 0;
-  const Status status = kernel::MergeRuns(form, {pages.data(), pages.size()}, cursors, into, &written);
+  const Status status =
+      kernel::MergeRuns(form, {pages.data(), pages.size()}, cursors, into, &written);
   return AnswerNumber(env, status, "pages", written);
 }
 

@@ -106,7 +106,9 @@ template <typename Slot>
 void SlotTable<Slot>::Rehash(Bucket* bucket, std::size_t before) const {
   std::vector<Slot> displaced;
   const std::size_t stride = this->stride();
-  const auto row_at = [rows = bucket->slots(), stride](std::size_t at) { return rows + at * stride; };
+  const auto row_at = [rows = bucket->slots(), stride](std::size_t at) {
+    return rows + at * stride;
+  };
   const std::size_t slots = bucket->slot_count;
   const int shift = 32 - std::countr_zero(slots);
   const auto home = [&](const Slot& row) -> std::size_t {

@@ -80,10 +80,8 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
   const auto work = [&](std::uint32_t shard) {
     Aggregate(events, admitted, values, shard);
     Worker& worker = *workers_[shard];
-    const auto delta_at = [deltas = worker.deltas.rows(),
-                           lines = form_.lines()](std::size_t i) -> const Accumulator& {
-      return deltas[i * lines];
-    };
+    const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](
+                              std::size_t i) -> const Accumulator& { return deltas[i * lines]; };
     for (std::size_t i = 0; i < worker.count && worker.status == Status::kOk; i++) {
       if (i + kPrefetchAhead < worker.count) {
         worker.table.PrefetchHome(TableHash(delta_at(i + kPrefetchAhead).account_id));

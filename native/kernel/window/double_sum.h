@@ -74,7 +74,8 @@ inline void Merge(const std::int64_t* other, std::int64_t* into) {
   Raise(top, into);
   into[0] |= other[0] & kFlags;
   const auto by = static_cast<std::size_t>((into[0] & kTopMask) - top);
-  for (std::size_t i = 0; i + by < kDigits; i++) into[1 + i + by] = Add(into[1 + i + by], other[1 + i]);
+  for (std::size_t i = 0; i + by < kDigits; i++)
+    into[1 + i + by] = Add(into[1 + i + by], other[1 + i]);
 }
 
 inline bool IsSound(const std::int64_t* sum) {

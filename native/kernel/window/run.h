@@ -22,9 +22,9 @@ class SortedRun {
  public:
   enum class Order { kByKey, kByEnd, kByStart };
 
-  // Takes over rows of so many lines, of which `row_count` are not empty. kByKey: keys are unique. kByEnd: rows are
-  // sessions; those of one end ascend by key. kByStart: rows are sessions; those of one key ascend
-  // by start. The destructor gives the rows to the pool, where there is one.
+  // Takes over rows of so many lines, of which `row_count` are not empty. kByKey: keys are unique.
+  // kByEnd: rows are sessions; those of one end ascend by key. kByStart: rows are sessions; those
+  // of one key ascend by start. The destructor gives the rows to the pool, where there is one.
   SortedRun(Order order, std::vector<RowMemory> rows, std::size_t row_count, std::size_t lines = 1,
             std::shared_ptr<RowPool> pool = nullptr)
       : order_by_(order),
@@ -70,12 +70,13 @@ class SortedRun {
   std::vector<Entry> order_;
 };
 
-// Merges sorted runs of rows of one form page by page; rows of equal keys are folded into one. Input
-// i has the rows pages[i] and three cells of `cursors`: the next row, the number of rows of the page, and 1
-// when this is its last page, else 0. Stops when `into` is full, or when a page ends that is not
-// the last of its run: the caller loads the next page and calls again. `written` is the number of
-// rows written; the cursors have moved. kBadArgument when a cursor leaves its page, a row has a
-// count of 0, or keys of a page do not ascend; then cursors and `into` are invalid.
+// Merges sorted runs of rows of one form page by page; rows of equal keys are folded into one.
+// Input i has the rows pages[i] and three cells of `cursors`: the next row, the number of rows of
+// the page, and 1 when this is its last page, else 0. Stops when `into` is full, or when a page
+// ends that is not the last of its run: the caller loads the next page and calls again. `written`
+// is the number of rows written; the cursors have moved. kBadArgument when a cursor leaves its
+// page, a row has a count of 0, or keys of a page do not ascend; then cursors and `into` are
+// invalid.
 inline constexpr std::size_t kMergeRunsMax = 1024;
 Status MergeRuns(const RowForm& form, Span<const Span<const Accumulator>> pages,
                  Span<std::uint32_t> cursors, Span<Accumulator> into, std::size_t* written);

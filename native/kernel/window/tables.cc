@@ -32,8 +32,8 @@ WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm 
     : slice_ms_(slice_ms),
       shards_(shards),
       form_(std::move(form)),
-      rows_pool_(std::make_shared<RowPool>(AccumulatorTable::SegmentLines(form_),
-                                           RowPool::Reuse::kAsIs)),
+      rows_pool_(
+          std::make_shared<RowPool>(AccumulatorTable::SegmentLines(form_), RowPool::Reuse::kAsIs)),
       index_pool_(KeyIndex::kBucketRows),
       newest_(0),
       workers_(shards),
@@ -234,10 +234,8 @@ void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
 
 Status WindowTables::Update(std::uint32_t shard) {
   const Worker& worker = workers_[shard];
-  const auto delta_at = [deltas = worker.deltas.rows(),
-                         lines = form_.lines()](std::size_t i) -> const Accumulator& {
-    return deltas[i * lines];
-  };
+  const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](
+                            std::size_t i) -> const Accumulator& { return deltas[i * lines]; };
   const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
     return (*batch_tables_[SliceNumberOf(delta)])[shard];
   };

@@ -60,8 +60,8 @@ class WindowTables {
   // cells that are not sound.
   Status Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count);
 
-  // Copies rows of a slice in any order from slot *cursor on, as many as fit, returns their number and advances the
-  // cursor. 0 at the end. A change of the slice invalidates cursors.
+  // Copies rows of a slice in any order from slot *cursor on, as many as fit, returns their number
+  // and advances the cursor. 0 at the end. A change of the slice invalidates cursors.
   std::size_t Copy(std::int64_t slice_start, std::uint64_t* cursor, Span<Accumulator> into) const;
 
   // Copies the rows of one range, as Copy does. REQUIRES: range < kCoverRanges.

@@ -10,12 +10,12 @@ export const AGGREGATE_FUNCTIONS = ['count', 'sum', 'min', 'max', 'avg', 'first'
 export type AggregateFunction = (typeof AGGREGATE_FUNCTIONS)[number];
 
 /** Values of a field: integers of 64 bits, or doubles. */
-export const FIELD_KINDS = ['long', 'double'] as const;
-export type FieldKind = (typeof FIELD_KINDS)[number];
+export const NUMBER_KINDS = ['long', 'double'] as const;
+export type NumberKind = (typeof NUMBER_KINDS)[number];
 
 export interface AggregateField {
   readonly path: readonly string[];
-  readonly kind: FieldKind;
+  readonly kind: NumberKind;
 }
 
 export interface AggregateSpec {
@@ -55,7 +55,7 @@ function partsOf(text: string): readonly string[] {
 
 function fieldOf(text: string, part: string): AggregateField {
   const at = part.lastIndexOf(':');
-  const suffix = FIELD_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
+  const suffix = NUMBER_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
   const base = suffix === undefined ? part : part.slice(0, at);
   const path = base.split('.');
   if (path.length > 32 || path.some((name) => !/^[^\s@:[\](),]+$/u.test(name)))
@@ -103,7 +103,7 @@ export function aggregateSpecs(text: string): readonly AggregateSpec[] {
 }
 
 /** Steps that a function needs beside the count of the field's values. */
-const STEPS: Readonly<Record<AggregateFunction, Readonly<Record<FieldKind, readonly number[]>>>> = {
+const STEPS: Readonly<Record<AggregateFunction, Readonly<Record<NumberKind, readonly number[]>>>> = {
   count: { long: [], double: [] },
   sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
   avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },

@@ -9,28 +9,28 @@ const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
 /** Column of a session's first event. */
 const FIRST = ACCUMULATOR.SPARE / 4;
 
-/** Rows of so many words. */
-export interface Rows {
+/** WordRows of so many words. */
+export interface WordRows {
   readonly words: Int32Array;
   readonly rowWords: number;
 }
 
-const timeAt = ({ words, rowWords }: Rows, row: number, cell: number): number => {
+const timeAt = ({ words, rowWords }: WordRows, row: number, cell: number): number => {
   const at = row * rowWords + cell;
   return fromWords(words[at] as number, words[at + 1] as number);
 };
 
 /** End of the session in a row. */
-export const endAt = (rows: Rows, row: number, gapMs: number): number => timeAt(rows, row, LAST) + gapMs;
+export const endAt = (rows: WordRows, row: number, gapMs: number): number => timeAt(rows, row, LAST) + gapMs;
 
 /** Compares the accounts of two rows as unsigned numbers; the sign of the result is their order. */
-function byAccount({ words: a, rowWords }: Rows, x: number, { words: b }: Rows, y: number): number {
+function byAccount({ words: a, rowWords }: WordRows, x: number, { words: b }: WordRows, y: number): number {
   const [at, to] = [x * rowWords + KEY, y * rowWords + KEY];
   const high = ((a[at + 1] as number) >>> 0) - ((b[to + 1] as number) >>> 0);
   return high !== 0 ? high : ((a[at] as number) >>> 0) - ((b[to] as number) >>> 0);
 }
 
-/** Rows of a part that is not rewritten, ascending by account_id (unsigned) and start. */
+/** WordRows of a part that is not rewritten, ascending by account_id (unsigned) and start. */
 export interface UnsweptRows {
   readonly rows: RowStream;
   /** Least end of a session with a row in the part; it is after the frontier of the sweep. */
@@ -40,7 +40,7 @@ export interface UnsweptRows {
 export class ContinuationScan {
   private readonly parts: UnsweptRows;
   private readonly page: Uint8Array;
-  private readonly own: Rows;
+  private readonly own: WordRows;
   private at = 0;
   private count = 0;
   private isOver = false;
@@ -54,7 +54,7 @@ export class ContinuationScan {
   /** Raises the ends of the sessions that end by the frontier and continue in the part. Sessions
    *  must ascend by account_id and start, over all calls. */
   async raiseEnds(
-    sessions: Rows,
+    sessions: WordRows,
     ends: Float64Array,
     count: number,
     frontier: number,
@@ -77,7 +77,7 @@ export class ContinuationScan {
 
   /** Advances to the first row whose account is not before that of the session. Returns false if
    *  the page has no such row. */
-  private seek(sessions: Rows, row: number): boolean {
+  private seek(sessions: WordRows, row: number): boolean {
     const { own, count } = this;
     if (count === 0 || byAccount(own, count - 1, sessions, row) < 0) return false;
     // Galloping search: the row is near in most cases, and far if few sessions ended.

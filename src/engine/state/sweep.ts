@@ -6,7 +6,7 @@
  *  rewritten, but searched for continuations.
  */
 import type { WindowKernels } from '../../addon/window-surface.ts';
-import { ContinuationScan, endAt, type Rows, type UnsweptRows } from './continuations.ts';
+import { ContinuationScan, endAt, type UnsweptRows, type WordRows } from './continuations.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import { mergedSessions } from './session-rows.ts';
 
@@ -59,7 +59,7 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
   const pageRows = pageRowsOf(inputs.length + unswept.length, rowBytes);
   const scans = unswept.map((part) => new ContinuationScan(part, pageRows, rowBytes));
   const page = new Uint8Array(PAGE_ROWS * rowBytes);
-  const read: Rows = { words: new Int32Array(page.buffer), rowWords: rowBytes / 4 };
+  const read: WordRows = { words: new Int32Array(page.buffer), rowWords: rowBytes / 4 };
   const ends = new Float64Array(PAGE_ROWS);
   // In the order of the ends.
   const outputs = [ended, ...remaining].map((sink) => new SinkBuffer(sink, rowBytes / 4));

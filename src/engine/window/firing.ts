@@ -14,8 +14,8 @@ export type FiredBounds =
   | { readonly kind: 'window'; readonly start: number; readonly end: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
 
-/** Some rows of a firing, laid out as Accumulator and cells, in the buffer that the caller of `read` gave:
- *  its next use of the buffer overwrites them. */
+/** Some rows of a firing, laid out as Accumulator and cells, in the buffer that the caller of
+ *  `read` gave: its next use of the buffer overwrites them. */
 export interface FiredPage {
   readonly bounds: FiredBounds;
   /** Form of the rows; absent: rows with only a head. */

@@ -77,8 +77,8 @@ function copyPair(x: Int32Array, a: number, y: Int32Array, b: number): void {
   x[a + 1] = y[b + 1] as number;
 }
 
-/** Folds the head at word `from` of `rows` into that at word `to` of `into`; their keys are equal. A
- *  count that would overflow saturates. */
+/** Folds the head at word `from` of `rows` into that at word `to` of `into`; their keys are equal.
+ *  A count that would overflow saturates. */
 export function foldRow(rows: Int32Array, from: number, into: Int32Array, to: number): void {
   if (addWords(into, to + COUNT, rows, from + COUNT, 2) === 1) into.fill(-1, to + COUNT, to + COUNT + 2);
   addWords(into, to + SUM, rows, from + SUM, 4);

@@ -134,8 +134,8 @@ export class PieceStore {
     this.rowBytes = rowBytes;
   }
 
-  /** Opens the store. @param rowBytes bytes of a row of the state @throws state_corrupt if the store
-   *  exists and cannot be opened */
+  /** Opens the store. @param rowBytes bytes of a row of the state @throws state_corrupt if the
+   *  store exists and cannot be opened */
   static async open(
     open: () => Promise<KvStore>,
     order: PieceOrder = 'key',

@@ -1,5 +1,5 @@
-/** Layout of fired rows whose keys are no integers. Values are the accumulators with their cells, with
- *  zeros instead of the id; keys sort by bytes.
+/** Layout of fired rows whose keys are no integers. Values are the accumulators with their cells,
+ *  with zeros instead of the id; keys sort by bytes.
  *
  *      windows   window_start | window_end | bytes of the key
  *      sessions  bucket | length of the key u16 | bytes of the key | window_start | window_end

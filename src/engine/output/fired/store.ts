@@ -290,7 +290,7 @@ function partsOf(page: FiredPage): readonly FiredPage[] {
   return parts;
 }
 
-/** What the rows of a store of fired windows are. */
+/** Types of the rows of a store of fired windows. */
 export interface FiredRows {
   /** Undefined: the keys are integers. */
   readonly keyType: KeyType | undefined;

@@ -6,7 +6,7 @@ import type { Column, ColumnLogical } from '../../../core/columns/column.ts';
 import type { ColumnSchema } from '../../../core/columns/schema.ts';
 import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
 import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
-import type { FieldColumn, FieldKind } from '../../aggregate/definition.ts';
+import type { FieldColumn, NumberKind } from '../../aggregate/definition.ts';
 import { valuesOf } from '../../aggregate/values.ts';
 import type { Sign, TimeUnit } from './definition.ts';
 import { msOf } from './int64.ts';
@@ -125,7 +125,7 @@ export function integerReader(
 }
 
 /** True if a column has values of the kind. */
-export const isOfKind = (column: Column, kind: FieldKind): boolean =>
+export const isOfKind = (column: Column, kind: NumberKind): boolean =>
   signOf(column) !== undefined ||
   (kind === 'double' && (column.kind === 'float32' || column.kind === 'float64'));
 
