@@ -9,7 +9,7 @@ const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
 /** Column of a session's first event. */
 const FIRST = ACCUMULATOR.SPARE / 4;
 
-/** WordRows of so many words. */
+/** Rows as words. */
 export interface WordRows {
   readonly words: Int32Array;
   readonly rowWords: number;
@@ -30,7 +30,7 @@ function byAccount({ words: a, rowWords }: WordRows, x: number, { words: b }: Wo
   return high !== 0 ? high : ((a[at] as number) >>> 0) - ((b[to] as number) >>> 0);
 }
 
-/** WordRows of a part that is not rewritten, ascending by account_id (unsigned) and start. */
+/** Rows of a part that is not rewritten, ascending by account_id (unsigned) and start. */
 export interface UnsweptRows {
   readonly rows: RowStream;
   /** Least end of a session with a row in the part; it is after the frontier of the sweep. */
