@@ -122,7 +122,8 @@ describe('sink writer', () => {
       async finish(ended: readonly FiredBounds[]): Promise<void> {
         if (failures-- > 0) throw coreError('unreachable', 'the disk is full');
         const rows = this.written.flat().reduce((sum, [, count]) => sum + count, 0);
-        for (const bounds of ended) ends.push(`${bounds.kind === 'window' ? bounds.start : 'x'} after ${rows}`);
+        for (const bounds of ended)
+          ends.push(`${bounds.kind === 'window' ? bounds.start : 'x'} after ${rows}`);
       }
     }
     const firings = [firing(0, 2), firing(10, 250), firing(20, 0), firing(30, 100)];

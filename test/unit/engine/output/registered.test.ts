@@ -140,7 +140,10 @@ describe('a registry that refuses', () => {
   it('no part is registered when the registry finds one of them not compatible', async () => {
     const { client, versions } = registry();
     await client.register('out-value', 'AVRO', '"string"');
-    const judging = { ...client, judge: async () => ({ compatible: false, messages: ['no union', 'no record'] }) };
+    const judging = {
+      ...client,
+      judge: async () => ({ compatible: false, messages: ['no union', 'no record'] }),
+    };
     await expect(open(judging as unknown as RegistryClient, 'avro').register(TUPLE)).rejects.toMatchObject({
       code: 'sink_refused',
       message: expect.stringMatching(/subject out-value: no union; no record/),
