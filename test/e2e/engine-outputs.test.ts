@@ -313,12 +313,14 @@ describe('Kafka with registered records', () => {
     expect((await admin.listTopics()).some((one) => one.topic === out && one.partitions.length > 0)).toBe(
       false,
     );
+    const subjects = (await (await fetch(`${registry}/subjects`)).json()) as readonly string[];
+    expect(subjects).not.toContain(`${out}-key`);
   });
 });
 
 describe('Parquet', () => {
   it('DuckDB reads the files as the oracle has the windows, through a SIGKILL', async () => {
-    const folder = join(own.dir, 'parquet');
+    const folder = join(own.dir, 'parquet-files');
     const missing = await runEngine(
       own,
       args('parquet', `-sink=parquet:${folder}`, '-bounded', '-key=country:string,user_id:i64'),
@@ -351,7 +353,7 @@ describe('Parquet', () => {
   });
 
   it('DuckDB reads keys of every kind', async () => {
-    const folder = join(own.dir, 'parquet-kinds');
+    const folder = join(own.dir, 'parquet-kinds-files');
     const kinds = `outputs-kinds-${own.suffix}`;
     await admin.createTopics([{ topic: kinds, partitions: 1 }]);
     const id = 'ffffffff-ffff-ffff-ffff-ffffffffffff';

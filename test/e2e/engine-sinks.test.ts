@@ -263,7 +263,9 @@ describe('PostgreSQL sink', () => {
       ...{ name: 'avg', role: 'aggregate', type: 'f64', nullable: true, read: () => 1.5 },
     };
     const columns = [...TYPED.columns.slice(0, 4), avg, ...TYPED.columns.slice(4)];
-    const later = new PostgresSink(pool, tableOf('evolved'), { shape: { ...TYPED, columns } });
+    // A later run has connections of its own.
+    const laterPool = await pooled(stack.postgres);
+    const later = new PostgresSink(laterPool, tableOf('evolved'), { shape: { ...TYPED, columns } });
     await expect(later.check()).rejects.toMatchObject({
       code: 'sink_missing',
       message: expect.stringContaining('has no columns avg'),
@@ -280,6 +282,7 @@ describe('PostgreSQL sink', () => {
       { user_id: '1', window_start: new Date(0), avg: null },
       { user_id: '2', window_start: new Date(10), avg: 1.5 },
     ]);
+    await laterPool.close();
     await close();
   });
 

@@ -57,7 +57,7 @@ describe('schemathesis', () => {
     await generateEvents(own, { brokers, topic }, events);
     const engine = startEngine(own, [
       ...[`-brokers=${brokers}`, `-topic=${topic}`, `-state-dir=${join(own.dir, 'described')}`],
-      ...['-size=100ms', '-allowed-skew=0', '-allowed-lateness=0'],
+      ...['-size=100ms', '-allowed-skew=0', '-allowed-lateness=0', '-http=net'],
     ]);
     const address = await engine.address();
     await until('all events', async () => (await consumedAt(address)) === 5000);

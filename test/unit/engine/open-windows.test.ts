@@ -42,7 +42,7 @@ interface Page {
 
 async function pageOf(engine: Engine, query: string): Promise<Page> {
   const route = engineRoutes(() => engine, '1.2.3').find(({ path }) => path === '/windows/{key}');
-  const request = { params: { key: '1' }, query: new URLSearchParams(query) };
+  const request = { params: { key: '1' }, query: new URLSearchParams(query), header: () => [] };
   const answer = await route?.handler(request as unknown as HttpRequest);
   const rows = JSON.parse(String(answer?.body)) as { window_start: string; count: string; final?: boolean }[];
   return {

@@ -17,11 +17,9 @@ const CREATED_BY = 'millrace engine';
 
 type Element = Omit<SchemaElement, 'name'>;
 const ELEMENT: Readonly<Record<ColumnType, Element>> = {
-  u64: {
-    type: 'INT64',
-    converted_type: 'UINT_64',
-    logical_type: { type: 'INTEGER', bitWidth: 64, isSigned: false },
-  },
+  // Without the logical type of integers, whose width the library writes in a form that DuckDB
+  // refuses.
+  u64: { type: 'INT64', converted_type: 'UINT_64' },
   i64: { type: 'INT64' },
   f64: { type: 'DOUBLE' },
   decimal: { type: 'BYTE_ARRAY', converted_type: 'UTF8', logical_type: { type: 'STRING' } },

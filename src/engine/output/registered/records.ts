@@ -34,6 +34,8 @@ const SCHEMA_FORMAT: Readonly<Record<RecordFormat, SchemaFormat>> = {
 };
 /** Initial room of one encoded record. */
 const RECORD_BYTES = 4_096;
+/** Most characters of a registry's reason in an error. */
+const REASON_CHARS_MAX = 1_000;
 const REFUSED_NEXT =
   'give the results a topic of their own, or change the compatibility level or the mode of the subject';
 
@@ -69,6 +71,8 @@ export class RegisteredRecords implements ResultRecords {
    *  @throws sink_refused, registry_unavailable, unauthenticated, forbidden */
   async register({ columns }: ResultShape): Promise<void> {
     const { client } = this.parts;
+    // Both parts are judged before one is registered.
+    for (const part of ['key', 'value'] as const) await this.judge(part, columns);
     await this.open(columns, (subject, format, text) => client.register(subject, format, text));
   }
 
@@ -83,6 +87,17 @@ export class RegisteredRecords implements ResultRecords {
         next: 'run the engine with -migrate once, which registers it',
       });
     });
+  }
+
+  /** @throws sink_refused if the subject has versions that the schema is not compatible with */
+  private async judge(part: RecordPart, columns: readonly ResultColumn[]): Promise<void> {
+    const { client, topic, format } = this.parts;
+    const subject = `${topic}-${part}`;
+    const latest = await absent(client.version(subject, 'latest'));
+    if (latest === undefined) return;
+    const text = schemaTextOf(SCHEMA_FORMAT[format], part, columns, latest.schema);
+    const { compatible, messages } = await client.judge(subject, SCHEMA_FORMAT[format], text, []);
+    if (!compatible) throw refused(subject, messages.join('; ') || 'it is not compatible', undefined);
   }
 
   private async open(
@@ -152,12 +167,15 @@ function refusal(subject: string, thrown: unknown): unknown {
   const isOwn = known?.code.startsWith('sink_') === true;
   if (known === undefined || isOwn || known.kind === 'unavailable') return thrown;
   if (known.code === 'unauthenticated' || known.code === 'forbidden') return thrown;
-  return engineError(
-    'sink_refused',
-    `the registry refuses the schema of the results in the subject ${subject}: ${known.message}`,
-    { next: REFUSED_NEXT, cause: thrown },
-  );
+  return refused(subject, known.message, thrown);
 }
+
+const refused = (subject: string, why: string, cause: unknown): Error =>
+  engineError(
+    'sink_refused',
+    `the registry refuses the schema of the results in the subject ${subject}: ${why.slice(0, REASON_CHARS_MAX)}`,
+    { next: REFUSED_NEXT, ...(cause === undefined ? {} : { cause }) },
+  );
 
 function encoderOf(schema: Schema, id: number, columns: readonly ResultColumn[]): PartEncoder {
   if (schema.format === 'JSON') {

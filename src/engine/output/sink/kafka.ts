@@ -137,8 +137,11 @@ export class KafkaSink implements WindowSink {
 
   async migrate(): Promise<void> {
     const { topic, partitions, replicationFactor, records } = this.parts;
-    // A refused schema leaves no topic behind.
-    if (this.shape !== undefined) await records?.register(this.shape);
+    if (records !== undefined) {
+      // A refused schema leaves no topic behind.
+      if (this.shape === undefined) return;
+      await records.register(this.shape);
+    }
     await this.withAdmin((admin) =>
       admin.createTopics([{ topic, partitions, replicationFactor, config: { 'cleanup.policy': 'compact' } }]),
     );

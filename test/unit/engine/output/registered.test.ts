@@ -36,6 +36,7 @@ function registry(fails?: Error) {
       if (latest === undefined) throw serdeError('subject_not_found', `no subject ${subject}`);
       return latest;
     },
+    judge: async () => ({ compatible: true, messages: [] }),
     findVersion: async (subject: string, format: SchemaFormat, text: string) => {
       const { identity } = parseSchema(format, text);
       const known = versions.get(subject);
@@ -134,6 +135,20 @@ describe('a registry that refuses', () => {
       message: expect.stringMatching(/subject out-value: field must was removed/),
       next: expect.stringContaining('compatibility level'),
     });
+  });
+
+  it('no part is registered when the registry finds one of them not compatible', async () => {
+    const { client, versions } = registry();
+    await client.register('out-value', 'AVRO', '"string"');
+    const judging = {
+      ...client,
+      judge: async () => ({ compatible: false, messages: ['no union', 'no record'] }),
+    };
+    await expect(open(judging as unknown as RegistryClient, 'avro').register(TUPLE)).rejects.toMatchObject({
+      code: 'sink_refused',
+      message: expect.stringMatching(/subject out-value: no union; no record/),
+    });
+    expect([...versions.keys()]).toEqual(['out-value']);
   });
 
   it('a registry that is away stays an error to wait on', async () => {
