@@ -607,6 +607,6 @@ const WAL_SHAPE = {
   version: 180_000,
   schema: 'public',
   name: 'outbox',
-  traced: false,
+  optional: null,
   tail: '00000000',
 };

@@ -1,8 +1,9 @@
 /** Queries of the outbox by row: pending ids, rows by id, and their state. */
 import type { SqlPool, SqlRow } from '../../../io/postgres/sql/port.ts';
-import type { OutboxRow } from '../store.ts';
+import { type RecordCells, recordFieldsOf } from '../../append/record-columns.ts';
+import { type OptionalColumns, type OutboxRow, optionalSelect } from '../store.ts';
 
-interface PendingRow extends SqlRow {
+interface PendingRow extends SqlRow, RecordCells {
   readonly id: bigint;
   readonly aggregate_id: string;
   readonly msg_id: string;
@@ -33,7 +34,8 @@ export interface KeyFilter {
 }
 
 function stateOf(found: PendingRow): RowState {
-  const row: OutboxRow & { readonly traceparent?: string } = {
+  const record = recordFieldsOf(found);
+  const row: OutboxRow = {
     id: found.id,
     aggregateId: found.aggregate_id,
     msgId: found.msg_id,
@@ -41,6 +43,7 @@ function stateOf(found: PendingRow): RowState {
     payload: found.payload,
     createdAt: found.created_at,
     ...(found.traceparent === null ? {} : { traceparent: found.traceparent }),
+    ...(record === undefined ? {} : { record }),
   };
   return { row, pending: found.pending };
 }
@@ -65,10 +68,10 @@ export class OutboxRows {
   private readonly table: string;
   private readonly columns: string;
 
-  constructor(pool: SqlPool, table: string, hasTraceparent: boolean) {
+  constructor(pool: SqlPool, table: string, optional: OptionalColumns) {
     this.pool = pool;
     this.table = table;
-    this.columns = `id, aggregate_id, msg_id, event_type, created_at, ${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}, published_at IS NULL AS pending, CASE WHEN published_at IS NULL THEN payload ELSE ''::bytea END AS payload`;
+    this.columns = `id, aggregate_id, msg_id, event_type, created_at, ${optionalSelect(optional)}, published_at IS NULL AS pending, CASE WHEN published_at IS NULL THEN payload ELSE ''::bytea END AS payload`;
   }
 
   /** Reads the lowest pending ids up to `to`, ascending, in one snapshot, which shows no row

@@ -166,7 +166,7 @@ export class WalSource implements RowSource {
     await this.parking.settled();
     const names = await walNames(pool, table, this.options.names);
     const slot = new WalSlot(pool, names);
-    const rows = new OutboxRows(pool, table, names.hasTraceparent);
+    const rows = new OutboxRows(pool, table, names);
     const prepared = await prepareSlot(slot, {
       log,
       metrics: this.metrics,
