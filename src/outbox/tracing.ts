@@ -30,7 +30,11 @@ interface ApiSpan {
 type Attributes = Readonly<Record<string, string | number>>;
 
 interface Tracer {
-  startSpan(name: string, options: { readonly kind: number; readonly attributes: Attributes }, at: Context): ApiSpan;
+  startSpan(
+    name: string,
+    options: { readonly kind: number; readonly attributes: Attributes },
+    at: Context,
+  ): ApiSpan;
 }
 
 /** Part of @opentelemetry/api that is used; it exists in every version 1. */

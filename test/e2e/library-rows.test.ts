@@ -7,14 +7,14 @@ import { outboxJsonSql, outboxTableSql } from '../../src/outbox/append/table.ts'
 import { migrate } from '../../src/outbox/database/migrations.ts';
 import type { Service, ServiceRelay } from '../../src/outbox/service.ts';
 import { SchemaRegistry } from '../../src/registry/index.ts';
+import { connectPool, ownDatabase } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
-import { connectPool, ownDatabase } from '../fixtures/database.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { asAdmin, createTopic } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
-import { recordsOf, rowsWorld } from './library-rows-kit.ts';
 import { v4 } from './inbox-kit.ts';
+import { recordsOf, rowsWorld } from './library-rows-kit.ts';
 import { dropSlots } from './wal-kit.ts';
 
 const stack = await sharedStack();
@@ -63,7 +63,10 @@ describe.each(MODES)('relay in %s mode', (mode) => {
       expect(records).toHaveLength(205);
       for (const key of keys) {
         const ofKey = records.filter((record) => record.key === key);
-        expect(ofKey.map(({ value }) => JSON.parse(value.toString()).payload.n), key).toEqual([0, 1, 2, 3, 4]);
+        expect(
+          ofKey.map(({ value }) => JSON.parse(value.toString()).payload.n),
+          key,
+        ).toEqual([0, 1, 2, 3, 4]);
         expect(new Set(ofKey.map(({ partition }) => partition)).size).toBe(1);
         expect(ofKey.map((record) => record.text('place'))).toEqual(['0', '1', '2', '3', '4']);
         expect(ofKey[0]?.text('tenant')).toBe('größe');
@@ -108,15 +111,31 @@ describe.each(MODES)('relay in %s mode', (mode) => {
       await insert(3);
       await send(service, [
         { aggregateId: key, eventType: 'moved.v1', payload: { n: 4 }, headers: { own: 'yes' } },
-        { aggregateId: 'text', eventType: 'moved.v1', payload: new Uint8Array([0, 1]), contentType: 'own/type' },
+        {
+          aggregateId: 'text',
+          eventType: 'moved.v1',
+          payload: new Uint8Array([0, 1]),
+          contentType: 'own/type',
+        },
       ]);
       await service.relay({ ...relayIn(mode), table: 'sent', topic: world.topic });
-      await send(service, { aggregateId: key, eventType: 'moved.v1', payload: { n: 5 }, headers: { own: 'yes' } });
+      await send(service, {
+        aggregateId: key,
+        eventType: 'moved.v1',
+        payload: { n: 5 },
+        headers: { own: 'yes' },
+      });
       await world.drained();
       const records = await recordsOf(world.topic);
       const ofKey = records.filter((record) => record.key === key);
       expect(ofKey.map(({ value }) => JSON.parse(value.toString()).payload.n)).toEqual([1, 2, 3, 4, 5]);
-      expect(ofKey.map((record) => record.text('own'))).toEqual([undefined, undefined, undefined, 'yes', 'yes']);
+      expect(ofKey.map((record) => record.text('own'))).toEqual([
+        undefined,
+        undefined,
+        undefined,
+        'yes',
+        'yes',
+      ]);
       const [other] = records.filter((record) => record.key === 'text');
       expect([...(other?.value ?? [])]).toEqual([0, 1]);
       expect(other?.text('content-type')).toBe('own/type');
@@ -193,14 +212,21 @@ describe('CloudEvents', () => {
     try {
       await service.migrate([], PARTS);
       await service.relay({ table: 'sent', topic: world.topic });
-      const cloudEvent = { source: '//shop', subject: 'parcel/7', dataSchema: 'urn:parcel', extensions: { tenant: 'eu' } };
+      const cloudEvent = {
+        source: '//shop',
+        subject: 'parcel/7',
+        dataSchema: 'urn:parcel',
+        extensions: { tenant: 'eu' },
+      };
       const [id] = await send(service, [
         { aggregateId: 'p7', eventType: 'parcel.moved.v1', payload: { n: 1 }, cloudEvent },
       ]);
       await world.drained();
       const [record] = await recordsOf(world.topic);
       expect(record?.value.toString()).toBe('{"n":1}');
-      const headers = Object.fromEntries(Object.entries(record?.headers ?? {}).map(([name, value]) => [name, String(value)]));
+      const headers = Object.fromEntries(
+        Object.entries(record?.headers ?? {}).map(([name, value]) => [name, String(value)]),
+      );
       expect(headers).toMatchObject({
         ce_specversion: '1.0',
         ce_id: id,
@@ -307,7 +333,10 @@ describe('two databases', () => {
       return service;
     };
     const setUp = await consumer.open({ name: 'receiver' });
-    await setUp.migrate(['CREATE TABLE effects (place bigserial, msg_id uuid NOT NULL, aggregate text NOT NULL)'], parts);
+    await setUp.migrate(
+      ['CREATE TABLE effects (place bigserial, msg_id uuid NOT NULL, aggregate text NOT NULL)'],
+      parts,
+    );
     await setUp.close();
     await sending.migrate([], PARTS);
     await sending.relay({ table: 'sent', topic: publisher.topic });

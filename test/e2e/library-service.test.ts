@@ -64,8 +64,8 @@ describe('migrate', () => {
     );
     expect(rows).toEqual([
       { owner: 'inbox received', n: 1 },
-      { owner: 'outbox other', n: 2 },
-      { owner: 'outbox sent', n: 2 },
+      { owner: 'outbox other', n: 3 },
+      { owner: 'outbox sent', n: 3 },
       { owner: 'parked aside', n: 2 },
       { owner: 'parts', n: 2 },
     ]);

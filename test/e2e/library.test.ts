@@ -109,7 +109,7 @@ describe('append', () => {
     ['a value that is not an array', {}],
     ['too many events', Array.from({ length: EVENTS_MAX + 1 }, () => event())],
     ['an event that is not an object', [null]],
-    ['an aggregate that is not a UUID', [event({ aggregateId: "x'; DROP TABLE parcels; --" })]],
+    ['an aggregate with a NUL', [event({ aggregateId: "x'; DROP TABLE parcels; --\u0000" })]],
     ['a missing aggregate', [{ eventType: 'a', payload: 1 }]],
     ['an empty event type', [event({ eventType: '' })]],
     ['an event type with a space', [event({ eventType: 'a b' })]],

@@ -34,10 +34,11 @@ export const RECORD_SELECT = RECORD_COLUMNS.map((column) =>
   column === 'headers' ? 'headers::text AS headers' : column,
 ).join(', ');
 
-/** Returns the record fields of a row; undefined where every column is null or missing. */
+/** Returns the record fields of a row; undefined where every column is null, or all are missing. */
 export function recordFieldsOf(cells: RecordCells): RecordFields | undefined {
+  if (cells.aggregate_key === undefined) return undefined;
   const fields: RecordFields = {
-    aggregateKey: cells.aggregate_key ?? null,
+    aggregateKey: cells.aggregate_key,
     partitionKey: cells.partition_key ?? null,
     topic: cells.topic ?? null,
     headers: cells.headers ?? null,
@@ -56,10 +57,15 @@ export const isJsonContent = (contentType: string | null | undefined): boolean =
 /** Derives the aggregate_id of an aggregate whose id is not a UUID: the first 16 bytes of the
  *  SHA-256 of its UTF-8. In SQL: encode(substr(sha256(convert_to(id, 'UTF8')), 1, 16),
  *  'hex')::uuid. The relay shares an outbox by aggregate_id and keeps the order of rows with an
- *  equal one. */
+ *  equal one.
+ *  @example
+ *  await pool.query('SELECT FROM outbox WHERE aggregate_id = $1', [derivedAggregateId('DE/4711')]);
+ */
 export function derivedAggregateId(id: string): string {
   const hex = createHash('sha256').update(id, 'utf8').digest('hex');
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join(
+    '-',
+  );
 }
 
 export type HeaderValue = string | Uint8Array;

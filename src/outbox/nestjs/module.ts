@@ -30,10 +30,7 @@ export class MillraceOutbox<T = unknown> {
 
   /** Appends events in this transaction. Returns their msg_ids.
    *  @throws bad_option without an outboxTable; errors of `append` */
-  async append(
-    transaction: T,
-    events: OutboxEvent | readonly OutboxEvent[],
-  ): Promise<readonly string[]> {
+  async append(transaction: T, events: OutboxEvent | readonly OutboxEvent[]): Promise<readonly string[]> {
     return append(this.adapt(transaction), given(this.table, 'outboxTable'), events);
   }
 

@@ -5,8 +5,8 @@
  */
 
 import { MillraceError } from '../../core/errors.ts';
-import type { SchemaFormat } from '../../formats/format.ts';
 import { RecordSlab } from '../../formats/binary/record-slab.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';

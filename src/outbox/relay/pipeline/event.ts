@@ -57,7 +57,7 @@ export function traceparentOf(row: Pick<OutboxRow, 'msgId' | 'traceparent'>): st
 const valueHead = (msgId: string, eventType: string): string =>
   `{"msg_id":"${msgId}","event_type":${JSON.stringify(eventType)},"payload":`;
 
-function valueOf(row: OutboxRow): Uint8Array {
+function recordValue(row: OutboxRow): Uint8Array {
   if (typeof row.record?.contentType === 'string') return row.payload;
   const head = utf8.encode(valueHead(row.msgId, row.eventType));
   const value = new Uint8Array(head.length + row.payload.length + 1);
@@ -88,7 +88,7 @@ export function toRecord(row: OutboxRow, mode: RelayMode, source = EVENT_SOURCE,
   ] as const)
     headers.set(name, utf8.encode(text));
   for (const [name, value] of headersOf(row) ?? []) headers.set(name, value);
-  return { key: utf8.encode(key), value: valueOf(row), partition: -1, headers: [...headers] };
+  return { key: utf8.encode(key), value: recordValue(row), partition: -1, headers: [...headers] };
 }
 
 /** Headers that a row sets itself; undefined: they have another form than `append` writes. */

@@ -65,11 +65,7 @@ export class TopicClient {
   }
 
   /** Opens a sender with its first producer. @throws unreachable */
-  async sender(
-    table: OutboxTable,
-    recordBytesMax: number,
-    topics: readonly string[],
-  ): Promise<Sender> {
+  async sender(table: OutboxTable, recordBytesMax: number, topics: readonly string[]): Promise<Sender> {
     const { broker, settings, log } = this.options;
     this.inUse = topics;
     const recordBytes = Math.min(RECORD_BYTES_MOST, Math.max(RECORD_BYTES_LEAST, recordBytesMax));
@@ -178,10 +174,7 @@ export class TopicClient {
   private async recreate(): Promise<void> {
     for (const topic of this.inUse)
       await this.ensureTopic(topic).catch((thrown: unknown) => {
-        this.options.log.warn(
-          { topic, error: findMillraceError(thrown)?.message },
-          'the topic is missing',
-        );
+        this.options.log.warn({ topic, error: findMillraceError(thrown)?.message }, 'the topic is missing');
       });
   }
 

@@ -1,9 +1,9 @@
 /** Reader of outbox rows from the cells of decoded inserts; it finds the columns by name, in any
  *  order. */
 
+import { RECORD_COLUMNS, type RecordFields } from '../../append/record-columns.ts';
 import { outboxError } from '../../errors.ts';
 import { canonicalUuid } from '../../ids.ts';
-import { RECORD_COLUMNS, type RecordFields } from '../../append/record-columns.ts';
 import type { OutboxRow } from '../store.ts';
 import { CELL, type Relation, type Tuple } from './pgoutput.ts';
 

@@ -12,9 +12,9 @@
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
+import { RECORD_COLUMNS } from '../../append/record-columns.ts';
 import { outboxError } from '../../errors.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
-import { RECORD_COLUMNS } from '../../append/record-columns.ts';
 import { WAL_COLUMNS } from './row.ts';
 
 export interface WalNames {

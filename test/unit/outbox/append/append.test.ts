@@ -10,7 +10,11 @@ import {
   type OutboxEvent,
 } from '../../../../src/outbox/append/event.ts';
 import { append } from '../../../../src/outbox/append/events.ts';
-import { derivedAggregateId, headersText, parseHeaders } from '../../../../src/outbox/append/record-columns.ts';
+import {
+  derivedAggregateId,
+  headersText,
+  parseHeaders,
+} from '../../../../src/outbox/append/record-columns.ts';
 
 const UUID = '01890a5d-ac96-774b-bcce-b302099a8057';
 
@@ -93,11 +97,13 @@ describe('headers, topic and key', () => {
     const row = await rowOf({ ...base, headers, topic: 'parcels.eu', partitionKey: 'customer 7' });
     expect(row).toMatchObject({ topic: 'parcels.eu', partition_key: 'customer 7', content_type: null });
     const parsed = parseHeaders(row['headers'] as string);
-    expect([...(parsed ?? [])].map(([name, bytes]) => [name, Buffer.from(bytes).toString('latin1')])).toEqual([
-      ['tenant', Buffer.from('größe "1"\n').toString('latin1')],
-      ['trail', '\u0000\u00ff'],
-      ['__proto__', 'kept'],
-    ]);
+    expect([...(parsed ?? [])].map(([name, bytes]) => [name, Buffer.from(bytes).toString('latin1')])).toEqual(
+      [
+        ['tenant', Buffer.from('größe "1"\n').toString('latin1')],
+        ['trail', '\u0000\u00ff'],
+        ['__proto__', 'kept'],
+      ],
+    );
   });
 
   it.each([
@@ -140,7 +146,10 @@ describe('headers, topic and key', () => {
     ['a key that is a number', { partitionKey: 1 }],
     ['a content type with a line break', { contentType: 'text/plain\nx' }],
     ['bytes that are not JSON', { payload: new Uint8Array([1]) }],
-    ['bytes that are not JSON, of the type of JSON', { payload: new Uint8Array([1]), contentType: 'application/json' }],
+    [
+      'bytes that are not JSON, of the type of JSON',
+      { payload: new Uint8Array([1]), contentType: 'application/json' },
+    ],
     ['a CloudEvent that is a text', { cloudEvent: 'yes' }],
     ['a CloudEvent with an unknown field', { cloudEvent: { sources: '/a' } }],
     ['a CloudEvent with a source that has a space', { cloudEvent: { source: 'a b' } }],
@@ -209,12 +218,15 @@ describe('contents', () => {
     ['JSON', {}, 'application/octet-stream'],
     ['JSON', { __value_schema_id: new Uint8Array([1]) }, 'application/json'],
     [undefined, {}, 'application/octet-stream'],
-  ])('a value of the format %s with the headers %o has a content type that is true', async (format, headers, type) => {
-    const schema = { format: format as string, headers, serialize: () => Buffer.from('{}') };
-    expect(await rowOf({ aggregateId: UUID, eventType: 'a', schema, value: 1 })).toMatchObject({
-      content_type: type,
-    });
-  });
+  ])(
+    'a value of the format %s with the headers %o has a content type that is true',
+    async (format, headers, type) => {
+      const schema = { format: format as string, headers, serialize: () => Buffer.from('{}') };
+      expect(await rowOf({ aggregateId: UUID, eventType: 'a', schema, value: 1 })).toMatchObject({
+        content_type: type,
+      });
+    },
+  );
 
   it('a schema beside a payload is refused, and errors of a serializer reach the caller before a write', async () => {
     const schema = {
@@ -224,9 +236,9 @@ describe('contents', () => {
     };
     expect(await refusalOf({ ...base, schema, value: 1 })).toMatchObject({ code: 'bad_event' });
     const { calls, tx } = transaction();
-    await expect(append(tx, 'outbox', [{ aggregateId: UUID, eventType: 'a', schema, value: 1 }])).rejects.toThrow(
-      'no such field',
-    );
+    await expect(
+      append(tx, 'outbox', [{ aggregateId: UUID, eventType: 'a', schema, value: 1 }]),
+    ).rejects.toThrow('no such field');
     expect(calls).toEqual([]);
   });
 

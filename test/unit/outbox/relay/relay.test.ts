@@ -611,7 +611,12 @@ describe('rows with choices', () => {
       },
     };
     const { made, dead, marked } = pipeline(spying, 10);
-    const typed = (id: number, payload: string, contentType: string | null, headers: string | null = null) => ({
+    const typed = (
+      id: number,
+      payload: string,
+      contentType: string | null,
+      headers: string | null = null,
+    ) => ({
       ...row(id, 1, payload),
       record: { ...fields, contentType, headers },
     });

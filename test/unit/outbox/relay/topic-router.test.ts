@@ -37,7 +37,10 @@ function router(rules: TopicRules, known = new Map([['main', 1000]])) {
     return place === undefined ? undefined : made.names[place];
   };
   const left = metrics.counter('relay_rows_without_topic_total', '');
-  return { made, asked, known, topicOf, left, advance: (ms: number) => void (nowMs += ms) };
+  const advance = (ms: number): void => {
+    nowMs += ms;
+  };
+  return { made, asked, known, topicOf, left, advance };
 }
 
 describe('rules', () => {
