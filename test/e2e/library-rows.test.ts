@@ -151,6 +151,35 @@ describe.each(MODES)('relay in %s mode', (mode) => {
     }
   });
 
+  it('a relay that runs while the columns are added publishes the choices of the first row that has some', async () => {
+    const world = await rowsWorld();
+    await world.pool.query(outboxTableSql('sent'));
+    const service = await world.open();
+    const key = v4();
+    try {
+      await service.relay({ ...relayIn(mode), table: 'sent', topic: world.topic });
+      await send(service, { aggregateId: key, eventType: 'a', payload: 1 });
+      await world.drained();
+      await service.migrate([], PARTS);
+      for (let n = 2; n < 6; n++)
+        await send(service, [
+          { aggregateId: key, eventType: 'a', payload: n, headers: { own: String(n) } },
+          { aggregateId: 'text', eventType: 'a', payload: n },
+        ]);
+      await world.drained();
+      const records = await recordsOf(world.topic);
+      const firsts = new Map(records.map((record) => [record.text('ce_id'), record]));
+      const of = (name: string) => [...firsts.values()].filter((record) => record.key === name);
+      expect(of(key).map((record) => record.text('own'))).toEqual([undefined, '2', '3', '4', '5']);
+      expect(of('text').map(({ value }) => JSON.parse(value.toString()).payload)).toEqual([2, 3, 4, 5]);
+      expect(firsts.size).toBe(9);
+      expect(new Set(records.map((record) => record.key))).toEqual(new Set([key, 'text']));
+    } finally {
+      await service.close();
+      await dropSlots(world.pool, world.schema);
+    }
+  });
+
   it('a row for a topic that does not exist stays pending without holding up other keys, until the topic exists', async () => {
     const world = await rowsWorld();
     const service = await world.open();

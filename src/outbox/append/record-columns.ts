@@ -5,6 +5,14 @@ import { createHash } from 'node:crypto';
 /** Columns that outboxRecordSql adds; a table has all of them or none. */
 export const RECORD_COLUMNS = ['aggregate_key', 'partition_key', 'topic', 'headers', 'content_type'] as const;
 
+/** Types that the record columns may have. */
+export const RECORD_TYPES = ['text', 'json'] as const;
+
+/** Expression that is true when a table has the record columns. @param table regclass expression */
+export const hasRecordColumnsSql = (table: string): string =>
+  `(SELECT count(*) = ${RECORD_COLUMNS.length} FROM pg_attribute WHERE attrelid = ${table} AND NOT attisdropped
+      AND attname = ANY('{${RECORD_COLUMNS.join(',')}}'::name[]) AND atttypid = ANY('{${RECORD_TYPES.join(',')}}'::regtype[]))`;
+
 /** Values of the record columns of one row. */
 export interface RecordFields {
   /** Id of an aggregate that is not a UUID; aggregate_id is derived from it. */

@@ -1,8 +1,10 @@
 /** Outbox table of a relay: checks its columns, and reads its pending rows. */
 import type { SqlPool, SqlRow } from '../../io/postgres/sql/port.ts';
 import {
+  hasRecordColumnsSql,
   RECORD_COLUMNS,
   RECORD_SELECT,
+  RECORD_TYPES,
   type RecordCells,
   type RecordFields,
   recordFieldsOf,
@@ -134,8 +136,8 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
     name: table,
     fullName: found.full_name,
     hasTraceparent: types.get('traceparent') === 'text',
-    hasRecordColumns: RECORD_COLUMNS.every(
-      (column) => types.get(column) === (column === 'headers' ? 'json' : 'text'),
+    hasRecordColumns: RECORD_COLUMNS.every((column) =>
+      RECORD_TYPES.some((type) => types.get(column) === type),
     ),
     sequence: usable ? (found.sequence as string) : undefined,
   };
@@ -143,6 +145,11 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
 
 /** Which optional columns a table has. */
 export type OptionalColumns = Pick<OutboxTable, 'hasTraceparent' | 'hasRecordColumns'>;
+
+/** Column `outdated` of a statement on a table that was described without the record columns: true
+ *  when it has them. In the snapshot of a row that uses them it is true. */
+export const outdatedSelect = ({ hasRecordColumns }: OptionalColumns, table: string): string =>
+  hasRecordColumns ? '' : `, ${hasRecordColumnsSql(`'${table}'::regclass`)} AS outdated`;
 
 /** Expressions that read the optional columns; the trace context is null where it has no column. */
 export const optionalSelect = ({ hasTraceparent, hasRecordColumns }: OptionalColumns): string =>
@@ -201,6 +208,14 @@ export interface PendingPage {
   readonly rows: readonly OutboxRow[];
   /** True when further rows were left out because of their bytes. */
   readonly cut: boolean;
+  /** True when the table got the record columns after it was described. The rows lack them and must
+   *  not be published. */
+  readonly isOutdated: boolean;
+}
+
+interface PageCells {
+  readonly followed: boolean;
+  readonly outdated?: boolean;
 }
 
 /** Reads the lowest pending rows of a scan, ascending, at most `limit`, fewer where their payloads
@@ -236,14 +251,16 @@ export async function readPending(
     );
   }
   // octet_length does not read a payload that is stored out of line (TOAST).
-  const chosen = table.hasRecordColumns ? `, ${RECORD_COLUMNS.join(', ')}` : '';
+  const chosen = table.hasRecordColumns
+    ? `, ${RECORD_COLUMNS.join(', ')}`
+    : outdatedSelect(table, table.name);
   const text = `SELECT id, aggregate_id, msg_id, event_type, payload, created_ms, traceparent${chosen}, followed FROM (
       SELECT *, sum(${BYTES}) OVER lower AS total, lead(id) OVER lower IS NOT NULL AS followed FROM (
         SELECT * FROM (${parts.join(' UNION ALL ')}) AS pending
         WHERE $3::int[] IS NOT NULL AND $4::bigint[] IS NOT NULL AND $5::bigint IS NOT NULL ORDER BY id LIMIT $2) AS page
       WINDOW lower AS (ORDER BY id ROWS UNBOUNDED PRECEDING)) AS measured
     WHERE total <= $6::bigint OR total = ${BYTES} ORDER BY id`;
-  const { rows } = await pool.query<PendingRow & { readonly followed: boolean }>(text, [
+  const { rows } = await pool.query<PendingRow & PageCells>(text, [
     ...parameters,
     ...(scan.stragglers.length === 0
       ? []
@@ -253,5 +270,9 @@ export async function readPending(
           scan.stragglers.map(({ to }) => to),
         ]),
   ]);
-  return { rows: rows.map(toRow), cut: rows.at(-1)?.followed === true };
+  return {
+    rows: rows.map(toRow),
+    cut: rows.at(-1)?.followed === true,
+    isOutdated: rows[0]?.outdated === true,
+  };
 }

@@ -12,7 +12,7 @@
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
-import { RECORD_COLUMNS } from '../../append/record-columns.ts';
+import { hasRecordColumnsSql, RECORD_COLUMNS, RECORD_TYPES } from '../../append/record-columns.ts';
 import { outboxError } from '../../errors.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
 import { WAL_COLUMNS } from './row.ts';
@@ -142,15 +142,17 @@ export class WalSlot {
     ];
   }
 
-  /** True when the publication includes all columns of the outbox that the relay needs. */
+  /** True when the publication includes all columns of the outbox that the relay needs, and the
+   *  table has no further ones that it would need. */
   async isPublished(): Promise<boolean> {
-    const { schema, table, publication } = this.names;
+    const { schema, table, publication, hasRecordColumns } = this.names;
+    const isSame = hasRecordColumns ? '' : ` AND NOT ${hasRecordColumnsSql('to_regclass($5)')}`;
     const { rows } = await this.pool.query<{ good: boolean }>(
-      `SELECT p.pubinsert AND p.pubviaroot AND coalesce($4::text[] <@ t.attnames::text[], false) AS good
+      `SELECT p.pubinsert AND p.pubviaroot AND coalesce($4::text[] <@ t.attnames::text[], false)${isSame} AS good
        FROM pg_publication p LEFT JOIN pg_publication_tables t
          ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
        WHERE p.pubname = $1`,
-      [publication, schema, table, this.columns()],
+      [publication, schema, table, this.columns(), ...(hasRecordColumns ? [] : [`"${schema}"."${table}"`])],
     );
     return rows[0]?.good === true;
   }
@@ -390,7 +392,7 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
             n.nspname::text AS schema, c.relname::text AS name,
             (SELECT array_agg(a.attname::text) FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attname = ANY($2::text[]) AND NOT a.attisdropped
-               AND a.atttypid = ANY('{text,json}'::regtype[])) AS optional,
+               AND a.atttypid = ANY('{${RECORD_TYPES.join(',')}}'::regtype[])) AS optional,
             ${SLOT_DIGEST_SQL} AS tail
      FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
     [table, ['traceparent', ...RECORD_COLUMNS]],
