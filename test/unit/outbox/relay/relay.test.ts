@@ -575,18 +575,18 @@ describe('rows with choices', () => {
         return sender.send(batch);
       },
     };
-    let isThere = false;
+    let exists = false;
     const topics = {
       names: ['main', 'other'],
       placeOf: ({ record }: Pick<OutboxRow, 'record'>) =>
-        record?.topic !== 'other' ? 0 : isThere ? 1 : undefined,
+        record?.topic !== 'other' ? 0 : exists ? 1 : undefined,
       recordBytesMax: () => 1_000_000,
     };
     const { made } = pipeline(spying, 10, undefined, undefined, undefined, undefined, undefined, topics);
     const rows = [row(1, 1), { ...row(2, 2), record: { ...fields, topic: 'other' } }, row(3, 2), row(4, 1)];
     const first = await made.deliver(rows);
     expect([first.published, [...first.left].sort()]).toEqual([2, [2n, 3n]]);
-    isThere = true;
+    exists = true;
     const again = await made.deliver(rows.slice(1, 3), { from: 2n, to: 3n });
     expect(again.published).toBe(2);
     expect(sent).toEqual([
