@@ -141,7 +141,10 @@ describe('polling relay', () => {
   it('a relay publishes the event types of -topics to their topics, and refuses a rule without a topic', async () => {
     const one = await world();
     const other = `${one.topic}.ruled`;
-    const ids = [await insert(one.pool, randomUUID(), '{}'), await insert(one.pool, randomUUID(), '{}')];
+    const ids = [
+      await insert(one.pool, randomUUID(), '{}'),
+      await insert(one.pool, randomUUID(), '{}'),
+    ] as const;
     await one.pool.query(`UPDATE outbox SET event_type = 'invoice.sent.v1' WHERE msg_id = $1::uuid`, [
       ids[0],
     ]);
