@@ -137,7 +137,8 @@ function contextOf({ trace, ROOT_CONTEXT }: TraceApi, traceparent: string): Cont
   return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
 }
 
-/** Runs work in a span that follows a sampled context; without one, runs the work alone. */
+/** Runs work in a span below a context. Without a span it runs below the context itself, so that
+ *  spans of the work follow its sampling decision; without a context, the work runs alone. */
 export async function traced<T>(
   name: string,
   kind: keyof typeof KINDS,
@@ -145,8 +146,12 @@ export async function traced<T>(
   parent: string | null | undefined,
   work: () => Promise<T>,
 ): Promise<T> {
+  if (!isTraceparent(parent)) return work();
   const span = isSampled(parent) ? startSpan(name, kind, attributes, parent) : undefined;
-  if (span === undefined) return work();
+  if (span === undefined) {
+    const otel = api();
+    return otel === undefined ? work() : otel.context.with(contextOf(otel, parent), work);
+  }
   try {
     const value = await span.run(work);
     span.end();

@@ -3,8 +3,9 @@
 import { describe, expect, it } from 'vitest';
 import { append } from '../../src/outbox/append/events.ts';
 import { derivedAggregateId } from '../../src/outbox/append/record-columns.ts';
-import { outboxJsonSql, outboxTableSql } from '../../src/outbox/append/table.ts';
+import { outboxTableSql } from '../../src/outbox/append/table.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
+import { partMigrations } from '../../src/outbox/database/parts.ts';
 import type { Service, ServiceRelay } from '../../src/outbox/service.ts';
 import { SchemaRegistry } from '../../src/registry/index.ts';
 import { connectPool, ownDatabase } from '../fixtures/database.ts';
@@ -86,12 +87,8 @@ describe.each(MODES)('relay in %s mode', (mode) => {
   it('an outbox of an earlier release is migrated: its pending rows and new rows are published in order', async () => {
     const world = await rowsWorld();
     // The migrations that the earlier release applied, and its replication slot.
-    const former = [outboxTableSql('sent'), outboxJsonSql('sent')].map((sql, i) => ({
-      number: i + 1,
-      name: `outbox sent ${i + 1}`,
-      sql,
-    }));
-    await migrate(world.pool, world.schema, 'outbox sent', former);
+    const [part] = partMigrations(PARTS);
+    await migrate(world.pool, world.schema, part?.owner ?? '', part?.migrations.slice(0, 2) ?? []);
     const key = v4();
     const insert = (n: number) =>
       world.pool.query(

@@ -151,7 +151,23 @@ describe('trace of a request', () => {
       });
       const [record] = await recordsOf(world.topic);
       expect(record?.text('traceparent')).toMatch(new RegExp(`^00-${traceId}-[0-9a-f]{16}-00$`));
-      expect(exporter.getFinishedSpans()).toEqual([]);
+      expect(exporter.getFinishedSpans().map(({ name }) => name)).toEqual([]);
+    } finally {
+      await service.close();
+    }
+  });
+
+  it('an event of a writer without traces starts none in the library, and spans of its handlers are their own', async () => {
+    const world = await rowsWorld();
+    const service = await shopIn(world, 'poll');
+    try {
+      await world.pool.query(
+        `INSERT INTO sent (aggregate_id, msg_id, event_type, payload)
+         VALUES (gen_random_uuid(), gen_random_uuid(), 'parcel.sent.v1', '{}')`,
+      );
+      const call = await until('the span of the call', () => spanOf('POST /mails'));
+      expect(call.parentSpanContext).toBeUndefined();
+      expect(exporter.getFinishedSpans()).toHaveLength(1);
     } finally {
       await service.close();
     }

@@ -13,7 +13,7 @@ import type { Metrics } from '../../core/metrics.ts';
 import type { TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { canonicalUuid } from '../ids.ts';
-import { isSampled, traced } from '../tracing.ts';
+import { traced } from '../tracing.ts';
 import { BatchCommitter, faultOfEffect, type Work } from './batch-committer.ts';
 import { type ClientWork, runInClient, type TransactionRunner } from './client-transaction.ts';
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
@@ -86,7 +86,9 @@ function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
 function inTrace(record: InboxRecord, work: () => Promise<void>): Promise<void> {
   const [, bytes] = record.headers.find(([name]) => name === 'traceparent') ?? [];
   const parent = bytes === undefined || bytes === null || bytes.length > 64 ? undefined : utf8.decode(bytes);
-  if (!isSampled(parent)) return work();
+  // The relay derives the trace of an event without one from its message id.
+  const isDerived = parent?.slice(3, 35) === record.msgId.replaceAll('-', '');
+  if (parent === undefined || isDerived) return work();
   const attributes = {
     'messaging.system': 'kafka',
     'messaging.operation.name': 'process',

@@ -90,7 +90,8 @@ describe('without a recorder', () => {
     const { exporter } = sdk();
     for (const parent of [UNSAMPLED, 'nonsense', '', null, undefined, PARENT.toUpperCase()]) {
       expect(isSampled(parent)).toBe(false);
-      await traced('a', 'consumer', {}, parent, async () => {});
+      const seen = await traced('a', 'consumer', {}, parent, async () => activeTraceparent());
+      expect(seen, 'spans of the work follow the decision').toBe(parent === UNSAMPLED ? parent : undefined);
     }
     expect(isSampled(PARENT.replace(/01$/, '03'))).toBe(true);
     expect(exporter.getFinishedSpans()).toEqual([]);

@@ -45,7 +45,7 @@ export interface WalFeedOptions {
   /** Payload bytes that may wait for the pipeline before the stream is paused. */
   readonly waitingBytesMax: number;
   readonly sleep: (ms: number) => Promise<void>;
-  /** Called when the server describes the table once more, because its columns may have changed.
+  /** Called when the server describes the table after `open`, because its columns may have changed.
    *  Rows are delivered again once it resolves. If it rejects, none is. */
   readonly verify?: () => Promise<void>;
   /** Called when the pipeline has failed for good. */
@@ -75,7 +75,6 @@ export class WalFeed {
   private inFlight = 0;
   private idleWaiters: Array<() => void> = [];
   private left: Left[] = [];
-  private isDescribed = false;
   /** Verification of the columns in progress, or failed. */
   private verifying: Promise<void> | undefined;
 
@@ -162,15 +161,14 @@ export class WalFeed {
   /** Each row follows the description that it was decoded with. */
   private described({ schema, name }: Relation): void {
     const { options } = this;
-    if (schema !== options.schema || name !== options.table) return;
-    if (this.isDescribed && options.verify !== undefined) {
-      const mine: Promise<void> = options.verify().then(() => {
-        if (this.verifying === mine) this.verifying = undefined;
-      });
-      mine.catch(options.failed);
-      this.verifying = mine;
-    }
-    this.isDescribed = true;
+    const isOurs = schema === options.schema && name === options.table;
+    // Before `open`, the columns are verified with the slot.
+    if (!isOurs || !this.opened || options.verify === undefined) return;
+    const mine: Promise<void> = options.verify().then(() => {
+      if (this.verifying === mine) this.verifying = undefined;
+    });
+    mine.catch(options.failed);
+    this.verifying = mine;
   }
 
   private readerOf(relation: Relation): WalRowReader | null {
