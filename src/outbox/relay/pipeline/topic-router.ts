@@ -22,6 +22,8 @@ const RULES_MAX = 1000;
 const TYPES_MAX = 1000;
 /** Time after which a missing topic is looked for, or created, again. */
 const AGAIN_MS = 2000;
+/** Time between two log lines about a name that cannot be a topic. */
+const INVALID_AGAIN_MS = 60_000;
 
 export interface TopicRouterOptions {
   /** Topic of rows without a topic and without a rule. */
@@ -144,7 +146,7 @@ export class TopicRouter {
     }
     if (pending.isAsked || nowMs < pending.nextMs) return;
     if (!isTopicName(topic)) {
-      pending.nextMs = Number.POSITIVE_INFINITY;
+      pending.nextMs = nowMs + INVALID_AGAIN_MS;
       log.error({ topic: topic.slice(0, 300) }, 'an outbox row names no valid topic; its key is blocked');
       return;
     }

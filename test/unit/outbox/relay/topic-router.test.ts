@@ -8,7 +8,7 @@ import {
   TopicRouter,
   type TopicRules,
 } from '../../../../src/outbox/relay/pipeline/topic-router.ts';
-import { turn } from '../../../wait.ts';
+import { turn, until } from '../../../wait.ts';
 
 const NO_FIELDS = { aggregateKey: null, partitionKey: null, headers: null, contentType: null };
 const rowOf = (eventType: string, topic?: string) =>
@@ -105,6 +105,19 @@ describe('topics of rows', () => {
       await turn();
     }
     expect(asked).toEqual(['main']);
+  });
+
+  it('rows with names that are no topics leave room for topics', async () => {
+    const { made, topicOf, known, advance } = router({});
+    await made.open();
+    for (let i = 0; i < 3000; i++) topicOf('a', `/${i}`);
+    known.set('new', 500);
+    advance(120_000);
+    await until('the new topic', async () => {
+      const topic = topicOf('a', 'new');
+      await turn();
+      return topic === 'new' || undefined;
+    });
   });
 
   it('the topics of a relay are bounded, and rows of known topics pass beyond the bound', async () => {
