@@ -70,11 +70,11 @@ function transaction(traceColumn = '1') {
 
 const event = { aggregateId: UUID, eventType: 'a', payload: 1 };
 
-describe('without a recorder', () => {
+describe('no recorder', () => {
   it.each([
     ['no API', () => useTraceApi(null)],
     ['a tracer that records nothing', () => void sdk(false)],
-  ])('with %s the work runs, and no trace is written', async (_, prepare) => {
+  ])('the work runs and no trace is written with %s', async (_, prepare) => {
     prepare();
     expect(startSpan('a', 'producer', {})).toBeUndefined();
     expect(activeTraceparent()).toBeUndefined();
@@ -98,7 +98,7 @@ describe('without a recorder', () => {
   });
 });
 
-describe('with a recorder', () => {
+describe('recorder', () => {
   it('append is a span below the active one, and its context goes into each row without one', async () => {
     const { exporter } = sdk();
     const request = startSpan('request', 'client', {});

@@ -157,7 +157,7 @@ describe('headers, topic and key', () => {
     ['a CloudEvent with an attribute as an extension', { cloudEvent: { extensions: { id: 'a' } } }],
     ['a CloudEvent with an empty extension', { cloudEvent: { extensions: { tenant: '' } } }],
     ['a schema that cannot serialize', { payload: undefined, schema: {}, value: 1 }],
-  ])('%s: refused before anything is written', async (_, fields) => {
+  ])('an event is refused before anything is written, with %s', async (_, fields) => {
     expect(await refusalOf({ ...base, ...fields })).toMatchObject({ code: 'bad_event' });
   });
 });

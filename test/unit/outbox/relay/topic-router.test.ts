@@ -68,7 +68,7 @@ describe('rules', () => {
     ['a type with a space', { 'a b': 'x' }],
     ['a topic with a slash', { a: 'x/y' }],
     ['an empty topic', { a: '' }],
-  ])('%s is refused as a rule', (_, rules) => {
+  ])('a rule of topics is refused, with %s', (_, rules) => {
     expect(() => checkRules(rules)).toThrow('is no rule');
   });
 
