@@ -14,7 +14,7 @@ import type { HttpClientDriver } from './io/http/client-port.ts';
 import type { BrokerConfig } from './io/kafka/config/client.ts';
 import { configured } from './io/kafka/configured.ts';
 import type { BrokerDriver } from './io/kafka/port.ts';
-import type { Exposition as MetricsPage } from './io/metrics/prom.ts';
+import type { Exposition as MetricsPage, PromRegistry } from './io/metrics/prom.ts';
 import type { ReplicationDriver } from './io/postgres/replication/port.ts';
 import type { SqlDriver } from './io/postgres/sql/port.ts';
 import type { KvDriver } from './io/rocksdb/port.ts';
@@ -27,7 +27,7 @@ export { type LogFields, type Logger, silentLogger } from './core/log.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
 export { type BrokerConfig, type BrokerConfigOptions, readBrokerConfig } from './io/kafka/config/client.ts';
 export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/kafka/port.ts';
-export type { Exposition as MetricsPage } from './io/metrics/prom.ts';
+export type { Exposition as MetricsPage, PromRegistry } from './io/metrics/prom.ts';
 export type { ReplicationDriver } from './io/postgres/replication/port.ts';
 export type { SqlDriver, SqlPool, SqlSession } from './io/postgres/sql/port.ts';
 export type { KvDriver, KvStore } from './io/rocksdb/port.ts';
@@ -115,6 +115,23 @@ export async function openMetricsPage(
   options: { readonly process?: boolean } = {},
 ): Promise<MetricsPage> {
   return (await import('./io/metrics/prom.ts')).promExposition(metrics, systemClock, options);
+}
+
+/** Adds the metrics of a service to its own registry of prom-client, which then renders both.
+ *  Metrics that a part registers later appear there too. Call it once for each pair, before the
+ *  parts start.
+ *  @param options prefix: beginning of the names in that registry
+ *  @throws bad_value: the registry has another metric of a name
+ *  @example
+ *  import { register } from 'prom-client';
+ *  await registerMetrics(metrics, register);
+ */
+export async function registerMetrics(
+  metrics: Metrics,
+  registry: PromRegistry,
+  options: { readonly prefix?: string } = {},
+): Promise<void> {
+  (await import('./io/metrics/prom.ts')).registerIn(metrics, registry, systemClock, options.prefix);
 }
 
 /** Returns the defaults of a service that uses the library: drivers, metrics, and warnings on

@@ -7,6 +7,7 @@ import { withSettings } from '../outbox/database/connection.ts';
 import { WAL_DEFAULTS } from '../outbox/defaults.ts';
 import { Relay, type RelayOptions } from '../outbox/relay/instance.ts';
 import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/pipeline/event.ts';
+import type { TopicRules } from '../outbox/relay/pipeline/topic-router.ts';
 import type { RelayCrashPoint } from '../outbox/relay/source.ts';
 import { WalSource } from '../outbox/relay/wal/source.ts';
 import { REQUIRED_BROKER_SETTINGS } from '../shell/broker-settings.ts';
@@ -62,6 +63,10 @@ const SETTINGS = {
     type: 'string',
     default: ORDER_EVENTS_TOPIC,
     help: 'topic of the events, the same for all relays of an outbox: a different one is refused while any of them runs',
+  },
+  topics: {
+    type: 'string',
+    help: 'topics of event types, TYPE=TOPIC,…; a TYPE that ends with * is a beginning, and the longest match decides; other types go to -topic, and a row that names a topic goes there',
   },
   source: {
     type: 'string',
@@ -171,6 +176,20 @@ const SETTINGS = {
 
 type Context = CommandContext<typeof SETTINGS>;
 
+/** @throws bad_value */
+function topicRules(text: string | undefined): TopicRules {
+  const rules = (text ?? '').split(',').filter((rule) => rule !== '');
+  return Object.fromEntries(
+    rules.map((rule) => {
+      const at = rule.lastIndexOf('=');
+      if (at > 0) return [rule.slice(0, at), rule.slice(at + 1)];
+      throw coreError('bad_value', `-topics has ${JSON.stringify(rule)}, which is not TYPE=TOPIC`, {
+        next: 'give rules such as -topics=parcel.*=parcels,invoice.sent.v1=invoices',
+      });
+    }),
+  );
+}
+
 async function wakeDriver(context: Context): Promise<WakeDriver | undefined> {
   if (context.settings.wake === 'off') return undefined;
   return (await import('../io/wake/unix.ts')).unixWake;
@@ -222,6 +241,7 @@ async function optionsOf(context: Context): Promise<RelayOptions> {
       schema: settings.schema,
       table: settings.table,
       topic: settings.topic,
+      topics: topicRules(settings.topics),
       source: settings.source,
       mode: settings.relay as RelayMode,
       name: `${hostname()}-${process.pid}-${randomUuid(systemRandom).slice(0, 8)}`,

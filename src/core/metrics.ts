@@ -48,6 +48,9 @@ export interface MetricSnapshot {
   readonly combine?: GaugeCombination;
 }
 
+/** Name, help text and kind of a metric. */
+export type MetricDescription = Pick<MetricSnapshot, 'name' | 'help' | 'kind'>;
+
 /** One metric with its series; `width` f64 cells a series in one growing Float64Array. */
 abstract class Metric {
   protected cells: Float64Array;
@@ -231,6 +234,7 @@ export class Histogram extends Metric {
 export class Metrics {
   private readonly byName = new Map<string, Metric>();
   private readonly collectors: Array<() => void> = [];
+  private readonly listeners: Array<(metric: MetricDescription) => void> = [];
 
   counter(name: string, help: string, labelNames: readonly string[] = []): Counter {
     return this.register(name, labelNames, () => new Counter(name, help, labelNames), Counter);
@@ -265,6 +269,12 @@ export class Metrics {
     this.collectors.push(collector);
   }
 
+  /** Calls a function with every metric, those that exist and those registered later. */
+  onRegister(listener: (metric: MetricDescription) => void): void {
+    for (const metric of this.byName.values()) listener(metric);
+    this.listeners.push(listener);
+  }
+
   snapshot(): MetricSnapshot[] {
     for (const collector of this.collectors) collector();
     return [...this.byName.values()].map((metric) => metric.snapshot());
@@ -290,6 +300,7 @@ export class Metrics {
       `metric ${name} has an invalid label name: ${labelNames.join()}`,
     );
     const metric = make();
+    for (const listener of this.listeners) listener(metric);
     this.byName.set(name, metric);
     return metric;
   }

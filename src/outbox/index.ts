@@ -5,16 +5,26 @@
 
 // The outbox: appends events in the transaction of the change that they report.
 export {
+  AGGREGATE_ID_BYTES_MAX,
+  type CloudEventFields,
+  type EventSchema,
+  HEADERS_BYTES_MAX,
+  HEADERS_MAX,
+  type JsonValue,
+  type OutboxEvent,
+  PAYLOAD_BYTES_MAX,
+  type PayloadEvent,
+  type SchemaEvent,
+} from './append/event.ts';
+export {
   APPEND_BYTES_MAX,
   append,
   EVENTS_MAX,
-  type JsonValue,
   lockAggregates,
   type MessageIds,
-  type OutboxEvent,
-  PAYLOAD_BYTES_MAX,
 } from './append/events.ts';
-export { outboxJsonSql, outboxTableSql } from './append/table.ts';
+export { derivedAggregateId, type HeaderValue } from './append/record-columns.ts';
+export { outboxJsonSql, outboxRecordSql, outboxTableSql } from './append/table.ts';
 export { type Migration, migrate } from './database/migrations.ts';
 export type { ServiceParts } from './database/parts.ts';
 export type { OpenTransaction, TransactionValue } from './database/transaction.ts';

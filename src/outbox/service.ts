@@ -140,6 +140,7 @@ const RELAY_NAMES: KnownNames<ServiceRelay> = {
   schema: true,
   table: true,
   topic: true,
+  topics: true,
   source: true,
   mode: true,
   name: true,

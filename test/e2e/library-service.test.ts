@@ -64,8 +64,8 @@ describe('migrate', () => {
     );
     expect(rows).toEqual([
       { owner: 'inbox received', n: 1 },
-      { owner: 'outbox other', n: 2 },
-      { owner: 'outbox sent', n: 2 },
+      { owner: 'outbox other', n: 3 },
+      { owner: 'outbox sent', n: 3 },
       { owner: 'parked aside', n: 2 },
       { owner: 'parts', n: 2 },
     ]);
@@ -257,7 +257,13 @@ describe('polling relay', () => {
       expect(warning['retained_bytes']).toBe(retained.value(retained.series(slot)));
       // Another outbox that shares the relay tables does not own the slot.
       await pool.query(outboxTableSql('other'));
-      const other = { name: 'other', fullName: `${schema}.other`, hasTraceparent: true, sequence: undefined };
+      const other: OutboxTable = {
+        name: 'other',
+        fullName: `${schema}.other`,
+        hasTraceparent: true,
+        hasRecordColumns: false,
+        sequence: undefined,
+      };
       const check = (table: OutboxTable) =>
         new IdleSlots(pool, table, drivers.clock, metrics, silentLogger).check();
       expect(await check(other)).toEqual([]);

@@ -4,7 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { append, EVENTS_MAX, lockAggregates, type OutboxEvent } from '../../src/outbox/append/events.ts';
+import type { OutboxEvent } from '../../src/outbox/append/event.ts';
+import { append, EVENTS_MAX, lockAggregates } from '../../src/outbox/append/events.ts';
 import { outboxTableSql } from '../../src/outbox/append/table.ts';
 import { migrationsOf } from '../../src/outbox/database/migration-files.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
@@ -108,7 +109,7 @@ describe('append', () => {
     ['a value that is not an array', {}],
     ['too many events', Array.from({ length: EVENTS_MAX + 1 }, () => event())],
     ['an event that is not an object', [null]],
-    ['an aggregate that is not a UUID', [event({ aggregateId: "x'; DROP TABLE parcels; --" })]],
+    ['an aggregate with a NUL', [event({ aggregateId: "x'; DROP TABLE parcels; --\u0000" })]],
     ['a missing aggregate', [{ eventType: 'a', payload: 1 }]],
     ['an empty event type', [event({ eventType: '' })]],
     ['an event type with a space', [event({ eventType: 'a b' })]],

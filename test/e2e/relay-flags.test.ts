@@ -138,6 +138,25 @@ describe('polling relay', () => {
     expect([settings.get('retention.ms'), settings.get('segment.ms')]).toEqual(['7200000', '300000']);
   });
 
+  it('a relay publishes the event types of -topics to their topics, and refuses a rule without a topic', async () => {
+    const one = await world();
+    const other = `${one.topic}.ruled`;
+    const ids = [
+      await insert(one.pool, randomUUID(), '{}'),
+      await insert(one.pool, randomUUID(), '{}'),
+    ] as const;
+    await one.pool.query(`UPDATE outbox SET event_type = 'invoice.sent.v1' WHERE msg_id = $1::uuid`, [
+      ids[0],
+    ]);
+    const args = [...one.args, '-exit-when-drained'];
+    const refused = await runRelay(own, [...args, '-topics=invoice.*']);
+    expect(refused.code).toBe(2);
+    expect(refused.stderr).toContain('which is not TYPE=TOPIC');
+    expect((await runRelay(own, [...args, `-topics=invoice.*=${other}`])).code).toBe(0);
+    expect((await readTopic({ stack, topic: other })).map(({ msgId }) => msgId)).toEqual([ids[0]]);
+    expect((await readTopic(one)).map(({ msgId }) => msgId)).toEqual([ids[1]]);
+  });
+
   it('a relay creates no topic with a higher -replication-factor than there are brokers', async () => {
     const { args, topic } = await world();
     const { code, stderr } = await runRelay(own, [...args, '-replication-factor=2', '-log-level=silent']);

@@ -61,7 +61,7 @@ function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
     mayContinue: () => true,
     limits,
   });
-  const rows = new OutboxRows(pool, 'outbox', true);
+  const rows = new OutboxRows(pool, 'outbox', { hasTraceparent: true, hasRecordColumns: false });
   return {
     pipeline,
     parking,

@@ -93,7 +93,7 @@ describe('package.json', () => {
 
 /** Service of a user, which the test compiles and runs. */
 const SERVICE = `
-import { Metrics, openMetricsPage } from 'millrace/drivers';
+import { Metrics, openMetricsPage, registerMetrics } from 'millrace/drivers';
 import * as engine from 'millrace/engine';
 import { append, type OutboxEvent, Service } from 'millrace/outbox';
 import { type KnexTransaction, knexTransaction } from 'millrace/outbox/adapters';
@@ -129,6 +129,12 @@ async function main(): Promise<void> {
   const moved: Moved | null = records.row(0);
   const groups: readonly registry.WriterRecords<Moved>[] = await decoder.decodeByWriter([]);
   const encoder: registry.RecordColumnEncoder = client.columnEncoder({ topic: 'moves', version: 'latest' });
+  const schema: registry.Serializer<Moved> = client.serializer<Moved>({ topic: 'moves', version: 'latest' });
+  const chosen: OutboxEvent[] = [
+    { aggregateId: 'parcel 7', eventType: 'moved.v1', schema, value: payload, headers: { a: 'b' }, topic: 'moves' },
+    { aggregateId: 'parcel 7', eventType: 'moved.v1', payload, cloudEvent: { source: '/a' }, partitionKey: 'k' },
+  ];
+  console.log(typeof registerMetrics, chosen.length);
   console.log(records.stateOf(0), moved, groups.length, typeof encoder.encode);
   console.log(typeof Service.open, Object.keys(engine).length > 0, Object.keys(registry).length > 0, appended.length);
 }
@@ -171,7 +177,7 @@ describe('TypeScript service', () => {
       expect(stdout).toContain('\nmoves_total 3\n');
       expect(stdout).toMatch(/\nprocess_cpu_seconds_total \d/);
       expect(stdout).toMatch(/^true\n/);
-      expect(stdout).toContain('\nnull null 0 function\n');
+      expect(stdout).toContain('\nfunction 2\nnull null 0 function\n');
       expect(stdout).toContain('\nfunction true true 2\n');
     },
     120_000,

@@ -6,6 +6,7 @@
  */
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { Clock } from '../../core/clock.ts';
+import { coreError } from '../../core/errors.ts';
 import type { MetricSnapshot, Metrics } from '../../core/metrics.ts';
 
 export const CACHE_MS = 250;
@@ -18,7 +19,7 @@ interface ExposedValue {
   readonly metricName?: string;
 }
 
-function histogramValues(snapshot: MetricSnapshot): ExposedValue[] {
+function histogramValues(snapshot: MetricSnapshot, name: string): ExposedValue[] {
   const values: ExposedValue[] = [];
   for (const sample of snapshot.samples) {
     const labels: Labels = sample.labels;
@@ -27,27 +28,68 @@ function histogramValues(snapshot: MetricSnapshot): ExposedValue[] {
       values.push({
         value: buckets[index] ?? 0,
         labels: { ...labels, le: bound },
-        metricName: `${snapshot.name}_bucket`,
+        metricName: `${name}_bucket`,
       });
     });
     values.push({
       value: sample.count ?? 0,
       labels: { ...labels, le: '+Inf' },
-      metricName: `${snapshot.name}_bucket`,
+      metricName: `${name}_bucket`,
     });
-    values.push({ value: sample.sum ?? 0, labels, metricName: `${snapshot.name}_sum` });
-    values.push({ value: sample.count ?? 0, labels, metricName: `${snapshot.name}_count` });
+    values.push({ value: sample.sum ?? 0, labels, metricName: `${name}_sum` });
+    values.push({ value: sample.count ?? 0, labels, metricName: `${name}_count` });
   }
   return values;
 }
 
 /** One metric in the shape that a prom-client registry expects of its members. */
-function exposed(snapshot: MetricSnapshot): object {
+function exposed(snapshot: MetricSnapshot, name = snapshot.name): object {
   const values: ExposedValue[] =
     snapshot.kind === 'histogram'
-      ? histogramValues(snapshot)
+      ? histogramValues(snapshot, name)
       : snapshot.samples.map((sample) => ({ value: sample.value ?? 0, labels: sample.labels }));
-  return { name: snapshot.name, help: snapshot.help, type: snapshot.kind, aggregator: 'sum', values };
+  return { name, help: snapshot.help, type: snapshot.kind, aggregator: 'sum', values };
+}
+
+/** Part of a registry of prom-client, of any version since 14. */
+export interface PromRegistry {
+  // biome-ignore lint/suspicious/noExplicitAny: the metric types of prom-client, of any version
+  registerMetric(metric: any): void;
+  getSingleMetric(name: string): unknown;
+}
+
+/** Adds the metrics, also those that are registered later, to a registry of prom-client. A scrape
+ *  reads the values; one snapshot serves all metrics of a scrape.
+ *  @param prefix beginning of the names in that registry
+ *  @throws bad_value when the registry has another metric of a name, here or when a part registers
+ *    a metric */
+export function registerIn(metrics: Metrics, registry: PromRegistry, clock: Clock, prefix = ''): void {
+  let taken = new Map<string, MetricSnapshot>();
+  let takenAtMs = Number.NEGATIVE_INFINITY;
+  const read = (name: string): MetricSnapshot => {
+    const nowMs = clock.monotonicMs();
+    if (nowMs - takenAtMs >= CACHE_MS || !taken.has(name)) {
+      takenAtMs = nowMs;
+      taken = new Map(metrics.snapshot().map((snapshot) => [snapshot.name, snapshot]));
+    }
+    return taken.get(name) as MetricSnapshot;
+  };
+  metrics.onRegister(({ name, help, kind }) => {
+    const exposedName = prefix + name;
+    if (registry.getSingleMetric(exposedName) !== undefined)
+      throw coreError('bad_value', `the registry has another metric ${exposedName}`, {
+        next: 'give a prefix to registerMetrics',
+      });
+    registry.registerMetric({
+      name: exposedName,
+      help,
+      type: kind,
+      aggregator: 'sum',
+      get: async () => exposed(read(name), exposedName),
+      // The values belong to the parts that count.
+      reset: () => {},
+    });
+  });
 }
 
 export interface BuildInfo {

@@ -7,35 +7,15 @@
  *  exists. Then the second transaction appends after the first has committed.
  */
 
+import { findMillraceError } from '../../core/errors.ts';
 import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
-import { isTraceparent, jsonOf } from '../given-values.ts';
-import { canonicalUuid } from '../ids.ts';
+import { sqlstateOf } from '../inbox/client-transaction.ts';
 import { plainTableName } from '../inbox/names.ts';
-import { isJsonText } from '../json-text.ts';
 import { systemIds } from '../system.ts';
-
-/** Value that JSON.stringify writes without loss. */
-export type JsonValue =
-  | null
-  | boolean
-  | number
-  | string
-  | readonly JsonValue[]
-  | { readonly [name: string]: JsonValue | undefined };
-
-export interface OutboxEvent {
-  /** UUID of the aggregate: the key of the record, and the unit of ordering. */
-  readonly aggregateId: string;
-  /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
-  readonly eventType: string;
-  /** JSON value, or JSON as UTF-8 bytes; it is copied unchanged into the value of the record. The
-   *  type `object` admits types declared as `interface`, which have no index signature. `append`
-   *  refuses what JSON cannot hold. */
-  readonly payload: Uint8Array | JsonValue | object;
-  /** W3C trace context of the cause of the event. */
-  readonly traceparent?: string;
-}
+import { activeTraceparent, startSpan } from '../tracing.ts';
+import { aggregateIdOf, bad, type CheckedEvent, checkedEvent, type OutboxEvent } from './event.ts';
+import { RECORD_COLUMNS } from './record-columns.ts';
 
 /** Generator of msg_ids. */
 export interface MessageIds {
@@ -44,23 +24,20 @@ export interface MessageIds {
 
 /** Maximum number of events in one call. */
 export const EVENTS_MAX = 10_000;
-/** Largest payload. The record with its headers must fit into one megabyte, the default limit of a
- *  broker. */
-export const PAYLOAD_BYTES_MAX = 900_000;
 /** Maximum sum of the payloads in one call. */
 export const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 const LOCKS_MAX = 1000;
-
-const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
+const UNDEFINED_COLUMN = '42703';
 
 /** Inserts one row for each event, in their order, in one statement.
  *  @param tx an open transaction: our SqlSession, a `pg` client, or an adapter of
  *    `millrace/outbox/adapters`
  *  @param table `name` or `schema.name`
+ *  @param events one event or several
  *  @param ids default: UUIDv7 from this machine's clock and random generator
  *  @returns the msg_ids, in the order of the events
- *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; errors
- *    of the client
+ *  @throws bad_table_name, bad_event, not_in_transaction, errors of a serializer, all before
+ *    anything is written; table_unusable where the table lacks a column; errors of the client
  *  @example
  *  await client.query('BEGIN');
  *  await client.query('UPDATE parcels SET state = $1 WHERE id = $2', ['sent', parcelId]);
@@ -72,30 +49,127 @@ const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 export async function append(
   tx: OpenTransaction,
   table: string,
-  events: readonly OutboxEvent[],
+  events: OutboxEvent | readonly OutboxEvent[],
   ids: MessageIds = systemIds,
 ): Promise<readonly string[]> {
   plainTableName(table, 'a plain name of an outbox table');
-  const columns = columnsOf(events, ids);
-  if (events.length === 0) return [];
-  // A table without the column accepts events without a trace.
-  const traced = columns.traceparents.some((one) => one !== null);
-  const given = [columns.aggregateIds, columns.msgIds, columns.eventTypes, columns.payloads];
-  await queryInTransaction(
-    tx,
-    traced ? insertSql(table, ', traceparent', ', $5::text[]') : insertSql(table, '', ''),
-    traced ? [...given, columns.traceparents] : given,
-  );
-  return columns.msgIds;
+  const given: readonly unknown[] = Array.isArray(events) ? events : [events];
+  if (given.length > EVENTS_MAX)
+    throw bad(`at most ${EVENTS_MAX} events are appended in one call, not ${given.length}`);
+  await loadSchemas(given);
+  const checked = checkedEvents(given);
+  if (checked.length === 0) return [];
+  // Generates ids only after all events have passed: an id of a refused event would be wasted.
+  const msgIds = checked.map(() => ids.next());
+  const span = startSpan(`append ${table}`, 'producer', {
+    'messaging.operation.name': 'append',
+    'messaging.operation.type': 'create',
+    'messaging.batch.message_count': checked.length,
+    'millrace.outbox.table': table,
+  });
+  try {
+    const cause = span?.traceparent ?? activeTraceparent();
+    const isKept = cause !== undefined && (await hasTraceColumn(tx, table));
+    await insert(tx, table, checked, msgIds, isKept ? cause : null);
+    span?.end();
+  } catch (thrown) {
+    span?.fail(thrown);
+    throw thrown;
+  }
+  return msgIds;
 }
 
-/** Assigns ids in the order of the rows: the sort runs before the column defaults. */
-function insertSql(table: string, column: string, parameter: string): GuardedSql {
+/** Loads the schemas of the events before any row is checked; a loaded one costs no request. */
+async function loadSchemas(events: readonly unknown[]): Promise<void> {
+  const schemas = new Set<unknown>();
+  for (const event of events) {
+    const schema = (event as { readonly schema?: unknown } | null)?.schema;
+    if (typeof schema === 'object' && schema !== null) schemas.add(schema);
+  }
+  for (const schema of schemas) await (schema as { prefetch?(): Promise<unknown> }).prefetch?.();
+}
+
+function checkedEvents(events: readonly unknown[]): readonly CheckedEvent[] {
+  let bytes = 0;
+  return events.map((event, index) => {
+    const checked = checkedEvent(event, index);
+    bytes += checked.payload.length;
+    if (bytes > APPEND_BYTES_MAX)
+      throw bad(`the payloads have more than ${APPEND_BYTES_MAX} bytes together`, 'append in several calls');
+    return checked;
+  });
+}
+
+/** Answers of hasTraceColumn, by table. */
+const traceColumns = new Map<string, boolean>();
+const TABLES_MAX = 1000;
+
+/** True when the table has a column for trace contexts, which a table of the service's own may
+ *  lack. Asked once for each table, and only where a trace is active. */
+async function hasTraceColumn(tx: OpenTransaction, table: string): Promise<boolean> {
+  const known = traceColumns.get(table);
+  if (known !== undefined) return known;
+  const { rows } = await tx.query(
+    `SELECT count(*)::text AS n FROM pg_attribute
+     WHERE attrelid = to_regclass($1) AND attname = 'traceparent' AND NOT attisdropped`,
+    [table],
+  );
+  const found = rows[0]?.['n'] === '1';
+  if (traceColumns.size < TABLES_MAX) traceColumns.set(table, found);
+  return found;
+}
+
+/** @param cause trace context of events without one of their own */
+async function insert(
+  tx: OpenTransaction,
+  table: string,
+  events: readonly CheckedEvent[],
+  msgIds: readonly string[],
+  cause: string | null,
+): Promise<void> {
+  const column = <K extends keyof CheckedEvent>(name: K): Array<CheckedEvent[K]> =>
+    events.map((event) => event[name]);
+  const given = [column('aggregateId'), msgIds, column('eventType'), column('payload')];
+  const traceparents = events.map(({ traceparent }) => traceparent ?? cause);
+  const chosen = [
+    column('aggregateKey'),
+    column('partitionKey'),
+    column('topic'),
+    column('headers'),
+    column('contentType'),
+  ];
+  // A table without the optional columns accepts events that leave them open.
+  const optional = chosen.some((values) => values.some((value) => value !== null))
+    ? [traceparents, ...chosen]
+    : traceparents.some((value) => value !== null)
+      ? [traceparents]
+      : [];
+  try {
+    await queryInTransaction(tx, insertSql(table, optional.length), [...given, ...optional]);
+  } catch (thrown) {
+    const state = findMillraceError(thrown)?.details['sqlstate'] ?? sqlstateOf(thrown);
+    if (state !== UNDEFINED_COLUMN || optional.length === 0) throw thrown;
+    throw outboxError(
+      'table_unusable',
+      `the table ${table} lacks a column that the events need: ${(thrown as Error).message}`,
+      { next: 'run Service.migrate, or the script outboxRecordSql', cause: thrown },
+    );
+  }
+}
+
+const OPTIONAL_COLUMNS = ['traceparent', ...RECORD_COLUMNS];
+
+/** Assigns ids in the order of the rows: the sort runs before the column defaults.
+ *  @param optional number of the columns of OPTIONAL_COLUMNS that the rows have */
+function insertSql(table: string, optional: number): GuardedSql {
+  const names = OPTIONAL_COLUMNS.slice(0, optional);
+  const listed = (cast: string) => names.map((name) => `, ${name}${name === 'headers' ? cast : ''}`).join('');
+  const parameters = names.map((_, i) => `, $${5 + i}::text[]`).join('');
   const insert = (guard: string): string => `
-INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${column})
-SELECT aggregate_id, msg_id, event_type, payload${column}
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
-  WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place)${guard} ORDER BY place`;
+INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${listed('')})
+SELECT aggregate_id, msg_id, event_type, payload${listed('::json')}
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameters})
+  WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${listed('')}, place)${guard} ORDER BY place`;
   return {
     plain: insert(''),
     guarded: `WITH ${GUARD}, appended AS (${insert(', guard WHERE guard.open')})
@@ -133,81 +207,3 @@ const LOCK: GuardedSql = {
   plain: lockSql(''),
   guarded: `WITH ${GUARD} SELECT open::text AS open, (${lockSql(', guard WHERE guard.open')}) AS locked FROM guard`,
 };
-
-interface Columns {
-  readonly aggregateIds: string[];
-  readonly msgIds: string[];
-  readonly eventTypes: string[];
-  readonly payloads: Buffer[];
-  readonly traceparents: Array<string | null>;
-}
-
-function columnsOf(events: readonly OutboxEvent[], ids: MessageIds): Columns {
-  if (!Array.isArray(events)) throw bad('the events are not an array');
-  if (events.length > EVENTS_MAX)
-    throw bad(`at most ${EVENTS_MAX} events are appended in one call, not ${events.length}`);
-  const columns: Columns = { aggregateIds: [], msgIds: [], eventTypes: [], payloads: [], traceparents: [] };
-  let bytes = 0;
-  for (const [index, event] of (events as readonly OutboxEvent[]).entries()) {
-    if (typeof event !== 'object' || event === null) throw bad(`event ${index} is not an object`);
-    columns.aggregateIds.push(aggregateIdOf(event.aggregateId, index));
-    columns.eventTypes.push(eventTypeOf(event.eventType, index));
-    const payload = payloadOf(event.payload, index);
-    bytes += payload.length;
-    if (bytes > APPEND_BYTES_MAX)
-      throw bad(`the payloads have more than ${APPEND_BYTES_MAX} bytes together`, 'append in several calls');
-    columns.payloads.push(payload);
-    columns.traceparents.push(traceparentOf(event.traceparent, index));
-  }
-  // Generates ids only after all events have passed: an id of a refused event would be wasted.
-  for (const _ of columns.aggregateIds) columns.msgIds.push(ids.next());
-  return columns;
-}
-
-function bad(why: string, next = 'correct the event; no row was written') {
-  return outboxError('bad_event', why, { next });
-}
-
-const shown = (value: unknown): string => JSON.stringify(String(value).slice(0, 60));
-
-function aggregateIdOf(value: unknown, index: number): string {
-  const id = typeof value === 'string' ? canonicalUuid(value) : undefined;
-  if (id === undefined) throw bad(`aggregateId of event ${index} is not a UUID: ${shown(value)}`);
-  return id;
-}
-
-function eventTypeOf(value: unknown, index: number): string {
-  if (typeof value === 'string' && EVENT_TYPE.test(value)) return value;
-  throw bad(
-    `eventType of event ${index} is not a text of 1 to 200 visible ASCII characters: ${shown(value)}`,
-  );
-}
-
-function traceparentOf(value: unknown, index: number): string | null {
-  if (value === undefined) return null;
-  if (isTraceparent(value)) return value;
-  throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
-}
-
-/** Copies the payload, so that later changes of the caller's buffer have no effect. */
-function payloadOf(value: unknown, index: number): Buffer {
-  let bytes: Buffer;
-  if (value instanceof Uint8Array) {
-    bytes = Buffer.from(value);
-    if (bytes.length <= PAYLOAD_BYTES_MAX && !isJsonText(bytes))
-      throw bad(`payload of event ${index} is not JSON in UTF-8`);
-  } else {
-    let text: string;
-    try {
-      text = jsonOf(value);
-    } catch (thrown) {
-      throw bad(`payload of event ${index} is not a JSON value: ${(thrown as Error).message}`);
-    }
-    bytes = Buffer.from(text, 'utf8');
-  }
-  if (bytes.length <= PAYLOAD_BYTES_MAX) return bytes;
-  throw bad(
-    `payload of event ${index} has ${bytes.length} bytes, at most ${PAYLOAD_BYTES_MAX} fit into a record`,
-    'store large contents elsewhere and put their address into the event',
-  );
-}

@@ -2,6 +2,7 @@
  *  orders' outbox, but no partitions: marked rows are deleted rather than dropped. */
 import { outboxError } from '../errors.ts';
 import { plainTableName } from '../inbox/names.ts';
+import { JSON_TYPE } from './record-columns.ts';
 
 /** Longest name that leaves room for its suffixes within PostgreSQL's 63 bytes. */
 const OUTBOX_NAME_CHARS_MAX = 50;
@@ -60,6 +61,34 @@ BEGIN
   IF current_setting('server_encoding') = 'UTF8' AND NOT EXISTS (
     SELECT FROM pg_constraint WHERE conrelid = '${name}'::regclass AND conname = '${constraint}') THEN
     ALTER TABLE ${name} ADD CONSTRAINT ${constraint} CHECK (convert_from(payload, 'UTF8')::json IS NOT NULL) NOT VALID;
+  END IF;
+END $$;
+`;
+}
+
+/** Returns the script that adds the columns by which a row chooses its record: ids of aggregates
+ *  that are texts, keys, topics, headers and payloads that are not JSON. It changes no row, and
+ *  nothing where the columns exist. The constraint of outboxJsonSql, where it exists, then applies
+ *  to rows whose payload must be JSON. Run it after outboxTableSql and outboxJsonSql.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(outboxRecordSql('outbox'));
+ */
+export function outboxRecordSql(table: string): string {
+  const name = plainTableName(table, 'a plain name of an outbox table');
+  const constraint = `${name.slice(name.indexOf('.') + 1)}_json`;
+  const isJson = `CASE WHEN coalesce(content_type, '${JSON_TYPE}') = '${JSON_TYPE}' THEN convert_from(payload, 'UTF8')::json IS NOT NULL ELSE true END`;
+  return `ALTER TABLE ${name}
+  ADD COLUMN IF NOT EXISTS aggregate_key text,
+  ADD COLUMN IF NOT EXISTS partition_key text,
+  ADD COLUMN IF NOT EXISTS topic text,
+  ADD COLUMN IF NOT EXISTS headers json,
+  ADD COLUMN IF NOT EXISTS content_type text;
+DO $$
+BEGIN
+  IF EXISTS (SELECT FROM pg_constraint WHERE conrelid = '${name}'::regclass AND conname = '${constraint}'
+      AND pg_get_constraintdef(oid) NOT LIKE '%content_type%') THEN
+    ALTER TABLE ${name} DROP CONSTRAINT ${constraint}, ADD CONSTRAINT ${constraint} CHECK (${isJson}) NOT VALID;
   END IF;
 END $$;
 `;

@@ -2,7 +2,7 @@
  *  service gives; later releases add migrations. A table that the service's own scripts created is
  *  accepted and upgraded. */
 
-import { outboxJsonSql, outboxTableSql } from '../append/table.ts';
+import { outboxJsonSql, outboxRecordSql, outboxTableSql } from '../append/table.ts';
 import { effectsTableSql } from '../effects/table.ts';
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from '../inbox/table.ts';
 import type { Migration } from './migrations.ts';
@@ -34,7 +34,7 @@ export function partMigrations({
 }: ServiceParts): ReadonlyArray<{ readonly owner: string; readonly migrations: readonly Migration[] }> {
   const made = (sqlOf: (table: string) => string) => (table: string) => whereMissing(table, sqlOf(table));
   const parts: Readonly<Record<string, Part>> = {
-    outbox: [outboxTable, made(outboxTableSql), outboxJsonSql],
+    outbox: [outboxTable, made(outboxTableSql), outboxJsonSql, outboxRecordSql],
     inbox: [inbox, made(inboxTableSql)],
     parked: [parkedTable, made(parkedTableSql), parkedDigestSql],
     effects: [effectsTable, made(effectsTableSql)],

@@ -10,6 +10,7 @@ import { outboxError } from '../errors.ts';
 import { isTraceparent, jsonOf } from '../given-values.ts';
 import { canonicalUuid } from '../ids.ts';
 import { systemIds } from '../system.ts';
+import { activeTraceparent } from '../tracing.ts';
 import { effectsName } from './table.ts';
 
 /** Largest input of an effect, in bytes of its JSON text. */
@@ -28,7 +29,7 @@ export interface NewEffect {
   /** Idempotency key that the third party sees. Default: a new UUIDv7. In the handler of an inbox,
    *  give the message id: a redelivered message then adds no second effect. */
   readonly id?: string;
-  /** W3C trace context of the cause. */
+  /** W3C trace context of the cause. Default: the active span of OpenTelemetry. */
   readonly traceparent?: string;
 }
 
@@ -91,7 +92,7 @@ function idOf(value: unknown): string {
 }
 
 function traceparentOf(value: unknown): string | null {
-  if (value === undefined) return null;
+  if (value === undefined) return activeTraceparent() ?? null;
   if (isTraceparent(value)) return value;
   throw bad(`traceparent is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }

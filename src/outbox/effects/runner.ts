@@ -12,9 +12,11 @@ import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
+import { traced } from '../tracing.ts';
 import { Breaker } from './breaker.ts';
 import {
   type AttemptFailure,
+  type Effect,
   type EffectHandler,
   failureOf,
   type SettledHandler,
@@ -207,7 +209,7 @@ export class EffectRunner {
       );
     });
     try {
-      const call = Promise.resolve(handler.call(effect, control.signal)).then((result) => ({ result }));
+      const call = this.call(handler, effect, control.signal).then((result) => ({ result }));
       // A rejection after the timeout has no reader.
       call.catch(() => {});
       return await Promise.race([call, ended]);
@@ -217,6 +219,15 @@ export class EffectRunner {
       cancel();
       this.calls.delete(control);
     }
+  }
+
+  /** Calls the handler, in a span of the trace that added the effect. */
+  private call(handler: SettledHandler, effect: Effect, signal: AbortSignal): Promise<unknown> {
+    const { id, name, attempt, traceparent } = effect;
+    const attributes = { 'millrace.effect.id': id, 'millrace.effect.attempt': attempt };
+    return traced(`effect ${name}`, 'client', attributes, traceparent, async () =>
+      handler.call(effect, signal),
+    );
   }
 
   /** Writes the outcome; retries while the database is away and the lease lasts. */

@@ -13,6 +13,7 @@ import type { Metrics } from '../../core/metrics.ts';
 import type { TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { canonicalUuid } from '../ids.ts';
+import { traced } from '../tracing.ts';
 import { BatchCommitter, faultOfEffect, type Work } from './batch-committer.ts';
 import { type ClientWork, runInClient, type TransactionRunner } from './client-transaction.ts';
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
@@ -79,6 +80,25 @@ const utf8 = new TextDecoder();
 function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
   const [, value] = record.headers.find(([name]) => name === 'ce_id') ?? [];
   return value === undefined || value === null || value.length > 64 ? undefined : utf8.decode(value);
+}
+
+/** Runs a handler in a span of the trace that the record carries. */
+function inTrace(record: InboxRecord, work: () => Promise<void>): Promise<void> {
+  const [, bytes] = record.headers.find(([name]) => name === 'traceparent') ?? [];
+  const parent = bytes === undefined || bytes === null || bytes.length > 64 ? undefined : utf8.decode(bytes);
+  // The relay derives the trace of an event without one from its message id.
+  const isDerived = parent?.slice(3, 35) === record.msgId.replaceAll('-', '');
+  if (parent === undefined || isDerived) return work();
+  const attributes = {
+    'messaging.system': 'kafka',
+    'messaging.operation.name': 'process',
+    'messaging.operation.type': 'process',
+    'messaging.destination.name': record.topic,
+    'messaging.destination.partition.id': String(record.partition),
+    'messaging.kafka.offset': Number(record.offset),
+    'messaging.message.id': record.msgId,
+  };
+  return traced(`process ${record.topic}`, 'consumer', attributes, parent, work);
 }
 
 /** Consumer that applies each message once: the effect of a record and its inbox row commit in one
@@ -343,7 +363,7 @@ export class InboxConsumer<T = SqlSession> {
           detail: 'the id is older than the floor of the inbox, so it is unknown if it had its effect',
         });
       } else if (open.delete(record.msgId)) {
-        await effect(() => handle(own, record));
+        await effect(() => inTrace(record, () => handle(own, record)));
         done++;
       } else seen++;
     }

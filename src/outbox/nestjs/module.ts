@@ -1,5 +1,6 @@
 /** Module of NestJS that provides an outbox and an inbox by injection. */
-import { append, lockAggregates, type OutboxEvent } from '../append/events.ts';
+import type { OutboxEvent } from '../append/event.ts';
+import { append, lockAggregates } from '../append/events.ts';
 import type { OpenTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { plainTableName } from '../inbox/names.ts';
@@ -29,7 +30,7 @@ export class MillraceOutbox<T = unknown> {
 
   /** Appends events in this transaction. Returns their msg_ids.
    *  @throws bad_option without an outboxTable; errors of `append` */
-  async append(transaction: T, events: readonly OutboxEvent[]): Promise<readonly string[]> {
+  async append(transaction: T, events: OutboxEvent | readonly OutboxEvent[]): Promise<readonly string[]> {
     return append(this.adapt(transaction), given(this.table, 'outboxTable'), events);
   }
 

@@ -29,6 +29,7 @@ import { ProducerWatchdog } from './pipeline/producer-watchdog.ts';
 import { type Entry, Publisher } from './pipeline/publisher.ts';
 import type { Sender } from './pipeline/sender.ts';
 import { RECORD_BYTES_MOST, TopicClient, type TopicSettings } from './pipeline/topic-client.ts';
+import { checkRules, routingText, TopicRouter, type TopicRules } from './pipeline/topic-router.ts';
 import { type PollParts, PollSource } from './poll/source.ts';
 import { isShardCount } from './shards.ts';
 import type { RelayCrashPoint, SourceParts } from './source.ts';
@@ -44,6 +45,9 @@ export interface RelaySettings {
   /** Outbox table, `table` or `schema.table`. */
   readonly table: string;
   readonly topic: string;
+  /** Topics of event types, instead of `topic`: the same for all relays of an outbox. A row that
+   *  names a topic goes there. */
+  readonly topics?: TopicRules;
   /** Value of the header ce_source. */
   readonly source: string;
   readonly mode: RelayMode;
@@ -165,6 +169,7 @@ export class Relay {
       });
     }
     checkMode(options);
+    checkRules(options.settings.topics ?? {});
   }
 
   /** Connects, checks the tables and creates the topic. @throws unreachable, tables_missing,
@@ -206,7 +211,7 @@ export class Relay {
       ),
       outbox: table.fullName,
       shards: settings.shards,
-      topic: settings.topic,
+      topic: routingText(settings.topic, settings.topics ?? {}),
       relay: settings.name,
       mode: settings.mode,
       exclusive: settings.mode === 'wal',
@@ -230,9 +235,18 @@ export class Relay {
   ): Promise<PublishingParts> {
     const { settings, metrics, log, clock } = this.options;
     const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
-    const recordBytesMax = await topicClient.ensureTopic();
+    const topics = new TopicRouter({
+      topic: settings.topic,
+      rules: settings.topics ?? {},
+      ensure: (topic) => topicClient.ensureTopic(topic),
+      clock,
+      log,
+      metrics,
+    });
+    await topics.open();
+    const recordBytesMax = Math.max(...topics.names.map((_, place) => topics.recordBytesMax(place)));
     const markPool = await this.connect(1, false, settings.answerTimeoutMs);
-    const sender = await topicClient.sender(table, recordBytesMax);
+    const sender = await topicClient.sender(table, recordBytesMax, topics.names);
     this.closers.push(() => sender.close());
     const marker = new Marker<Entry>({
       pool: markPool,
@@ -252,6 +266,7 @@ export class Relay {
     const publishing = new Publisher({
       sender,
       encoder: new EventEncoder(settings.mode, settings.source),
+      topics,
       marker,
       leases,
       metrics,

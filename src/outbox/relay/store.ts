@@ -1,5 +1,14 @@
 /** Outbox table of a relay: checks its columns, and reads its pending rows. */
 import type { SqlPool, SqlRow } from '../../io/postgres/sql/port.ts';
+import {
+  hasRecordColumnsSql,
+  RECORD_COLUMNS,
+  RECORD_SELECT,
+  RECORD_TYPES,
+  type RecordCells,
+  type RecordFields,
+  recordFieldsOf,
+} from '../append/record-columns.ts';
 import { TABLE_NAME } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { shardSql } from './shards.ts';
@@ -14,9 +23,11 @@ export interface OutboxRow {
   /** W3C trace context of the transaction that wrote the row; null or absent where it is not
    *  known. */
   readonly traceparent?: string | null;
+  /** Choices of the row about its record; absent where it makes none. */
+  readonly record?: RecordFields;
 }
 
-interface PendingRow extends SqlRow {
+interface PendingRow extends SqlRow, RecordCells {
   readonly id: bigint;
   readonly aggregate_id: string;
   readonly msg_id: string;
@@ -34,6 +45,8 @@ export interface OutboxTable {
    *  transactional ids. */
   readonly fullName: string;
   readonly hasTraceparent: boolean;
+  /** True when the table has the record columns. */
+  readonly hasRecordColumns: boolean;
   /** Sequence of the column id, if it gives ids out in order (CACHE 1); else undefined. */
   readonly sequence: string | undefined;
 }
@@ -123,22 +136,41 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
     name: table,
     fullName: found.full_name,
     hasTraceparent: types.get('traceparent') === 'text',
+    hasRecordColumns: RECORD_COLUMNS.every((column) =>
+      RECORD_TYPES.some((type) => types.get(column) === type),
+    ),
     sequence: usable ? (found.sequence as string) : undefined,
   };
 }
 
-const rowColumns = (table: Pick<OutboxTable, 'hasTraceparent'>): string =>
-  `id, aggregate_id, msg_id, event_type, payload, date_part('epoch', created_at) * 1000 AS created_ms, ${table.hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}`;
+/** Which optional columns a table has. */
+export type OptionalColumns = Pick<OutboxTable, 'hasTraceparent' | 'hasRecordColumns'>;
 
-const toRow = (row: PendingRow): OutboxRow => ({
-  id: row.id,
-  aggregateId: row.aggregate_id,
-  msgId: row.msg_id,
-  eventType: row.event_type,
-  payload: row.payload,
-  createdAt: new Date(row.created_ms),
-  traceparent: row.traceparent,
-});
+/** Column `outdated` of a statement on a table that was described without the record columns: true
+ *  when it has them. In the snapshot of a row that uses them it is true. */
+export const outdatedSelect = ({ hasRecordColumns }: OptionalColumns, table: string): string =>
+  hasRecordColumns ? '' : `, ${hasRecordColumnsSql(`'${table}'::regclass`)} AS outdated`;
+
+/** Expressions that read the optional columns; the trace context is null where it has no column. */
+export const optionalSelect = ({ hasTraceparent, hasRecordColumns }: OptionalColumns): string =>
+  `${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}${hasRecordColumns ? `, ${RECORD_SELECT}` : ''}`;
+
+const rowColumns = (table: OptionalColumns): string =>
+  `id, aggregate_id, msg_id, event_type, payload, date_part('epoch', created_at) * 1000 AS created_ms, ${optionalSelect(table)}`;
+
+function toRow(found: PendingRow): OutboxRow {
+  const row = {
+    id: found.id,
+    aggregateId: found.aggregate_id,
+    msgId: found.msg_id,
+    eventType: found.event_type,
+    payload: found.payload,
+    createdAt: new Date(found.created_ms),
+    traceparent: found.traceparent,
+  };
+  const record = recordFieldsOf(found);
+  return record === undefined ? row : { ...row, record };
+}
 
 const BYTES = 'coalesce(octet_length(payload), 0)';
 
@@ -176,6 +208,14 @@ export interface PendingPage {
   readonly rows: readonly OutboxRow[];
   /** True when further rows were left out because of their bytes. */
   readonly cut: boolean;
+  /** True when the table got the record columns after it was described. The rows lack them and must
+   *  not be published. */
+  readonly isOutdated: boolean;
+}
+
+interface PageCells {
+  readonly followed: boolean;
+  readonly outdated?: boolean;
 }
 
 /** Reads the lowest pending rows of a scan, ascending, at most `limit`, fewer where their payloads
@@ -211,13 +251,16 @@ export async function readPending(
     );
   }
   // octet_length does not read a payload that is stored out of line (TOAST).
-  const text = `SELECT id, aggregate_id, msg_id, event_type, payload, created_ms, traceparent, followed FROM (
+  const chosen = table.hasRecordColumns
+    ? `, ${RECORD_COLUMNS.join(', ')}`
+    : outdatedSelect(table, table.name);
+  const text = `SELECT id, aggregate_id, msg_id, event_type, payload, created_ms, traceparent${chosen}, followed FROM (
       SELECT *, sum(${BYTES}) OVER lower AS total, lead(id) OVER lower IS NOT NULL AS followed FROM (
         SELECT * FROM (${parts.join(' UNION ALL ')}) AS pending
         WHERE $3::int[] IS NOT NULL AND $4::bigint[] IS NOT NULL AND $5::bigint IS NOT NULL ORDER BY id LIMIT $2) AS page
       WINDOW lower AS (ORDER BY id ROWS UNBOUNDED PRECEDING)) AS measured
     WHERE total <= $6::bigint OR total = ${BYTES} ORDER BY id`;
-  const { rows } = await pool.query<PendingRow & { readonly followed: boolean }>(text, [
+  const { rows } = await pool.query<PendingRow & PageCells>(text, [
     ...parameters,
     ...(scan.stragglers.length === 0
       ? []
@@ -227,5 +270,9 @@ export async function readPending(
           scan.stragglers.map(({ to }) => to),
         ]),
   ]);
-  return { rows: rows.map(toRow), cut: rows.at(-1)?.followed === true };
+  return {
+    rows: rows.map(toRow),
+    cut: rows.at(-1)?.followed === true,
+    isOutdated: rows[0]?.outdated === true,
+  };
 }

@@ -2,6 +2,7 @@
  */
 import { deepEqual, equal } from 'node:assert/strict';
 import { append } from '../append/events.ts';
+import { derivedAggregateId } from '../append/record-columns.ts';
 import { Inbox } from '../inbox/once.ts';
 import { systemIds } from '../system.ts';
 import { type AdapterCase, type ContractTables, rejection } from './harness.ts';
@@ -33,6 +34,48 @@ async function appendsExactly(tables: ContractTables): Promise<void> {
     expected,
     'the rows of the outbox',
   );
+}
+
+/** Ids that are texts, headers, topics, keys, and payloads that are not JSON. */
+async function appendsChoices(tables: ContractTables): Promise<void> {
+  const text = 'Kunde "17" \\\\ $1 ? {é} 🚚';
+  const chosen = {
+    aggregateId: text,
+    eventType: 'contract.chosen.v1',
+    payload: Uint8Array.from([0, 1, 0x5c, 0x22, 255]),
+    contentType: 'application/x-own',
+    headers: { tenant: text, trail: Uint8Array.from([0, 255]) },
+    topic: 'contract.chosen',
+    partitionKey: text,
+  };
+  const plain = { aggregateId: systemIds.next(), eventType: 'contract.chosen.v1', payload: 1 };
+  await tables.harness.transaction((tx) => append(tx, tables.outbox, [chosen, plain]));
+  const rows = await tables.observed(
+    `SELECT aggregate_id::text AS id, aggregate_key, partition_key, topic, content_type,
+       encode(payload, 'hex') AS payload, headers->>'tenant' AS tenant, headers->'trail'->>'base64' AS trail
+     FROM ${tables.outbox} WHERE event_type = 'contract.chosen.v1' ORDER BY ${tables.outbox}.id`,
+  );
+  const [first, second] = rows.map((row) => ({ ...row }));
+  deepEqual(first, {
+    id: derivedAggregateId(text),
+    aggregate_key: text,
+    partition_key: text,
+    topic: 'contract.chosen',
+    content_type: 'application/x-own',
+    payload: '00015c22ff',
+    tenant: text,
+    trail: 'AP8=',
+  });
+  deepEqual(second, {
+    id: plain.aggregateId,
+    aggregate_key: null,
+    partition_key: null,
+    topic: null,
+    content_type: null,
+    payload: '31',
+    tenant: null,
+    trail: null,
+  });
 }
 
 async function hasOneEffect(tables: ContractTables): Promise<void> {
@@ -93,6 +136,10 @@ export function effectCases(tables: ContractTables): readonly AdapterCase[] {
     {
       name: 'append writes each event with its exact bytes, in order',
       run: () => appendsExactly(tables),
+    },
+    {
+      name: 'append writes the key, the topic, the headers and the form of a record',
+      run: () => appendsChoices(tables),
     },
     { name: 'once applies the effect of a message a single time', run: () => hasOneEffect(tables) },
     { name: 'a claim tells seen from unseen ids in one call', run: () => claimsMany(tables) },

@@ -1,6 +1,6 @@
 /** Interfaces of the contract suite for adapters, and the tables of one run. */
 import { ok } from 'node:assert/strict';
-import { outboxTableSql } from '../append/table.ts';
+import { outboxRecordSql, outboxTableSql } from '../append/table.ts';
 import type { OpenTransaction } from '../database/transaction.ts';
 import { inboxTableSql } from '../inbox/table.ts';
 import { systemIds } from '../system.ts';
@@ -44,6 +44,7 @@ export class ContractTables {
     const statements = [
       `CREATE TABLE ${this.notes} (id int NOT NULL, note text)`,
       outboxTableSql(this.outbox),
+      outboxRecordSql(this.outbox),
       inboxTableSql(this.inbox),
     ];
     for (const sql of statements) await this.harness.observer.query(sql, []);

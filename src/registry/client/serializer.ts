@@ -6,6 +6,7 @@
 
 import { MillraceError } from '../../core/errors.ts';
 import { RecordSlab } from '../../formats/binary/record-slab.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
@@ -68,6 +69,11 @@ export class Serializer<T = unknown> {
   /** Id of the schema. @throws schema_not_cached before a prefetch, see serialize */
   get schemaId(): number {
     return this.ready().id;
+  }
+
+  /** Format of the schema. @throws schema_not_cached before a prefetch, see serialize */
+  get format(): SchemaFormat {
+    return this.ready().schema.format;
   }
 
   /** Headers of every record: the schema id header, or none. @throws schema_not_cached */

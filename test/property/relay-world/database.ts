@@ -215,7 +215,7 @@ export class OutboxDatabase {
     ['WITH locks AS MATERIALIZED', () => this.lockRows()],
     ["state LIKE 'idle in transaction%'", ([pids]) => this.idleWithoutXid(pids as readonly number[])],
     ['unnest($1::text[]) AS name', () => []],
-    ['FROM pg_attribute WHERE attrelid', () => [{}]],
+    ['SELECT FROM pg_attribute WHERE attrelid', () => [{}]],
     ['SET LOCAL', () => 0],
     ['pg_advisory_xact_lock', () => 1],
     ['DELETE FROM relay_members AS m', () => this.removeDead()],
@@ -607,6 +607,6 @@ const WAL_SHAPE = {
   version: 180_000,
   schema: 'public',
   name: 'outbox',
-  traced: false,
+  optional: null,
   tail: '00000000',
 };

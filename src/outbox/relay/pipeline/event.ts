@@ -5,14 +5,20 @@
  *    headers  ce_specversion content-type ce_source relay_mode relay_epoch ce_type ce_id ce_subject
  *             ce_partitionkey ce_time traceparent ce_sequence
  *
- *  Every publication of a row has the same bytes, except for relay_mode and relay_epoch. `toRecord`
- *  is the reference implementation. EventEncoder writes the same bytes into a batch, without an
- *  object for each field.
+ *  A row may choose another key, further headers, and its payload alone as the value, with a
+ *  content type (RecordFields). Its headers replace those above of the same name.
+ *
+ *  Every publication of a row has the same bytes, except for relay_mode and relay_epoch, and for
+ *  the traceparent of a row whose trace is recorded. `toRecord` is the reference implementation.
+ *  EventEncoder writes the same bytes into a batch, without an object for each field; rows with
+ *  choices go through `toRecord`.
  *  Source: CloudEvents 1.0.2, Kafka protocol binding, binary content mode; W3C Trace Context, 3.2.
  *  Budget: 3 µs a row (npm run bench -- relay).
  */
 import { RECORD_FLAG, RECORD_HEADER, SPAN, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch, RecordInput } from '../../../core/layout/record-batch.ts';
+import { JSON_TYPE, parseHeaders } from '../../append/record-columns.ts';
+import { isTraceparent } from '../../given-values.ts';
 import type { OutboxRow } from '../store.ts';
 
 export const ORDER_EVENTS_TOPIC = 'order.events';
@@ -21,7 +27,6 @@ export const EVENT_SOURCE = '/orders';
 export const RELAY_MODES = ['poll', 'wal'] as const;
 export type RelayMode = (typeof RELAY_MODES)[number];
 
-const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 /** Limit of the cached templates, by event type and, within a type, by epoch; a table has few of
  *  either. */
 const TYPES_MAX = 256;
@@ -42,7 +47,7 @@ const timeText = (ms: number): string =>
  *  the same. */
 export function traceparentOf(row: Pick<OutboxRow, 'msgId' | 'traceparent'>): string {
   const given = row.traceparent;
-  if (given !== undefined && given !== null && TRACEPARENT.test(given)) return given;
+  if (isTraceparent(given)) return given;
   const hex = row.msgId.replaceAll('-', '');
   // Trace ids and parent ids of zeros only are invalid.
   const parent = hex.endsWith('0000000000000000') ? '0000000000000001' : hex.slice(16);
@@ -52,33 +57,43 @@ export function traceparentOf(row: Pick<OutboxRow, 'msgId' | 'traceparent'>): st
 const valueHead = (msgId: string, eventType: string): string =>
   `{"msg_id":"${msgId}","event_type":${JSON.stringify(eventType)},"payload":`;
 
-export function toRecord(row: OutboxRow, mode: RelayMode, source = EVENT_SOURCE, epoch = 0n): RecordInput {
-  const key = utf8.encode(row.aggregateId);
+function recordValue(row: OutboxRow): Uint8Array {
+  if (typeof row.record?.contentType === 'string') return row.payload;
   const head = utf8.encode(valueHead(row.msgId, row.eventType));
   const value = new Uint8Array(head.length + row.payload.length + 1);
   value.set(head, 0);
   value.set(row.payload, head.length);
   value[value.length - 1] = 0x7d;
-  const headers: ReadonlyArray<readonly [string, string]> = [
+  return value;
+}
+
+export function toRecord(row: OutboxRow, mode: RelayMode, source = EVENT_SOURCE, epoch = 0n): RecordInput {
+  const { record } = row;
+  const aggregate = record?.aggregateKey ?? row.aggregateId;
+  const key = record?.partitionKey ?? aggregate;
+  const headers = new Map<string, Uint8Array>();
+  for (const [name, text] of [
     ['ce_specversion', '1.0'],
-    ['content-type', 'application/json'],
+    ['content-type', record?.contentType ?? JSON_TYPE],
     ['ce_source', source],
     ['relay_mode', mode],
     ['relay_epoch', epoch.toString()],
     ['ce_type', row.eventType],
     ['ce_id', row.msgId],
-    ['ce_subject', row.aggregateId],
-    ['ce_partitionkey', row.aggregateId],
+    ['ce_subject', aggregate],
+    ['ce_partitionkey', key],
     ['ce_time', timeText(row.createdAt.getTime())],
     ['traceparent', traceparentOf(row)],
     ['ce_sequence', row.id.toString()],
-  ];
-  return {
-    key,
-    value,
-    partition: -1,
-    headers: headers.map(([name, text]) => [name, utf8.encode(text)] as const),
-  };
+  ] as const)
+    headers.set(name, utf8.encode(text));
+  for (const [name, value] of headersOf(row) ?? []) headers.set(name, value);
+  return { key: utf8.encode(key), value: recordValue(row), partition: -1, headers: [...headers] };
+}
+
+/** Headers that a row sets itself; undefined: they have another form than `append` writes. */
+export function headersOf({ record }: OutboxRow): ReadonlyMap<string, Uint8Array> | undefined {
+  return typeof record?.headers === 'string' ? parseHeaders(record.headers) : new Map();
 }
 
 /** Header of a batch record without its value: lengths and name. @param valueLength bytes of the
@@ -125,6 +140,8 @@ interface Template {
 
 export class EventEncoder {
   private readonly constant: Buffer;
+  private readonly mode: RelayMode;
+  private readonly source: string;
   private readonly templates = new Map<string, Map<bigint, Template>>();
   private lastType = '';
   private lastEpoch = -1n;
@@ -136,6 +153,8 @@ export class EventEncoder {
   private arena: Buffer & Latin1 = Buffer.alloc(0) as unknown as Buffer & Latin1;
 
   constructor(mode: RelayMode, source: string) {
+    this.mode = mode;
+    this.source = source;
     this.constant = Buffer.concat([
       header('ce_specversion', '1.0'),
       header('content-type', 'application/json'),
@@ -146,6 +165,7 @@ export class EventEncoder {
 
   /** Appends the row to the batch; false, with nothing written, when the row does not fit. */
   append(batch: RecordBatch, row: OutboxRow, epoch: bigint): boolean {
+    if (row.record !== undefined) return batch.append(toRecord(row, this.mode, this.source, epoch));
     const index = batch.rowCount;
     const from = batch.arenaUsed;
     const template = this.templateOf(row.eventType, epoch);

@@ -5,7 +5,8 @@ import type { OutboxRow } from '../store.ts';
 /** Memory of a row beside its payload, in bytes. */
 const ROW_BYTES = 512;
 
-export const bytesOf = (row: OutboxRow): number => row.payload.length + ROW_BYTES;
+export const bytesOf = ({ payload, record }: OutboxRow): number =>
+  payload.length + ROW_BYTES + (record?.headers?.length ?? 0);
 
 export interface InFlightLimits {
   /** Limits at which a source waits. A source checks before a delivery, so one delivery can exceed

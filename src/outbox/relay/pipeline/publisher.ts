@@ -8,30 +8,35 @@
  *  Invariants: (1) rows of a key are sent in id order; (2) after a row was left, no row of its key
  *  is sent before a call covers the ids that were left; (3) a row is sent only under an epoch that
  *  is valid when its flight starts; (4) only rows that the broker acknowledged go to the marker,
- *  except dead letters; (5) a row whose payload is not JSON is never sent, because it would break
- *  the JSON of the record: it becomes a dead letter, and its key continues.
+ *  except dead letters; (5) a row whose payload should be JSON and is not is never sent, because it
+ *  would break the JSON of the record: it becomes a dead letter, and its key continues.
  */
 import type { Cancel, Timers } from '../../../core/clock.ts';
 import { coreError, invariant } from '../../../core/errors.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Metrics } from '../../../core/metrics.ts';
+import { isJsonContent } from '../../append/record-columns.ts';
 import { isJsonText } from '../../json-text.ts';
+import { isSampled, startSpan, type TraceSpan } from '../../tracing.ts';
 import type { Leases } from '../leases.ts';
 import { shardOf } from '../shards.ts';
 import type { OutboxRow } from '../store.ts';
 import { BlockedKeys, begins, type Hold } from './blocked-keys.ts';
 import type { CountingPipeline, Covered, Delivered } from './contract.ts';
-import type { EventEncoder } from './event.ts';
+import { type EventEncoder, headersOf } from './event.ts';
 import { InFlight, type InFlightLimits } from './in-flight.ts';
 import type { Marker } from './marker.ts';
 import { publishingMetrics } from './metrics.ts';
 import { RequeueQueue } from './requeue-queue.ts';
 import type { Sender, Sent } from './sender.ts';
+import type { TopicRouter } from './topic-router.ts';
 
 export interface PublisherOptions {
   readonly sender: Sender;
   readonly encoder: EventEncoder;
+  /** Chooses the topic of each row. Absent: every row has topic 0. */
+  readonly topics?: Pick<TopicRouter, 'names' | 'placeOf' | 'recordBytesMax'> | undefined;
   readonly marker: Pick<Marker<Entry>, 'add' | 'onDone'>;
   readonly leases: Pick<Leases, 'shards' | 'epochOf' | 'holds'>;
   readonly metrics: Metrics;
@@ -74,6 +79,8 @@ export interface Entry {
   readonly ticket: Ticket;
   /** Reason why the row can never be published. */
   readonly dead?: string;
+  /** Span of its publication, while it is recorded. */
+  span?: TraceSpan | undefined;
 }
 
 interface Flight {
@@ -128,7 +135,7 @@ export class Publisher implements CountingPipeline {
   /** Cancels the timer that starts a flight that is not full. */
   private sparseTimer: Cancel | undefined;
   /** Reason why `append` refused the last row. */
-  private appendRefusal: 'full' | 'too large' | 'not json' = 'full';
+  private appendRefusal: 'full' | 'too large' | 'no topic' | DeadReason = 'full';
   private failure: { readonly thrown: unknown } | undefined;
   private abandoned = false;
 
@@ -202,7 +209,10 @@ export class Publisher implements CountingPipeline {
     this.newlyBlocked.clear();
     for (const flight of this.flights) {
       if (this.free.includes(flight)) continue;
-      for (const { row, ticket } of flight.entries) ticket.left.push(row.id);
+      for (const { row, ticket, span } of flight.entries) {
+        span?.fail(new Error('the outcome is unknown'));
+        ticket.left.push(row.id);
+      }
     }
     // It is not known whether these rows will be marked, so a replication slot must not move past
     // them.
@@ -328,24 +338,50 @@ export class Publisher implements CountingPipeline {
         if (at === undefined) this.inFlightKeys.set(key, flight);
         flight.entries.push(entry);
       } else if (this.appendRefusal === 'full') break;
-      else if (this.appendRefusal === 'not json') this.deadLetter(entry);
-      else this.tooLarge(entry);
+      else if (this.appendRefusal === 'too large') this.tooLarge(entry);
+      else if (this.appendRefusal === 'no topic') this.leave(entry);
+      else this.deadLetter(entry, this.appendRefusal);
       this.queue.shift();
     }
     if (this.newlyBlocked.size > 0) this.leaveNewlyBlocked();
   }
 
   private append(batch: RecordBatch, entry: Entry): boolean {
-    const { encoder, recordBytesMax } = this.options;
+    const { encoder, recordBytesMax, topics } = this.options;
+    const { row } = entry;
+    const topic = topics === undefined ? 0 : topics.placeOf(row);
+    if (topic === undefined) {
+      this.appendRefusal = 'no topic';
+      return false;
+    }
     const before = batch.arenaUsed;
     const rows = batch.rowCount;
-    const fits = encoder.append(batch, entry.row, entry.epoch);
-    const isSendable = fits && batch.arenaUsed - before <= recordBytesMax;
-    if (isSendable && isJsonText(entry.row.payload)) return true;
-    this.appendRefusal = isSendable ? 'not json' : fits || rows === 0 ? 'too large' : 'full';
+    entry.span ??= isSampled(row.traceparent) ? this.spanOf(row, topic, row.traceparent) : undefined;
+    const sent = entry.span === undefined ? row : { ...row, traceparent: entry.span.traceparent };
+    const fits = encoder.append(batch, sent, entry.epoch);
+    const bytesMax = Math.min(recordBytesMax, topics?.recordBytesMax(topic) ?? recordBytesMax);
+    const isSendable = fits && batch.arenaUsed - before <= bytesMax;
+    const dead = isSendable ? deadReason(row) : undefined;
+    if (isSendable && dead === undefined) {
+      batch.columns.topicIndex[rows] = topic;
+      return true;
+    }
+    this.appendRefusal = dead ?? (fits || rows === 0 ? 'too large' : 'full');
     batch.arenaUsed = before;
     batch.rowCount = rows;
     return false;
+  }
+
+  private spanOf({ msgId }: OutboxRow, topic: number, parent: string): TraceSpan | undefined {
+    const name = this.options.topics?.names[topic] ?? '';
+    const attributes = {
+      'messaging.system': 'kafka',
+      'messaging.operation.name': 'publish',
+      'messaging.operation.type': 'send',
+      'messaging.destination.name': name,
+      'messaging.message.id': msgId,
+    };
+    return startSpan(`publish ${name}`, 'producer', attributes, parent);
   }
 
   private waitForKey(key: string, entry: Entry): void {
@@ -431,6 +467,8 @@ export class Publisher implements CountingPipeline {
         );
       }
       entry.ticket.published++;
+      entry.span?.end();
+      entry.span = undefined;
       marker.add(entry);
       this.settleOne(entry.ticket);
     }
@@ -473,18 +511,21 @@ export class Publisher implements CountingPipeline {
     this.leave(entry);
   }
 
-  private deadLetter(entry: Entry): void {
+  private deadLetter(entry: Entry, reason: DeadReason): void {
     const { id, msgId, aggregateId } = entry.row;
     this.counters.deadLetters.add();
     this.options.log.error(
       { id: id.toString(), msg_id: msgId, aggregate_id: aggregateId },
-      'the payload of an outbox row is not JSON; the row is copied into relay_dead_letters and its key continues',
+      `${DEAD_TEXTS[reason]}; the row is copied into relay_dead_letters and its key continues`,
     );
-    this.options.marker.add({ ...entry, dead: 'payload_not_json' });
+    entry.span?.fail(new Error(reason));
+    this.options.marker.add({ ...entry, span: undefined, dead: reason });
     this.settleOne(entry.ticket);
   }
 
   private leave(entry: Entry): void {
+    entry.span?.fail(new Error('not acknowledged'));
+    entry.span = undefined;
     this.newlyBlocked.add(entry.row.aggregateId);
     this.holds.add(entry.row.aggregateId, entry.row.id);
     entry.ticket.left.push(entry.row.id);
@@ -523,6 +564,19 @@ export class Publisher implements CountingPipeline {
       'publishing failed',
     );
   }
+}
+
+type DeadReason = 'payload_not_json' | 'headers_not_valid';
+
+const DEAD_TEXTS: Readonly<Record<DeadReason, string>> = {
+  payload_not_json: 'the payload of an outbox row is not JSON',
+  headers_not_valid: 'the headers of an outbox row are not an object of texts and bytes',
+};
+
+/** Reason why the row can never be published; undefined for a sound one. */
+function deadReason(row: OutboxRow): DeadReason | undefined {
+  if (isJsonContent(row.record?.contentType) && !isJsonText(row.payload)) return 'payload_not_json';
+  return row.record === undefined || headersOf(row) !== undefined ? undefined : 'headers_not_valid';
 }
 
 /** True when a row of a blocked key may be sent in this call: its id is below the ids that were

@@ -65,7 +65,8 @@ const eventOf = (thrown: unknown): BrokerEvent | undefined => {
 };
 
 interface Shared {
-  readonly topic: string;
+  /** Topics by the topic index of a row; grows while rows name further topics. */
+  readonly topics: readonly string[];
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
   readonly drain: AbortSignal;
@@ -174,7 +175,7 @@ export class PlainSender implements Sender {
     let sent: Sent;
     let broken = false;
     try {
-      const report = await producer.produce(batch, [this.shared.topic]);
+      const report = await producer.produce(batch, this.shared.topics);
       sent = { status: report.status, events: report.events, fenced: false };
       broken = report.events.some((event) => event.fatal);
       this.holder.healthy = report.failed === 0;
@@ -270,7 +271,7 @@ export class TransactionalSender implements Sender {
     try {
       const begun = await producer.begin();
       if (begun !== undefined) return dropAfter(begun.event, begun.kind === 'fenced');
-      const report = await producer.produce(batch, [this.shared.topic]);
+      const report = await producer.produce(batch, this.shared.topics);
       if (report.failed > 0) {
         const aborted = await producer.abort(STEP_TIMEOUT_MS);
         const first = report.events[0];

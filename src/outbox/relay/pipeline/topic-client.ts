@@ -46,9 +46,12 @@ export class TopicClient {
   private readonly sleep: (ms: number) => Promise<void>;
   private readonly drain: AbortSignal;
   private topicAskedMs = Number.NEGATIVE_INFINITY;
+  /** Topics that the sender publishes to. */
+  private inUse: readonly string[];
 
   constructor(options: TopicClientOptions, sleep: (ms: number) => Promise<void>, drain: AbortSignal) {
     this.options = options;
+    this.inUse = [options.settings.topic];
     this.sleep = sleep;
     this.drain = drain;
   }
@@ -62,11 +65,12 @@ export class TopicClient {
   }
 
   /** Opens a sender with its first producer. @throws unreachable */
-  async sender(table: OutboxTable, recordBytesMax: number): Promise<Sender> {
+  async sender(table: OutboxTable, recordBytesMax: number, topics: readonly string[]): Promise<Sender> {
     const { broker, settings, log } = this.options;
+    this.inUse = topics;
     const recordBytes = Math.min(RECORD_BYTES_MOST, Math.max(RECORD_BYTES_LEAST, recordBytesMax));
     const shared = {
-      topic: settings.topic,
+      topics,
       log,
       sleep: this.sleep,
       drain: this.drain,
@@ -126,7 +130,7 @@ export class TopicClient {
 
   /** Creates the topic when it is missing. Returns the largest record in bytes.
    *  @throws unreachable */
-  async ensureTopic(): Promise<number> {
+  async ensureTopic(topic = this.options.settings.topic): Promise<number> {
     const { broker, settings, log } = this.options;
     const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
     try {
@@ -134,46 +138,52 @@ export class TopicClient {
         const { partitions, replicationFactor, retentionMs } = settings.createTopic;
         const [created] = await admin.createTopics([
           {
-            topic: settings.topic,
+            topic,
             partitions,
             replicationFactor,
             config: eventTopicConfig(retentionMs),
           },
         ]);
-        if (created === true) log.info({ topic: settings.topic }, 'topic created');
+        if (created === true) log.info({ topic }, 'topic created');
       }
-      const found = await admin.describeTopic(settings.topic);
+      const found = await admin.describeTopic(topic);
       if (found === undefined && settings.createTopic === undefined) {
-        throw coreError('unreachable', `the topic ${settings.topic} does not exist`, {
+        throw coreError('unreachable', `the topic ${topic} does not exist`, {
           next: 'create it, or leave -create-topics on',
         });
       }
-      warnOfThinTopic(log, settings.topic, found);
+      warnOfThinTopic(log, topic, found);
       return Number(found?.config?.get('max.message.bytes') ?? RECORD_BYTES_DEFAULT);
     } finally {
       await admin.close();
     }
   }
 
-  /** Asks a new client whether each partition of the topic has a leader. */
+  /** Asks a new client whether each partition of the topics has a leader. */
   async isLed(): Promise<boolean> {
     const { broker, settings } = this.options;
     const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
     try {
-      return await admin.isLed(settings.topic);
+      for (const topic of this.inUse) if (!(await admin.isLed(topic))) return false;
+      return true;
     } finally {
       await admin.close();
     }
   }
 
-  /** Recreates the topic that the broker reports as deleted, once for many rows. */
+  private async recreate(): Promise<void> {
+    for (const topic of this.inUse)
+      await this.ensureTopic(topic).catch((thrown: unknown) => {
+        this.options.log.warn({ topic, error: findMillraceError(thrown)?.message }, 'the topic is missing');
+      });
+  }
+
+  /** Recreates the topics that the broker reports as deleted, once for many rows. */
   topicMissing(): void {
-    const { clock, log, settings } = this.options;
+    const { clock, settings } = this.options;
     const nowMs = clock.monotonicMs();
     if (settings.createTopic === undefined || nowMs - this.topicAskedMs < TOPIC_AGAIN_MS) return;
     this.topicAskedMs = nowMs;
-    this.ensureTopic().catch((thrown: unknown) => {
-      log.warn({ topic: settings.topic, error: findMillraceError(thrown)?.message }, 'the topic is missing');
-    });
+    void this.recreate();
   }
 }

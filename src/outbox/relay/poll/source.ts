@@ -12,7 +12,7 @@
 import { findMillraceError } from '../../../core/errors.ts';
 import type { CountingPipeline, Covered, Delivered, RowSource } from '../pipeline/contract.ts';
 import type { SourceParts } from '../source.ts';
-import { type OutboxRow, type OutboxTable, readPending } from '../store.ts';
+import { describeOutbox, type OutboxRow, type OutboxTable, readPending } from '../store.ts';
 import { SafeIdHorizon } from './safe-id-horizon.ts';
 
 export interface PollSettings {
@@ -43,7 +43,7 @@ export type PollParts = SourceParts & { readonly pipeline: CountingPipeline };
 
 export class PollSource implements RowSource {
   private readonly parts: PollParts;
-  private readonly table: OutboxTable;
+  private table: OutboxTable;
   private readonly settings: PollSettings;
   private readonly horizon: SafeIdHorizon;
   private readonly counters;
@@ -161,7 +161,7 @@ export class PollSource implements RowSource {
   }
 
   private async read(owned: readonly number[]): Promise<{ readonly rows: number; readonly full: boolean }> {
-    const { pool, pipeline, ownership, clock } = this.parts;
+    const { pool, pipeline, ownership, clock, log } = this.parts;
     const { rowsMax, bytesMax } = this.settings;
     const { horizon, cursor } = this;
     const mark = horizon.mark();
@@ -171,7 +171,7 @@ export class PollSource implements RowSource {
     for (const one of stragglers) if (one.from <= low) low = one.from - 1n;
     const startMs = clock.monotonicMs();
     const asOf = pipeline.leftSoFar();
-    const { rows: found, cut } = await readPending(pool, this.table, {
+    const page = await readPending(pool, this.table, {
       cursor,
       decided,
       except: low >= this.readTo ? [] : this.inFlightAbove(low),
@@ -180,6 +180,12 @@ export class PollSource implements RowSource {
       limit: rowsMax,
       bytesMax,
     });
+    if (page.isOutdated) {
+      this.table = await describeOutbox(pool, this.table.name);
+      log.info({ table: this.table.fullName }, 'the table has further columns; they are read from now on');
+      return { rows: 0, full: true };
+    }
+    const { rows: found, cut } = page;
     this.counters.reads.add();
     this.counters.readSeconds.observe((clock.monotonicMs() - startMs) / 1000);
     const full = cut || found.length === rowsMax;

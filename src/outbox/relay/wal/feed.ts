@@ -45,6 +45,9 @@ export interface WalFeedOptions {
   /** Payload bytes that may wait for the pipeline before the stream is paused. */
   readonly waitingBytesMax: number;
   readonly sleep: (ms: number) => Promise<void>;
+  /** Called when the server describes the table after `open`, because its columns may have changed.
+   *  Rows are delivered again once it resolves. If it rejects, none is. */
+  readonly verify?: () => Promise<void>;
   /** Called when the pipeline has failed for good. */
   readonly failed: (thrown: unknown) => void;
 }
@@ -72,6 +75,8 @@ export class WalFeed {
   private inFlight = 0;
   private idleWaiters: Array<() => void> = [];
   private left: Left[] = [];
+  /** Verification of the columns in progress, or failed. */
+  private verifying: Promise<void> | undefined;
 
   constructor(options: WalFeedOptions) {
     this.options = options;
@@ -121,6 +126,9 @@ export class WalFeed {
         else this.receive(row);
         return;
       }
+      case 'relation':
+        this.described(message.relation);
+        return;
       case 'begin':
         progress.begin();
         return;
@@ -148,6 +156,19 @@ export class WalFeed {
         // are not needed.
         return;
     }
+  }
+
+  /** Each row follows the description that it was decoded with. */
+  private described({ schema, name }: Relation): void {
+    const { options } = this;
+    const isOurs = schema === options.schema && name === options.table;
+    // Before `open`, the columns are verified with the slot.
+    if (!isOurs || !this.opened || options.verify === undefined) return;
+    const mine: Promise<void> = options.verify().then(() => {
+      if (this.verifying === mine) this.verifying = undefined;
+    });
+    mine.catch(options.failed);
+    this.verifying = mine;
   }
 
   private readerOf(relation: Relation): WalRowReader | null {
@@ -208,6 +229,7 @@ export class WalFeed {
         if (this.left.length > 0) await this.redeliver();
         if (this.waiting.length === 0) break;
         await pipeline.room();
+        if (this.verifying !== undefined) await this.verifying;
         // Calls made meanwhile may have left rows, which must be delivered first.
         if (this.stopped || this.left.length > 0) continue;
         this.portion();
@@ -293,6 +315,7 @@ export class WalFeed {
       if (published > 0) round = 0;
       if (round < ROUNDS_ALONE || this.left.length === 0 || this.waiting.length === 0) continue;
       // Tests whether the broker refuses only these rows, or all rows.
+      if (this.verifying !== undefined) await this.verifying;
       const stuck = this.left;
       this.left = [];
       const anyPublished = await this.portion();

@@ -1,14 +1,14 @@
 /** Reader of outbox rows from the cells of decoded inserts; it finds the columns by name, in any
  *  order. */
 
+import { RECORD_COLUMNS, type RecordFields } from '../../append/record-columns.ts';
 import { outboxError } from '../../errors.ts';
 import { canonicalUuid } from '../../ids.ts';
 import type { OutboxRow } from '../store.ts';
 import { CELL, type Relation, type Tuple } from './pgoutput.ts';
 
-/** Columns that the relay reads; a table may lack the optional ones. */
+/** Columns that every outbox has and the relay reads. */
 export const WAL_COLUMNS = ['id', 'aggregate_id', 'msg_id', 'event_type', 'payload', 'created_at'] as const;
-export const WAL_OPTIONAL_COLUMNS = ['traceparent'] as const;
 
 const OID = {
   int8: 20,
@@ -54,6 +54,8 @@ export class WalRowReader {
   private readonly relation: Relation;
   private readonly places: readonly number[];
   private readonly traceparent: number;
+  /** Places of RECORD_COLUMNS; undefined where the publication lacks them. */
+  private readonly recordPlaces: readonly number[] | undefined;
   /** Cache of the last event type and its bytes: event types are few and repeat. */
   private event = '';
   private eventBytes = Buffer.alloc(0);
@@ -64,6 +66,8 @@ export class WalRowReader {
     const place = (name: string): number => relation.columns.findIndex((column) => column.name === name);
     this.places = WAL_COLUMNS.map(place);
     this.traceparent = place('traceparent');
+    const recordPlaces = RECORD_COLUMNS.map(place);
+    this.recordPlaces = recordPlaces.every((found) => found >= 0) ? recordPlaces : undefined;
     const missing = WAL_COLUMNS.filter((_, i) => (this.places[i] as number) < 0);
     if (missing.length > 0)
       throw outboxError(
@@ -91,13 +95,28 @@ export class WalRowReader {
       payload: this.bytes(tuple, payload),
       createdAt: this.time(tuple, createdAt),
     };
-    const place = this.traceparent;
-    if (place < 0 || tuple.kind[place] === CELL.null) return row;
-    const traced: OutboxRow & { readonly traceparent: string } = {
+    const traceparent = this.traceparent < 0 ? null : this.optionalText(tuple, this.traceparent);
+    const record = this.recordFields(tuple);
+    if (traceparent === null && record === undefined) return row;
+    return {
       ...row,
-      traceparent: this.text(tuple, place),
+      ...(traceparent === null ? {} : { traceparent }),
+      ...(record === undefined ? {} : { record }),
     };
-    return traced;
+  }
+
+  private optionalText(tuple: Tuple, place: number): string | null {
+    if (tuple.kind[place] === CELL.null) return null;
+    this.isBinary(tuple, place);
+    return this.text(tuple, place);
+  }
+
+  private recordFields(tuple: Tuple): RecordFields | undefined {
+    const places = this.recordPlaces;
+    if (places?.some((place) => tuple.kind[place] !== CELL.null) !== true) return undefined;
+    const [aggregateKey = null, partitionKey = null, topic = null, headers = null, contentType = null] =
+      places.map((place) => this.optionalText(tuple, place));
+    return { aggregateKey, partitionKey, topic, headers, contentType };
   }
 
   private wrong(place: number): Error {

@@ -1,8 +1,10 @@
 /** Queries of the outbox by row: pending ids, rows by id, and their state. */
 import type { SqlPool, SqlRow } from '../../../io/postgres/sql/port.ts';
-import type { OutboxRow } from '../store.ts';
+import { type RecordCells, recordFieldsOf } from '../../append/record-columns.ts';
+import { outboxError } from '../../errors.ts';
+import { type OptionalColumns, type OutboxRow, optionalSelect, outdatedSelect } from '../store.ts';
 
-interface PendingRow extends SqlRow {
+interface PendingRow extends SqlRow, RecordCells {
   readonly id: bigint;
   readonly aggregate_id: string;
   readonly msg_id: string;
@@ -32,8 +34,20 @@ export interface KeyFilter {
   readonly except?: ReadonlySet<string>;
 }
 
+interface PageCells {
+  readonly followed: boolean;
+  readonly outdated?: boolean;
+}
+
+/** Error of a stream or sweep that does not read all columns of its table; the next one does. */
+export const columnsChanged = (table: string): Error =>
+  outboxError('table_unusable', `the columns of ${table} have changed`, {
+    next: 'nothing: the relay starts its stream again and reads them',
+  });
+
 function stateOf(found: PendingRow): RowState {
-  const row: OutboxRow & { readonly traceparent?: string } = {
+  const record = recordFieldsOf(found);
+  const row: OutboxRow = {
     id: found.id,
     aggregateId: found.aggregate_id,
     msgId: found.msg_id,
@@ -41,6 +55,7 @@ function stateOf(found: PendingRow): RowState {
     payload: found.payload,
     createdAt: found.created_at,
     ...(found.traceparent === null ? {} : { traceparent: found.traceparent }),
+    ...(record === undefined ? {} : { record }),
   };
   return { row, pending: found.pending };
 }
@@ -65,10 +80,10 @@ export class OutboxRows {
   private readonly table: string;
   private readonly columns: string;
 
-  constructor(pool: SqlPool, table: string, hasTraceparent: boolean) {
+  constructor(pool: SqlPool, table: string, optional: OptionalColumns) {
     this.pool = pool;
     this.table = table;
-    this.columns = `id, aggregate_id, msg_id, event_type, created_at, ${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}, published_at IS NULL AS pending, CASE WHEN published_at IS NULL THEN payload ELSE ''::bytea END AS payload`;
+    this.columns = `id, aggregate_id, msg_id, event_type, created_at, ${optionalSelect(optional)}, published_at IS NULL AS pending, CASE WHEN published_at IS NULL THEN payload ELSE ''::bytea END AS payload${outdatedSelect(optional, table)}`;
   }
 
   /** Reads the lowest pending ids up to `to`, ascending, in one snapshot, which shows no row
@@ -89,9 +104,10 @@ export class OutboxRows {
   }
 
   /** Reads the visible rows of ascending `ids`. It stops where the payloads of pending rows exceed
-   *  `bytesMax`, but returns at least one row. */
+   *  `bytesMax`, but returns at least one row.
+   *  @throws table_unusable when the table has columns that this object does not read */
   async byId(ids: readonly bigint[], bytesMax: number): Promise<RowPage> {
-    const { rows } = await this.pool.query<PendingRow & { readonly followed: boolean }>(
+    const { rows } = await this.pool.query<PendingRow & PageCells>(
       `SELECT * FROM (
          SELECT *, sum(octet_length(payload)) OVER lower AS total, lead(id) OVER lower IS NOT NULL AS followed
          FROM (SELECT ${this.columns} FROM ${this.table} WHERE id = ANY($1::bigint[])) AS seen
@@ -99,6 +115,7 @@ export class OutboxRows {
        WHERE total <= $2::bigint OR total = octet_length(payload) ORDER BY id`,
       [ids, bytesMax],
     );
+    if (rows[0]?.outdated === true) throw columnsChanged(this.table);
     const last = rows.at(-1);
     const through = last?.followed === true ? last.id : (ids.at(-1) ?? 0n);
     return { states: rows.map(stateOf), through };

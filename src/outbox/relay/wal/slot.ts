@@ -12,9 +12,10 @@
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
+import { hasRecordColumnsSql, RECORD_COLUMNS, RECORD_TYPES } from '../../append/record-columns.ts';
 import { outboxError } from '../../errors.ts';
 import { formatLsn, parseLsn } from './lsn.ts';
-import { WAL_COLUMNS, WAL_OPTIONAL_COLUMNS } from './row.ts';
+import { WAL_COLUMNS } from './row.ts';
 
 export interface WalNames {
   /** Schema and table as the server spells them. */
@@ -25,6 +26,8 @@ export interface WalNames {
   /** True when the publication has its default name, so that the relay may replace it. */
   readonly isOwnPublication: boolean;
   readonly hasTraceparent: boolean;
+  /** True when the table has the record columns. */
+  readonly hasRecordColumns: boolean;
   /** Version number of the server: 170004 for 17.4. */
   readonly serverVersion: number;
 }
@@ -69,7 +72,7 @@ interface SlotRecordRow extends SqlRow {
   readonly version: string;
 }
 
-const RECORD_COLUMNS =
+const SLOT_RECORD_COLUMNS =
   'confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to, xmin::text AS version';
 
 function recordOf(row: SlotRecordRow | undefined): SlotRecord | undefined {
@@ -131,18 +134,25 @@ export class WalSlot {
   }
 
   private columns(): readonly string[] {
-    return [...WAL_COLUMNS, ...(this.names.hasTraceparent ? WAL_OPTIONAL_COLUMNS : [])];
+    const { hasTraceparent, hasRecordColumns } = this.names;
+    return [
+      ...WAL_COLUMNS,
+      ...(hasTraceparent ? ['traceparent'] : []),
+      ...(hasRecordColumns ? RECORD_COLUMNS : []),
+    ];
   }
 
-  /** True when the publication includes all columns of the outbox that the relay needs. */
+  /** True when the publication includes all columns of the outbox that the relay needs, and the
+   *  table has no further ones that it would need. */
   async isPublished(): Promise<boolean> {
-    const { schema, table, publication } = this.names;
+    const { schema, table, publication, hasRecordColumns } = this.names;
+    const isSame = hasRecordColumns ? '' : ` AND NOT ${hasRecordColumnsSql('to_regclass($5)')}`;
     const { rows } = await this.pool.query<{ good: boolean }>(
-      `SELECT p.pubinsert AND p.pubviaroot AND coalesce($4::text[] <@ t.attnames::text[], false) AS good
+      `SELECT p.pubinsert AND p.pubviaroot AND coalesce($4::text[] <@ t.attnames::text[], false)${isSame} AS good
        FROM pg_publication p LEFT JOIN pg_publication_tables t
          ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
        WHERE p.pubname = $1`,
-      [publication, schema, table, this.columns()],
+      [publication, schema, table, this.columns(), ...(hasRecordColumns ? [] : [`"${schema}"."${table}"`])],
     );
     return rows[0]?.good === true;
   }
@@ -277,7 +287,7 @@ export class WalSlot {
    *  Undefined where it does not exist. */
   async claim(): Promise<SlotRecord | undefined> {
     const { rows } = await this.pool.query<SlotRecordRow>(
-      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${RECORD_COLUMNS}`,
+      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${SLOT_RECORD_COLUMNS}`,
       [this.names.slot],
     );
     this.version = rows[0]?.version;
@@ -288,7 +298,7 @@ export class WalSlot {
    *  since. */
   async readRecord(): Promise<SlotRecord | undefined> {
     const { rows } = await this.pool.query<SlotRecordRow>(
-      `SELECT ${RECORD_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
+      `SELECT ${SLOT_RECORD_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
       [this.names.slot, this.version ?? null],
     );
     return recordOf(rows[0]);
@@ -375,15 +385,17 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
     version: number;
     schema: string | null;
     name: string | null;
-    traced: boolean;
+    optional: readonly string[] | null;
     tail: string;
   }>(
     `SELECT current_setting('wal_level') AS level, current_setting('server_version_num')::int AS version,
             n.nspname::text AS schema, c.relname::text AS name,
-            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'traceparent' AND NOT a.attisdropped) AS traced,
+            (SELECT array_agg(a.attname::text) FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attname = ANY($2::text[]) AND NOT a.attisdropped
+               AND a.atttypid = ANY('{${RECORD_TYPES.join(',')}}'::regtype[])) AS optional,
             ${SLOT_DIGEST_SQL} AS tail
      FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
-    [table],
+    [table, ['traceparent', ...RECORD_COLUMNS]],
   );
   const row = rows[0];
   if (row === undefined || row.schema === null || row.name === null)
@@ -410,7 +422,8 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
     slot: options.slot ?? name,
     publication: options.publication ?? name,
     isOwnPublication: options.publication === undefined,
-    hasTraceparent: row.traced,
+    hasTraceparent: row.optional?.includes('traceparent') === true,
+    hasRecordColumns: RECORD_COLUMNS.every((column) => row.optional?.includes(column) === true),
     serverVersion: row.version,
   };
 }

@@ -16,7 +16,7 @@ import { WalKeeper } from './keeper.ts';
 import { type WalMetrics, walMetrics } from './metrics.ts';
 import { PARKING_LIMITS, WalParking } from './parking.ts';
 import { PAGE_ROWS, ROUND_IDS_MAX } from './round.ts';
-import { OutboxRows } from './rows.ts';
+import { columnsChanged, OutboxRows } from './rows.ts';
 import {
   ID_MAX,
   ID_MIN,
@@ -166,7 +166,7 @@ export class WalSource implements RowSource {
     await this.parking.settled();
     const names = await walNames(pool, table, this.options.names);
     const slot = new WalSlot(pool, names);
-    const rows = new OutboxRows(pool, table, names.hasTraceparent);
+    const rows = new OutboxRows(pool, table, names);
     const prepared = await prepareSlot(slot, {
       log,
       metrics: this.metrics,
@@ -249,6 +249,9 @@ export class WalSource implements RowSource {
       parking: this.parking,
       waitingBytesMax: this.parts.bytesMax,
       sleep,
+      verify: async () => {
+        if (!(await slot.isPublished())) throw columnsChanged(names.table);
+      },
       failed: (thrown) => {
         failure ??= { thrown };
       },

@@ -1,7 +1,8 @@
+import { Counter, Registry } from 'prom-client';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../../src/core/clock.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
-import { CACHE_MS, promExposition } from '../../../../src/io/metrics/prom.ts';
+import { CACHE_MS, promExposition, registerIn } from '../../../../src/io/metrics/prom.ts';
 
 function fixture() {
   let nowMs = 0;
@@ -142,5 +143,60 @@ describe('exposition', () => {
     const second = fixture();
     first.metrics.counter('only_first_total', '').add(1);
     expect(parse(await second.exposition.text()).types.has('only_first_total')).toBe(false);
+  });
+});
+
+describe('registry of the service', () => {
+  function shared(prefix?: string) {
+    const { metrics, advance } = fixture();
+    const registry = new Registry();
+    new Counter({ name: 'own_total', help: 'Own.', registers: [registry] }).inc(2);
+    let nowMs = 0;
+    const clock: Clock = { wallNowMs: () => nowMs, monotonicMs: () => nowMs };
+    const pass = (ms: number): void => {
+      nowMs += ms;
+      advance(ms);
+    };
+    const register = () => registerIn(metrics, registry, clock, prefix);
+    return { metrics, registry, register, pass };
+  }
+
+  test('one registry renders its own metrics and those of the library, also of parts that start later', async () => {
+    const { metrics, registry, register, pass } = shared();
+    const early = metrics.counter('relay_published_total', 'Rows.');
+    register();
+    early.add(3);
+    const late = metrics.histogram('inbox_batch_seconds', 'Time.', ['kind'], [0.1, 1]);
+    late.observe(0.5, late.series('a'));
+    let collected = 0;
+    metrics.onCollect(() => collected++);
+    const { types, samples } = parse(await registry.metrics());
+    expect(Object.fromEntries(types)).toMatchObject({
+      own_total: 'counter',
+      relay_published_total: 'counter',
+      inbox_batch_seconds: 'histogram',
+    });
+    expect(samples.get('own_total')).toBe('2');
+    expect(samples.get('relay_published_total')).toBe('3');
+    expect(samples.get('inbox_batch_seconds_bucket{kind="a",le="1"}')).toBe('1');
+    expect(samples.get('inbox_batch_seconds_count{kind="a"}')).toBe('1');
+    expect(collected, 'one snapshot serves a scrape').toBe(1);
+    early.add(1);
+    pass(CACHE_MS);
+    expect(parse(await registry.metrics()).samples.get('relay_published_total')).toBe('4');
+    expect(await registry.getMetricsAsJSON()).toHaveLength(4);
+    registry.resetMetrics();
+    expect(early.value()).toBe(4);
+  });
+
+  test('a name that the registry has is refused, also when a part starts later; a prefix avoids it', async () => {
+    const { metrics, register } = shared();
+    register();
+    expect(() => metrics.counter('own_total', 'Other.')).toThrow('has another metric own_total');
+    const prefixed = shared('millrace_');
+    prefixed.register();
+    prefixed.metrics.counter('own_total', 'Other.').add(5);
+    const { samples } = parse(await prefixed.registry.metrics());
+    expect([samples.get('own_total'), samples.get('millrace_own_total')]).toEqual(['2', '5']);
   });
 });

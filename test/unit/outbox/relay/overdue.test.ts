@@ -169,7 +169,7 @@ function batchOf(rows: number): RecordBatch {
 }
 
 const shared = () => ({
-  topic: 't',
+  topics: ['t'],
   log: silentLogger,
   sleep: async () => {},
   drain: new AbortController().signal,

@@ -8,7 +8,7 @@ import { silentLogger } from '../../../../src/core/log.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
 import { unreachable } from '../../../../src/io/kafka/errors.ts';
 import { EventEncoder, toRecord, traceparentOf } from '../../../../src/outbox/relay/pipeline/event.ts';
-import { Publisher } from '../../../../src/outbox/relay/pipeline/publisher.ts';
+import { Publisher, type PublisherOptions } from '../../../../src/outbox/relay/pipeline/publisher.ts';
 import type { Sender, Sent } from '../../../../src/outbox/relay/pipeline/sender.ts';
 import type { OutboxRow } from '../../../../src/outbox/relay/store.ts';
 import { VirtualClock } from '../../../../src/sim/clock.ts';
@@ -71,6 +71,7 @@ function pipeline(
   marks = true,
   later: (done: () => void) => void = () => {},
   time: Timers = clock,
+  topics?: PublisherOptions['topics'],
 ) {
   const marked: bigint[] = [];
   const dead: bigint[] = [];
@@ -78,6 +79,7 @@ function pipeline(
   const made = new Publisher({
     sender,
     encoder: new EventEncoder('poll', '/orders'),
+    topics,
     marker: {
       onDone: () => {},
       add(entry) {
@@ -461,6 +463,47 @@ describe('record of a row', () => {
     });
   });
 
+  const record = {
+    aggregateKey: 'Kunde/ä',
+    partitionKey: null,
+    topic: null,
+    headers: null,
+    contentType: null,
+  };
+  const headersOf = (one: ReturnType<typeof toRecord>): Readonly<Record<string, string>> =>
+    Object.fromEntries((one.headers ?? []).map(([name, value]) => [name, text(value)]));
+
+  it('a record of an aggregate with a text id has that text as key and subject', () => {
+    const made = toRecord({ ...row(7, 3), record }, 'poll');
+    expect(text(made.key)).toBe('Kunde/ä');
+    expect(JSON.parse(text(made.value))).toMatchObject({ payload: { a: 1 } });
+    expect(headersOf(made)).toMatchObject({
+      ce_subject: 'Kunde/ä',
+      ce_partitionkey: 'Kunde/ä',
+      'content-type': 'application/json',
+    });
+  });
+
+  it('a record with a content type has the payload alone as its value, and its headers replace those of the relay', () => {
+    const headers = '{"ce_source":"/own","ce_subject":"s","tenant":"eu","id":{"base64":"AP8="}}';
+    const chosen = { ...record, partitionKey: 'k', headers, contentType: 'application/avro' };
+    const made = toRecord({ ...row(7, 3, 'no json'), record: chosen }, 'wal', '/shop', 9n);
+    expect(text(made.key)).toBe('k');
+    expect(text(made.value)).toBe('no json');
+    expect(headersOf(made)).toMatchObject({
+      ce_id: uuid(1_000_007),
+      ce_type: 'order.created.v1',
+      ce_source: '/own',
+      ce_subject: 's',
+      ce_partitionkey: 'k',
+      'content-type': 'application/avro',
+      tenant: 'eu',
+      relay_epoch: '9',
+    });
+    expect(made.headers?.find(([name]) => name === 'id')?.[1]).toEqual(Buffer.from([0, 255]));
+    expect(made.headers).toHaveLength(14);
+  });
+
   it('a record from the fast encoder is the same for any row', () => {
     const anyRow = fc.record({
       id: fc.bigInt({ min: 0n, max: (1n << 63n) - 1n }),
@@ -470,6 +513,7 @@ describe('record of a row', () => {
       payload: fc.uint8Array({ maxLength: 200 }),
       createdAt: fc.date({ noInvalidDate: false }),
       traceparent: fc.constantFrom(null, undefined, 'nonsense', `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`),
+      record: fc.constantFrom(undefined, undefined, { ...record, headers: '{"a":"b"}', partitionKey: 'ä' }),
     });
     const encoder = new EventEncoder('wal', '/x');
     const fast = RecordBatch.create(4, 1 << 16);
@@ -511,6 +555,82 @@ describe('record of a row', () => {
     const zeros = '00000000-0000-0000-0000-000000000000';
     expect(traceparentOf({ msgId: zeros })).toBe('00-00000000000000000000000000000001-0000000000000001-00');
     expect(traceparentOf({ msgId: uuid(1), traceparent: 'x' })).toBe(traceparentOf({ msgId: uuid(1) }));
+  });
+});
+
+describe('rows with choices', () => {
+  const fields = { aggregateKey: null, partitionKey: null, topic: null, headers: null, contentType: null };
+
+  it('a row whose topic cannot be used yet is left with the later rows of its key, and other keys pass', async () => {
+    const { sender } = broker(
+      () => false,
+      () => 0,
+    );
+    const sent: Array<readonly [id: string, topic: number]> = [];
+    const spying: Sender = {
+      ...sender,
+      send: (batch) => {
+        for (let i = 0; i < batch.rowCount; i++)
+          sent.push([msgIdOf(batch, i), batch.columns.topicIndex[i] as number]);
+        return sender.send(batch);
+      },
+    };
+    let exists = false;
+    const topics = {
+      names: ['main', 'other'],
+      placeOf: ({ record }: Pick<OutboxRow, 'record'>) =>
+        record?.topic !== 'other' ? 0 : exists ? 1 : undefined,
+      recordBytesMax: () => 1_000_000,
+    };
+    const { made } = pipeline(spying, 10, undefined, undefined, undefined, undefined, undefined, topics);
+    const rows = [row(1, 1), { ...row(2, 2), record: { ...fields, topic: 'other' } }, row(3, 2), row(4, 1)];
+    const first = await made.deliver(rows);
+    expect([first.published, [...first.left].sort()]).toEqual([2, [2n, 3n]]);
+    exists = true;
+    const again = await made.deliver(rows.slice(1, 3), { from: 2n, to: 3n });
+    expect(again.published).toBe(2);
+    expect(sent).toEqual([
+      [uuid(1_000_001), 0],
+      [uuid(1_000_004), 0],
+      [uuid(1_000_002), 1],
+      [uuid(1_000_003), 0],
+    ]);
+  });
+
+  it('a payload with a content type may be anything but false JSON, and malformed headers are dead letters', async () => {
+    const { sender } = broker(
+      () => false,
+      () => 0,
+    );
+    const values: string[] = [];
+    const spying: Sender = {
+      ...sender,
+      send: async (batch) => {
+        for (let i = 0; i < batch.rowCount; i++) values.push(Buffer.from(batch.value(i) ?? []).toString());
+        return { status: new Int32Array(batch.rowCount), events: [], fenced: false };
+      },
+    };
+    const { made, dead, marked } = pipeline(spying, 10);
+    const typed = (
+      id: number,
+      payload: string,
+      contentType: string | null,
+      headers: string | null = null,
+    ) => ({
+      ...row(id, 1, payload),
+      record: { ...fields, contentType, headers },
+    });
+    await made.deliver([
+      typed(1, 'no json', 'application/avro'),
+      typed(2, 'no json', 'application/json'),
+      typed(3, 'no json', null),
+      typed(4, '1', 'application/json', '["no object"]'),
+      typed(5, '5', 'application/json', '{"a":"b"}'),
+    ]);
+    await made.idle();
+    expect(values).toEqual(['no json', '5']);
+    expect(dead).toEqual([2n, 3n, 4n]);
+    expect([...marked].sort()).toEqual([1n, 2n, 3n, 4n, 5n]);
   });
 });
 

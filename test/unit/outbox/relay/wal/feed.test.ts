@@ -121,7 +121,7 @@ class Table {
   }
 }
 
-function scene(opened = true, over: Partial<ParkingLimits> = {}) {
+function scene(opened = true, over: Partial<ParkingLimits> = {}, verify = async (): Promise<void> => {}) {
   const broker = new Broker();
   const metrics = walMetrics(new Metrics());
   const limits = { ...PARKING_LIMITS, pageBytes: 1 << 20, ...over };
@@ -138,12 +138,13 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}) {
     sleep: async () => {
       await turn();
     },
+    verify,
     failed: (thrown) => failures.push(thrown),
   });
-  if (opened) feed.open();
   feed.attach({ pause: () => throttled.push('pause'), resume: () => throttled.push('resume') });
   const send = (message: Buffer): void => feed.onMessage(message, 0, message.length);
   send(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
+  if (opened) feed.open();
   const row = (id: bigint, key: number, payloadBytes = 2): void =>
     send(
       wire.outboxInsert({
@@ -174,6 +175,7 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}) {
     transaction,
     settle,
     throttled,
+    failures,
     table: new Table(broker),
   };
 }
@@ -200,6 +202,42 @@ describe('WAL feed', () => {
     await settle();
     expect(broker.taken.map(([, id]) => id)).toEqual([3n, 4n, 1n]);
     expect(feed.progress.confirmed).toBe(200n);
+  });
+
+  it('rows behind a description of their table wait until its columns are verified', async () => {
+    let verified = (): void => {};
+    let asked = 0;
+    const verify = () => {
+      asked++;
+      return new Promise<void>((resolve) => {
+        verified = resolve;
+      });
+    };
+    const { broker, send, transaction, settle } = scene(true, {}, verify);
+    transaction(100n, [[1n, 1]]);
+    await settle();
+    expect(asked, 'a description before the start').toBe(0);
+    send(wire.relation(2, 'public', 'other', wire.OUTBOX_COLUMNS));
+    send(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
+    transaction(200n, [[2n, 1]]);
+    await settle();
+    expect([asked, broker.tried]).toEqual([1, [1n]]);
+    verified();
+    await settle();
+    expect(broker.tried).toEqual([1n, 2n]);
+  });
+
+  it('no row behind a description is delivered when the columns have changed', async () => {
+    const changed = new Error('the columns have changed');
+    const { broker, feed, send, transaction, failures } = scene(true, {}, () => Promise.reject(changed));
+    send(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
+    transaction(100n, [[1n, 1]]);
+    transaction(200n, [[2n, 1]]);
+    await waitFor(() => failures.length > 0);
+    for (let i = 0; i < 20; i++) await turn();
+    expect(broker.tried).toEqual([]);
+    expect(new Set(failures)).toEqual(new Set([changed]));
+    expect(feed.progress.confirmed).toBe(0n);
   });
 
   it('the feed ignores other tables and other kinds of changes, and advances past their transactions', async () => {

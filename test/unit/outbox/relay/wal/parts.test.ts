@@ -253,6 +253,30 @@ describe('row from cells', () => {
     expect(read({ ...inText, traceparent: { kind: 'n' } })).toEqual(expected);
   });
 
+  it('a row has its choices if the table has all columns for them and one is not null', () => {
+    const none = {
+      aggregate_key: { kind: 'n' as const },
+      partition_key: { kind: 'n' as const },
+      topic: { kind: 'n' as const },
+      headers: { kind: 'n' as const },
+      content_type: { kind: 'n' as const },
+    };
+    expect(read({ ...inText, ...none })).toEqual(expected);
+    const chosen = { ...none, aggregate_key: text('Kunde/ä'), headers: binary(Buffer.from('{"a":"b"}')) };
+    expect(read({ ...inBinary, ...chosen })).toEqual({
+      ...expected,
+      record: {
+        aggregateKey: 'Kunde/ä',
+        partitionKey: null,
+        topic: null,
+        headers: '{"a":"b"}',
+        contentType: null,
+      },
+    });
+    const { topic: _, ...less } = chosen;
+    expect(read({ ...inText, ...less }), 'a table of another origin').toEqual(expected);
+  });
+
   it('a row is read from smaller integers and jsonb', () => {
     const oids = { ...OIDS, payload: 3802 };
     const cells = {
