@@ -156,10 +156,10 @@ it('inbox rows below the floor have expired in the other database too', async ()
 it('millrace reconcile connects to both databases, and names the flag of the one that it cannot reach', async () => {
   const flags = [`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=public', '-json'];
   const clean = await reconciled([...flags, `-inbox-postgres=${url}`]);
-  expect(clean.stderr).toBe('');
+  expect(clean.errors).toEqual([]);
   expect(clean.code).toBe(0);
   expect(JSON.parse(clean.stdout)).toMatchObject({ holds: true, distinct_charges: COUNT });
   const gone = await reconciled([...flags, '-inbox-postgres=postgres://me@127.0.0.1:1/none']);
   expect(gone.code).toBe(3);
-  expect(gone.stderr).toContain('127.0.0.1:1');
+  expect(gone.errors.join()).toContain('127.0.0.1:1');
 });

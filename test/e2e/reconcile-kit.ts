@@ -19,6 +19,9 @@ export interface Tables {
   readonly inbox: readonly Message[];
 }
 
+/** Age of the rows of faultyTables. */
+export const AGE_MS = 3_600_000;
+
 /** UUIDv7 of a time. */
 export function idAt(ms: number): string {
   const time = Math.floor(ms).toString(16).padStart(12, '0');
@@ -50,7 +53,7 @@ const FAULTS = ['lose', 'ghost', 'again', 'outboxAgain', 'pending', 'value'] as 
 /** Tables with up to eight faults. @param idOf id number `n` */
 export const faultyTables = (idOf: (n: number) => string): fc.Arbitrary<Tables> =>
   fc.array(fc.tuple(fc.constantFrom(...FAULTS), fc.nat(19)), { maxLength: 8 }).map((faults) => {
-    const message = (n: number): Message => ({ id: idOf(n), ageMs: 3_600_000, value: n });
+    const message = (n: number): Message => ({ id: idOf(n), ageMs: AGE_MS, value: n });
     const outbox = Array.from({ length: 20 }, (_, n) => message(n));
     let inbox = outbox.map((one) => ({ ...one, ageMs: one.ageMs - 50 }));
     for (const [fault, n] of faults) {
@@ -97,7 +100,10 @@ export async function createTable(pool: SqlPool, table: string, type: string): P
 export async function reconciled(args: readonly string[]) {
   const one = start(command, [...args, '-log-level=warn']);
   const code = await one.code;
-  return { code, stdout: one.world.stdout(), stderr: one.world.stderr() };
+  const stderr = one.world.stderr();
+  /** Lines of errors and warnings; the address of /metrics is none. */
+  const errors = stderr.split('\n').filter((line) => line !== '' && !line.startsWith('listening on '));
+  return { code, stdout: one.world.stdout(), errors };
 }
 
 /** Classes of the first pair of a `-json` document, with their ids. */

@@ -1,10 +1,10 @@
 /** `millrace reconcile` on the tables of a user: an outbox and an inbox of the library, and tables
  *  with other names, types of ids and databases. */
-import { randomBytes } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { append } from '../../src/outbox/append/events.ts';
 import { outboxTableSql } from '../../src/outbox/append/table.ts';
@@ -15,7 +15,8 @@ import { comparePairs } from '../../src/outbox/reconcile/pairs/run.ts';
 import { connectPool, ownDatabase } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { classesOf, createTable, faultyTables, found, idAt, reconciled, store } from './reconcile-kit.ts';
+import { realClock } from '../wait.ts';
+import { AGE_MS, classesOf, createTable, faultyTables, found, idAt, reconciled, store } from './reconcile-kit.ts';
 
 const own = launcher();
 const { postgres } = await sharedStack();
@@ -49,6 +50,7 @@ describe('an outbox and an inbox of the library', () => {
       eventType: 'parcel.sent.v1',
       payload: { ok: true },
     }));
+  beforeEach(() => pool.query(`TRUNCATE ${schema}.outbox, ${schema}.inbox`));
   const inbox = new Inbox(`${schema}.inbox`);
   const sent = (count: number) => pool.transaction((tx) => append(tx, `${schema}.outbox`, events(count)));
   const processed = (ids: readonly string[]) => pool.transaction((tx) => inbox.claim(tx, ids));
@@ -59,7 +61,7 @@ describe('an outbox and an inbox of the library', () => {
     await processed(ids);
     await published();
     const clean = await reconciled([...flags, ...tables]);
-    expect(clean.stderr).toBe('');
+    expect(clean.errors).toEqual([]);
     expect(clean.code).toBe(0);
     expect(JSON.parse(clean.stdout)).toMatchObject({
       holds: true,
@@ -82,7 +84,6 @@ describe('an outbox and an inbox of the library', () => {
     expect(text.stdout).toContain('  outbox_without_inbox: 1, ');
     expect(text.stdout).toContain('    and 1 more');
     expect(text.stdout).toContain('The invariant is broken');
-    await pool.query(`TRUNCATE ${schema}.outbox, ${schema}.inbox`);
   });
 
   it('a message in flight is compared again after the settle window, and one that came late is listed', async () => {
@@ -98,7 +99,7 @@ describe('an outbox and an inbox of the library', () => {
       wait: async (ms) => {
         waits.push(ms);
         await processed([first as string]);
-        await pool.query(`UPDATE ${schema}.inbox SET processed_at = now() + interval '1 hour'`);
+        await pool.query(`UPDATE ${schema}.inbox SET processed_at = now() + interval '30 seconds'`);
         // Messages that begin meanwhile are younger than the comparison.
         await sent(3);
       },
@@ -109,7 +110,6 @@ describe('an outbox and an inbox of the library', () => {
       comparisons: 2,
       late: { class: 'late', count: 1, ids: [first] },
     });
-    await pool.query(`TRUNCATE ${schema}.outbox, ${schema}.inbox`);
   });
 
   it('messages older than the oldest row of the inbox have expired, unless keep says otherwise', async () => {
@@ -132,25 +132,14 @@ describe('an outbox and an inbox of the library', () => {
     writeFileSync(path, JSON.stringify({ pairs: [{ ...pair, keep: '3h' }] }));
     const kept = await reconciled([...flags, `-pairs=${path}`, '-settle=0']);
     expect(found(kept.stdout)).toEqual({ outbox_without_inbox: [ids[0], ids[1]].sort() });
-    await pool.query(`TRUNCATE ${schema}.outbox, ${schema}.inbox`);
   });
 });
 
 describe('tables of a user', () => {
   const path = join(own.dir, 'pairs.json');
   const uuids = Array.from({ length: 200 }, (_, n) =>
-    n % 3 === 0 ? idAt(Date.UTC(2026, 0, 1) + n) : randomId(n),
+    n % 3 === 0 ? idAt(realClock.wallNowMs() - AGE_MS + n) : randomUUID(),
   );
-  /** UUID of version 4. */
-  function randomId(n: number): string {
-    const hex = randomBytes(14).toString('hex');
-    return (
-      `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(12, 15)}-8${hex.slice(15, 18)}-${hex.slice(16, 28)}`.slice(
-        0,
-        36,
-      ) || String(n)
-    );
-  }
   const kinds = [
     ['uuid', 'uuid', (n: number) => uuids[n] as string],
     ['Int', 'bigint', (n: number) => String(n * 7 - 60)],
@@ -184,14 +173,14 @@ describe('tables of a user', () => {
         fc.asyncProperty(faultyTables(idOf), fc.boolean(), fc.boolean(), async (rows, isTwo, hasRange) => {
           const right = isTwo ? other : pool;
           await store(pool, right, rows, { outbox, inbox });
-          const { code, stdout, stderr } = await reconciled([
+          const { code, stdout, errors } = await reconciled([
             ...flags,
             `-pairs=${path}`,
             ...(isTwo ? [`-inbox-postgres=${otherUrl}`] : []),
             ...(hasRange ? ['-settle=1ms', '-from=2026-01-01T00:00:00Z'] : ['-settle=0']),
           ]);
           const expected = classesOf(rows);
-          expect(stderr).toBe('');
+          expect(errors).toEqual([]);
           expect(found(stdout)).toEqual(expected);
           expect(code).toBe(Object.keys(expected).length === 0 ? 0 : 1);
         }),
@@ -221,14 +210,13 @@ describe('tables of a user', () => {
         path,
         JSON.stringify({ pairs: [{ name: 'shop', outbox: side, inbox: { table: `${schema}.inbox` } }] }),
       );
-      const { code, stderr } = await reconciled([...flags, `-pairs=${path}`]);
-      const errors = stderr.split('\n').filter((line) => line.startsWith('error:'));
+      const { code, errors } = await reconciled([...flags, `-pairs=${path}`]);
       expect(errors).toHaveLength(1);
       expect(errors[0]).toMatch(message);
       expect(code, errors[0]).toBe(exit);
     }
     const missing = await reconciled([...flags, `-pairs=${join(own.dir, 'none.json')}`]);
     expect(missing.code).toBe(2);
-    expect(missing.stderr).toContain('cannot read the pairs');
+    expect(missing.errors.join()).toContain('cannot read the pairs');
   });
 });
