@@ -47,6 +47,8 @@ export interface EmptyClasses {
 
 const sumOf = (id: string, seed = '0'): string => `sum(uuid_hash_extended(${id}, ${seed}))`;
 
+const countOf = (condition: string): string => `count(CASE WHEN ${condition} THEN 1 END)`;
+
 /** Finds the classes that the digests prove to be empty.
  *  @param lateAfterMs bound of class `late`; undefined: lateness is not judged */
 export async function readEmptyClasses(
@@ -56,8 +58,8 @@ export async function readEmptyClasses(
 ): Promise<EmptyClasses> {
   const late =
     lateAfterMs === undefined
-      ? 'count(*)'
-      : `count(*) FILTER (WHERE ${maybeLateSql('msg_id', 'processed_at', lateAfterMs, await serverVersionOf(session))})`;
+      ? countOf('true')
+      : countOf(maybeLateSql('msg_id', 'processed_at', lateAfterMs, await serverVersionOf(session)));
   const orders = await scan(session, t.orders, t.in('created_at'), {
     ids: sumOf('order_id'),
     amounts: sumOf('order_id', 'amount_cents'),
@@ -66,7 +68,7 @@ export async function readEmptyClasses(
   const outbox = await scan(session, t.outbox, t.in('created_at'), {
     ids: sumOf('aggregate_id'),
     messages: sumOf('msg_id'),
-    pending: 'count(*) FILTER (WHERE published_at IS NULL)',
+    pending: countOf('published_at IS NULL'),
   });
   const inbox = await scan(session, t.inbox, t.in('processed_at'), {
     messages: sumOf('msg_id'),
