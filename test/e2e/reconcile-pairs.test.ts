@@ -12,11 +12,21 @@ import { Inbox } from '../../src/outbox/inbox/once.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { libraryPair } from '../../src/outbox/reconcile/pairs/config.ts';
 import { comparePairs } from '../../src/outbox/reconcile/pairs/run.ts';
+import { isTimelessSql, uuidTimeSql } from '../../src/outbox/reconcile/pairs/side.ts';
 import { connectPool, ownDatabase } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { realClock } from '../wait.ts';
-import { AGE_MS, classesOf, createTable, faultyTables, found, idAt, reconciled, store } from './reconcile-kit.ts';
+import {
+  AGE_MS,
+  classesOf,
+  createTable,
+  faultyTables,
+  found,
+  idAt,
+  reconciled,
+  store,
+} from './reconcile-kit.ts';
 
 const own = launcher();
 const { postgres } = await sharedStack();
@@ -219,4 +229,20 @@ describe('tables of a user', () => {
     expect(missing.code).toBe(2);
     expect(missing.errors.join()).toContain('cannot read the pairs');
   });
+});
+
+it('the time in an id is read alike by the functions of PostgreSQL 17 and by those of older servers', async () => {
+  const ids = [
+    ...Array.from({ length: 20 }, (_, n) => idAt(n * 86_400_000 * 777 + n)),
+    randomUUID(),
+    randomUUID(),
+  ];
+  const { rows } = await pool.query(
+    `SELECT id::text AS id FROM unnest($1::uuid[]) AS id
+     WHERE ${uuidTimeSql('id', 150_000)} IS DISTINCT FROM ${uuidTimeSql('id', 180_000)}
+       OR (${isTimelessSql('id', 150_000)}) IS DISTINCT FROM (${isTimelessSql('id', 180_000)})
+       OR (${isTimelessSql('id', 180_000)}) = (${uuidTimeSql('id', 180_000)} IS NOT NULL)`,
+    [ids],
+  );
+  expect(rows).toEqual([]);
 });

@@ -15,6 +15,8 @@ import { RowsByTime, type Span } from './rows-by-time.ts';
  *  a window but missing rows. */
 const VERIFIED_MAX = 2000;
 const VERIFIED_CHUNK = 1000;
+/** Age at which the bound of expired rows is read again, ms. */
+const RETAINED_MS = 600_000;
 
 export interface BucketResult {
   readonly left: number;
@@ -56,6 +58,7 @@ export class SqlBuckets implements Buckets {
   private readonly left: RowsByTime;
   private readonly right: RowsByTime;
   private lateSql = 'false';
+  private retained: { readonly atMs: number; readonly ms: number | undefined } | undefined;
 
   private constructor(pair: Pair, pools: PairPools, options: BucketOptions) {
     this.pair = pair;
@@ -88,9 +91,18 @@ export class SqlBuckets implements Buckets {
     return Math.min(left, right);
   }
 
+  /** The bound is read rarely, because tables without an index on their time are read for it. In
+   *  between it advances with the time: rows expire by age. */
   async retainedFromMs(nowMs: number): Promise<number | undefined> {
     const { keepMs } = this.pair;
     if (keepMs !== undefined) return nowMs - keepMs;
+    if (this.retained === undefined || nowMs - this.retained.atMs > RETAINED_MS)
+      this.retained = { atMs: nowMs, ms: await this.readRetainedFromMs(nowMs) };
+    const { atMs, ms } = this.retained;
+    return ms === undefined ? undefined : ms + (nowMs - atMs);
+  }
+
+  private async readRetainedFromMs(nowMs: number): Promise<number | undefined> {
     if (this.options.retainedFromMs !== undefined) return this.options.retainedFromMs(nowMs);
     const [left, right] = await Promise.all([this.left.oldestMs(), this.right.oldestMs()]);
     return retainedFromMs(left, right);

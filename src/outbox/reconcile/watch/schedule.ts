@@ -59,7 +59,6 @@ interface OpenBucket {
 interface Pass {
   next: number;
   readonly end: number;
-  readonly beganAtMs: number;
 }
 
 export class Schedule {
@@ -145,17 +144,18 @@ export class Schedule {
   private async sweep(nowMs: number): Promise<void> {
     const { widthMs, passEveryMs } = this.options;
     const align = (ms: number): number => Math.floor(ms / widthMs) * widthMs;
+    // The bucket at the edge has rows that have expired.
+    const retainedFromMs = align(((await this.buckets.retainedFromMs(nowMs)) ?? 0) + widthMs - 1);
     if (this.pass === undefined) {
+      const first = await this.buckets.nextMs(retainedFromMs);
       const end = this.tail as number;
-      const retainedFromMs = (await this.buckets.retainedFromMs(nowMs)) ?? 0;
-      // The bucket at the edge has rows that have expired.
-      const first = await this.buckets.nextMs(align(retainedFromMs + widthMs - 1));
-      const beganAtMs = this.clock.monotonicMs();
-      this.pass = { next: Math.min(end, align(first)), end, beganAtMs };
+      this.pass = { next: Math.min(end, align(first)), end };
       for (const { span } of [...this.open.values()]) if (span.fromMs < retainedFromMs) this.close(span);
-      this.nextPassAtMs = beganAtMs + passEveryMs;
+      this.nextPassAtMs = this.clock.monotonicMs() + passEveryMs;
     }
     const { pass } = this;
+    // Rows expire while a pass runs.
+    pass.next = Math.min(pass.end, Math.max(pass.next, retainedFromMs));
     if (pass.next < pass.end) {
       const span = { fromMs: pass.next, toMs: pass.next + widthMs };
       const result = await this.compare(span, nowMs, 'pass');
