@@ -32,11 +32,11 @@ const perSecond = (value: number): string => Math.round(value).toLocaleString('e
 
 function sayTrial(
   context: BenchContext,
-  { rate, lagSlope, lagMax, isFlat, writtenPerSecond }: Flatness,
+  { rate, lagSlope, lagSlopeError, lagMax, isFlat, writtenPerSecond }: Flatness,
 ): void {
   const verdict = isFlat ? 'flat' : 'not flat';
   context.say(
-    `${perSecond(rate)}/s: ${verdict}; ${perSecond(writtenPerSecond)}/s written, lag up to ${perSecond(lagMax)}, rising by ${perSecond(lagSlope)}/s`,
+    `${perSecond(rate)}/s: ${verdict}; ${perSecond(writtenPerSecond)}/s written, lag up to ${perSecond(lagMax)}, rising by ${perSecond(lagSlope)} ± ${perSecond(lagSlopeError)}/s`,
   );
 }
 

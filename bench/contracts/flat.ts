@@ -1,10 +1,13 @@
-/** Flat rates: what the samples of a run show about the lag, and the search of the highest rate at
- *  which the lag does not grow. */
+/** Flat rates: the growth of the lag that the samples of a run show, and the search of the highest
+ *  rate at which the lag does not grow. */
 
 /** Least share of the asked rate that the producers must have written. */
 const WRITTEN_SHARE_MIN = 0.99;
 /** Largest growth of the lag per second, as a share of the rate. */
 export const SLOPE_SHARE_MAX = 0.01;
+/** Standard errors by which a slope must exceed that limit to count as growth: members commit once
+ *  in a while, so the lag of a short run goes up and down by more than the limit. */
+const ERRORS = 2;
 
 /** Offsets of the topic and of its groups at one time. */
 export interface LagSample {
@@ -26,23 +29,29 @@ export interface Flatness {
   /** Growth of the lag of the group where it grows most, events a second; the slope of the least
    *  squares line. */
   readonly lagSlope: number;
+  /** Standard error of that slope. */
+  readonly lagSlopeError: number;
   /** Largest lag of a group, events. */
   readonly lagMax: number;
   readonly isFlat: boolean;
 }
 
-/** Slope of the least squares line through the points; 0 for fewer than two different x. */
-export function slopeOf(points: ReadonlyArray<readonly [x: number, y: number]>): number {
+/** Slope of the least squares line through the points, and its standard error; both 0 for fewer
+ *  than two different x. */
+export function slopeOf(points: ReadonlyArray<readonly [x: number, y: number]>): {
+  readonly slope: number;
+  readonly error: number;
+} {
   const count = points.length;
-  if (count < 2) return 0;
   const mean = (at: 0 | 1): number => points.reduce((sum, point) => sum + point[at], 0) / count;
   const [meanX, meanY] = [mean(0), mean(1)];
-  let [above, below] = [0, 0];
-  for (const [x, y] of points) {
-    above += (x - meanX) * (y - meanY);
-    below += (x - meanX) ** 2;
-  }
-  return below === 0 ? 0 : above / below;
+  const sum = (of: (dx: number, dy: number) => number): number =>
+    points.reduce((total, [x, y]) => total + of(x - meanX, y - meanY), 0);
+  const spread = sum((dx) => dx ** 2);
+  if (!(spread > 0)) return { slope: 0, error: 0 };
+  const slope = sum((dx, dy) => dx * dy) / spread;
+  const rest = sum((dx, dy) => (dy - slope * dx) ** 2);
+  return { slope, error: count > 2 ? Math.sqrt(rest / (count - 2) / spread) : 0 };
 }
 
 /** Lag of each group. */
@@ -58,6 +67,7 @@ export function flatnessOf(rate: number, samples: readonly LagSample[]): Flatnes
       writtenPerSecond: 0,
       readPerSecond: 0,
       lagSlope: 0,
+      lagSlopeError: 0,
       lagMax: 0,
       isFlat: false,
     };
@@ -69,15 +79,20 @@ export function flatnessOf(rate: number, samples: readonly LagSample[]): Flatnes
   const slopes = last.read.map((_, group) =>
     slopeOf(samples.map((one) => [one.atMs / 1000, lagsOf(one)[group] as number])),
   );
-  const lagSlope = Math.max(...slopes);
+  const { slope: lagSlope, error: lagSlopeError } = slopes.reduce((most, one) =>
+    one.slope - ERRORS * one.error > most.slope - ERRORS * most.error ? one : most,
+  );
   return {
     rate,
     seconds,
     writtenPerSecond,
     readPerSecond,
     lagSlope,
+    lagSlopeError,
     lagMax: Math.max(...samples.flatMap(lagsOf)),
-    isFlat: writtenPerSecond >= WRITTEN_SHARE_MIN * rate && lagSlope <= SLOPE_SHARE_MAX * rate,
+    isFlat:
+      writtenPerSecond >= WRITTEN_SHARE_MIN * rate &&
+      lagSlope - ERRORS * lagSlopeError <= SLOPE_SHARE_MAX * rate,
   };
 }
 

@@ -48,7 +48,7 @@ const FULL = {
   topicBytesMax: TOPIC_BYTES_MAX,
   sampleMs: 2000,
   probeRate: 5000,
-  trialMs: 30_000,
+  trialMs: 60_000,
   trialsMax: 16,
   warmMs: 15_000,
   durationMs: 20 * MINUTE_MS,

@@ -23,12 +23,47 @@ function samplesOf(seconds: number, written: number, read: readonly number[]): r
 
 describe('flat rates', () => {
   it('the slope of a line is found whatever is added to it evenly', () => {
-    expect(slopeOf([])).toBe(0);
-    expect(slopeOf([[1, 5]])).toBe(0);
+    expect(slopeOf([])).toEqual({ slope: 0, error: 0 });
+    expect(slopeOf([[1, 5]])).toEqual({ slope: 0, error: 0 });
     const points = Array.from({ length: 20 }, (_, x) => [x, 3 * x + 7] as const);
-    expect(slopeOf(points)).toBeCloseTo(3, 10);
+    expect(slopeOf(points).slope).toBeCloseTo(3, 10);
+    expect(slopeOf(points).error).toBeCloseTo(0, 10);
     // Each deviation has its opposite on the other side of the middle.
-    expect(slopeOf(points.map(([x, y]) => [x, y + Math.abs(x - 9.5)] as const))).toBeCloseTo(3, 10);
+    const bent = slopeOf(points.map(([x, y]) => [x, y + Math.abs(x - 9.5)] as const));
+    expect(bent.slope).toBeCloseTo(3, 10);
+    expect(bent.error).toBeGreaterThan(0.05);
+  });
+
+  it('the standard error of a slope is that of the textbook example', () => {
+    // Slope 0.6, residuals -0.8, 0.6, 1, -0.6, -0.2: sqrt(2.4 / 3 / 10).
+    const { slope, error } = slopeOf([
+      [1, 2],
+      [2, 4],
+      [3, 5],
+      [4, 4],
+      [5, 5],
+    ]);
+    expect(slope).toBeCloseTo(0.6, 10);
+    expect(error).toBeCloseTo(Math.sqrt(2.4 / 3 / 10), 10);
+  });
+
+  it('a short run is steep only by growth beyond the noise of irregular commits', () => {
+    let state = 7;
+    const random = (): number => {
+      state = (state * 1_103_515_245 + 12_345) % 2 ** 31;
+      return state / 2 ** 31;
+    };
+    const runs = (grows: number): number =>
+      Array.from({ length: 200 }, () => {
+        const samples = Array.from({ length: 31 }, (_, index) => ({
+          atMs: index * 2000,
+          written: 2000 * index,
+          read: [2000 * index * (1 - grows) - random() * 1000],
+        }));
+        return flatnessOf(1000, samples).isFlat ? 1 : 0;
+      }).reduce<number>((sum, one) => sum + one, 0);
+    expect(runs(0)).toBeGreaterThan(195);
+    expect(runs(0.03)).toBe(0);
   });
 
   it('a load is flat if all groups keep up and the producers keep their rate', () => {
