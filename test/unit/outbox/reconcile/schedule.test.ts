@@ -179,6 +179,22 @@ describe('schedule of a watch', () => {
     );
   });
 
+  it('a pass leaves out the buckets that expire while it runs', async () => {
+    const buckets = new FakeBuckets();
+    const first = begin(buckets);
+    for (let n = 1; n <= 100; n++) buckets.messages.push(first - n * WIDTH_MS);
+    for (const ms of buckets.messages) buckets.processed.add(ms);
+    const { seen, run } = scheduleOf(buckets, { share: 0.1 });
+    await run(3000);
+    expect(seen.passes).toBe(0);
+    // The effects of the old half expire.
+    buckets.retained = first - 50 * WIDTH_MS;
+    for (const ms of buckets.messages) if (ms < buckets.retained) buckets.processed.delete(ms);
+    await run(60_000);
+    expect(seen.passes).toBe(1);
+    expect(seen.changes).toEqual([]);
+  });
+
   it('passes and repetitions take their share of the time, and the tail does not wait for them', async () => {
     const buckets = new FakeBuckets();
     const first = begin(buckets);
