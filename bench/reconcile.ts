@@ -1,8 +1,9 @@
 /** `millrace bench reconcile`: a complete comparison of orders and payments against the anti-joins
  *  that SQL needs for it, and the CPU of a watch for each order.
  *
- *  The tables are filled in SQL, as if orders had come at a steady rate. Each run must find that the
- *  invariant holds for every order; one order is then made to differ, and each side must find it.
+ *  The tables are filled in SQL, as if orders had come at a steady rate. Each run must find that
+ *  the invariant holds for every order; one order is then made to differ, and each side must find
+ *  it.
  */
 import { invariant } from '../src/core/errors.ts';
 import type { SqlPool } from '../src/io/postgres/sql/port.ts';
@@ -75,7 +76,7 @@ async function filled(world: World, count: number): Promise<Database> {
   return database;
 }
 
-/** What a careful engineer writes by hand: both directions of each pair of sets. */
+/** Queries that a careful engineer writes by hand: both directions of each pair of sets. */
 const ANTI_JOINS = [
   'FROM orders o WHERE NOT EXISTS (SELECT FROM charges c WHERE c.order_id = o.order_id AND c.amount_cents = o.amount_cents)',
   'FROM charges c WHERE NOT EXISTS (SELECT FROM orders o WHERE o.order_id = c.order_id)',

@@ -1,4 +1,4 @@
-/** Smoke run of the bench of the reconciler: every order is compared, and one that differs is found. */
+/** Smoke run of the bench of the reconciler: every order is compared, and a difference is found. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/reconcile.ts';
 import { smoke } from './effects-bench-kit.ts';

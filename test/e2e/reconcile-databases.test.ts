@@ -153,7 +153,7 @@ it('inbox rows below the floor have expired in the other database too', async ()
   expect(deltas).toMatchObject([{ class: 'outbox_without_inbox', count: 2 }]);
 });
 
-it('millrace reconcile connects to both databases, and names the flag of the one that it cannot reach', async () => {
+it('millrace reconcile connects to both databases, and names the address that it cannot reach', async () => {
   const flags = [`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=public', '-json'];
   const clean = await reconciled([...flags, `-inbox-postgres=${url}`]);
   expect(clean.errors).toEqual([]);

@@ -12,7 +12,7 @@ import { type PairConfig, readPair } from '../../outbox/reconcile/pairs/pair.ts'
 import { parkedLookup } from '../../outbox/reconcile/parked.ts';
 import { watchText } from '../../outbox/reconcile/report.ts';
 import { boundMs, readInboxBounds, readOrdersBounds } from '../../outbox/reconcile/retained.ts';
-import { type BucketOptions, SqlBuckets } from '../../outbox/reconcile/watch/bucket.ts';
+import { SqlBuckets, type TimeBucketOptions } from '../../outbox/reconcile/watch/bucket.ts';
 import { type WatchedPair, watch } from '../../outbox/reconcile/watch/run.ts';
 import { connectDatabases, type Databases } from './parts.ts';
 import type { Context } from './settings.ts';
@@ -24,7 +24,7 @@ const BUCKET_IDS_MAX = 20;
 
 interface Plan {
   readonly config: PairConfig;
-  readonly options: Pick<BucketOptions, 'setAside' | 'retainedFromMs'>;
+  readonly options: Pick<TimeBucketOptions, 'setAside' | 'retainedFromMs'>;
 }
 
 const finite = (ms: number): number | undefined => (Number.isFinite(ms) ? ms : undefined);

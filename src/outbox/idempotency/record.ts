@@ -116,7 +116,7 @@ function judgeFound(row: Row | undefined, request: KeyedRequest): KeyClaim | und
   return row?.['free'] === 'true' ? undefined : { kind: 'in_flight' };
 }
 
-/** The two statements of claimKey as texts: the first is sent with BEGIN, the second with COMMIT. */
+/** Statements of claimKey as texts: the first is sent with BEGIN, the second with COMMIT. */
 export function fusedClaim(sql: TableSql, request: KeyedRequest, ttlMs: number, idleMs: number) {
   const { scope, key } = request;
   const lock = lockOf(sql.table, scope, key);

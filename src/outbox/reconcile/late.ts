@@ -1,5 +1,6 @@
 /** Condition that an effect may be late, from its own row: the time in its UUIDv7 is that of the
- *  intent, up to the difference of two clocks. It selects candidates; the times of both rows decide.
+ *  intent, up to the difference of two clocks. It selects candidates; the times of both rows
+ *  decide.
  */
 import { uuidTimeSql } from './pairs/side.ts';
 

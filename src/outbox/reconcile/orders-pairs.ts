@@ -34,7 +34,7 @@ export const OUTBOX_TO_INBOX: PairConfig = {
   judgesLate: true,
 };
 
-/** For -watch: also the rows that are not published. */
+/** Messages that -watch compares: rows that are not published are a class too. */
 export const WATCHED_OUTBOX_TO_INBOX: PairConfig = {
   ...OUTBOX_TO_INBOX,
   left: { ...OUTBOX_TO_INBOX.left, state: 'published_at' },

@@ -1,7 +1,7 @@
 /** Result of a reconciliation as text. */
 import { formatDuration } from '../../core/quantity.ts';
 import type { LateEffects, Reconciliation } from './comparison.ts';
-import type { Finding } from './pairs/findings.ts';
+import type { PairFinding } from './pairs/findings.ts';
 import type { PairComparison } from './pairs/run.ts';
 import type { WatchedResult } from './watch/run.ts';
 
@@ -76,7 +76,7 @@ const rangeText = ({ from, to }: Reconciliation): string =>
     .filter((part) => part !== '')
     .join(' ');
 
-function findingLines(findings: readonly Finding[]): string[] {
+function findingLines(findings: readonly PairFinding[]): string[] {
   return findings.flatMap(({ class: name, meaning, count, ids }) => [
     `  ${name}: ${count}, ${meaning}`,
     ...ids.map((id) => `    ${id}`),
@@ -84,7 +84,8 @@ function findingLines(findings: readonly Finding[]): string[] {
   ]);
 }
 
-const sumOf = (findings: readonly Finding[]): number => findings.reduce((sum, { count }) => sum + count, 0);
+const sumOf = (findings: readonly PairFinding[]): number =>
+  findings.reduce((sum, { count }) => sum + count, 0);
 
 /** Result of a comparison of configured pairs. */
 export function pairsText(results: readonly PairComparison[]): string {

@@ -33,7 +33,7 @@ import { type EmptyClasses, readEmptyClasses } from './digests.ts';
 import { readRetainedBounds } from './retained.ts';
 import { compareTwoDatabases } from './two-databases.ts';
 
-export type { Delta, LateEffects, LedgerSource, ReconcileOptions, Reconciliation } from './comparison.ts';
+export type { Delta, ReconcileOptions, Reconciliation } from './comparison.ts';
 
 /** Tables of payments that a comparison reads. */
 const PAYMENTS_TABLES = ['inbox', 'charges'] as const;

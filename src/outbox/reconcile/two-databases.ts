@@ -22,7 +22,7 @@ import {
 import { DELTA_CLASSES, type ReconcileRange, type Tables, tablesOf } from './deltas.ts';
 import { inSchemas, ORDERS_TO_CHARGES, OUTBOX_TO_INBOX } from './orders-pairs.ts';
 import { type CompareOptions, comparePair, type PairResult } from './pairs/compare.ts';
-import type { Finding } from './pairs/findings.ts';
+import type { PairFinding } from './pairs/findings.ts';
 import type { MergedRow } from './pairs/merge.ts';
 import { type PairConfig, readPair } from './pairs/pair.ts';
 import { parkedLookup } from './parked.ts';
@@ -133,7 +133,7 @@ async function comparePayments(session: SqlSession, options: TwoDatabases, range
 interface Pairs {
   readonly deltas: readonly Delta[];
   readonly classes: readonly string[];
-  readonly late: Finding;
+  readonly late: PairFinding;
   /** Orders with a charge, and charged orders that do not exist. */
   readonly chargedOrders: number;
 }
@@ -190,4 +190,4 @@ const textOf = (literal: string): string => literal.slice(1, literal.lastIndexOf
 const msOf = (time: string | undefined): number | undefined =>
   time === undefined ? undefined : Date.parse(time);
 
-const deltaOf = (finding: Finding, idsOf: Delta['idsOf']): Delta => ({ ...finding, idsOf });
+const deltaOf = (finding: PairFinding, idsOf: Delta['idsOf']): Delta => ({ ...finding, idsOf });

@@ -1,20 +1,21 @@
 /** Complete comparison of a pair: digests of both sides by hash bucket, then a merge of the rows of
  *  the buckets that differ.
  *
- *  A bucket is the low bits of the hash of the id, so buckets have equal sizes whatever the ids are,
- *  and both databases agree on them. One statement a side computes all digests. Each side is read in
- *  one REPEATABLE READ snapshot; that of the left side is older, so every effect of a left row that
- *  has settled is in the right snapshot. Memory: BUCKETS digests a side, and that of a merge.
+ *  A bucket is the low bits of the hash of the id, so buckets have equal sizes whatever the ids
+ *  are, and both databases agree on them. One statement a side computes all digests. Each side is
+ *  read in one REPEATABLE READ snapshot; that of the left side is older, so every effect of a left
+ *  row that has settled is in the right snapshot. Memory: BUCKETS digests a side, and that of a
+ *  merge.
  */
 import type { SqlSession } from '../../../io/postgres/sql/port.ts';
 import { uuidAt } from '../../inbox/names.ts';
 import { maybeLateSql } from '../late.ts';
-import { type Finding, Findings, type Judge } from './findings.ts';
+import { type Judge, type PairFinding, PairFindings } from './findings.ts';
 import { cursorRows, merged, rowsSql } from './merge.ts';
 import type { Pair, PairPools } from './pair.ts';
-import { idHash, isTimelessSql, rowHash, type Side, serverVersionOf } from './side.ts';
+import { idHash, isTimelessSql, type PairSide, rowHash, serverVersionOf } from './side.ts';
 
-export const BUCKETS = 4096;
+const BUCKETS = 4096;
 /** Ids without an effect that are looked up together. */
 const UNPLACED_MAX = 1000;
 /** work_mem of PostgreSQL for the sort of a merge, and for the digests. */
@@ -52,9 +53,9 @@ export interface PairResult {
   /** Right ids in range without a left row. */
   readonly extra: number;
   readonly buckets: { readonly compared: number; readonly differing: number };
-  readonly deltas: readonly Finding[];
+  readonly deltas: readonly PairFinding[];
   /** Effects that came late; they break nothing. */
-  readonly late: Finding;
+  readonly late: PairFinding;
 }
 
 interface Digest {
@@ -66,12 +67,12 @@ interface Digest {
 
 const EMPTY: Digest = { n: 0, sum: '0', suspects: 0 };
 
-const bucketSql = (side: Side): string => `(${idHash(side)} & ${BUCKETS - 1})`;
+const bucketSql = (side: PairSide): string => `(${idHash(side)} & ${BUCKETS - 1})`;
 
 /** Condition on the rows of a digest. The time in a UUIDv7 is the same on both sides, so it divides
  *  both sets alike; by their own times, an intent may be in range and its effect not. Ids without a
  *  time are all taken. */
-function inRange(side: Side, { fromMs, toMs }: RangeMs, version: number): string {
+function inRange(side: PairSide, { fromMs, toMs }: RangeMs, version: number): string {
   const of = (column: string, literal: (ms: number) => string): string[] => [
     ...(fromMs === undefined ? [] : [`${column} >= ${literal(fromMs)}`]),
     ...(toMs === undefined ? [] : [`${column} < ${literal(toMs)}`]),
@@ -85,12 +86,12 @@ function inRange(side: Side, { fromMs, toMs }: RangeMs, version: number): string
 }
 
 /** Condition that a right row may be late. Without a time in the id, that is every row. */
-export const maybeLate = (side: Side, lateAfterMs: number, serverVersion: number): string =>
+export const maybeLate = (side: PairSide, lateAfterMs: number, serverVersion: number): string =>
   side.idKind === 'uuid' ? maybeLateSql(side.id, side.time, lateAfterMs, serverVersion) : 'true';
 
 async function digests(
   session: SqlSession,
-  side: Side,
+  side: PairSide,
   where: string,
   suspect: string,
 ): Promise<ReadonlyMap<number, Digest>> {
@@ -176,10 +177,10 @@ async function mergeBuckets(
   right: SqlSession,
   buckets: readonly number[],
   { idsMax, range, lateAfterMs, excuses, setAside }: CompareOptions,
-): Promise<Findings> {
-  const found = new Findings(pair.classes, idsMax, setAside !== undefined);
+): Promise<PairFindings> {
+  const found = new PairFindings(pair.classes, idsMax, setAside !== undefined);
   if (buckets.length === 0) return found;
-  const where = (side: Side): string =>
+  const where = (side: PairSide): string =>
     buckets.length === BUCKETS ? 'true' : `${bucketSql(side)} = ANY ('{${buckets.join(',')}}'::bigint[])`;
   const { fromMs = Number.NEGATIVE_INFINITY, toMs = Number.POSITIVE_INFINITY } = range;
   const judge: Judge = {

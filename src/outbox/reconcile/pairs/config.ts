@@ -4,7 +4,7 @@ import { parseDuration } from '../../../core/quantity.ts';
 import { MESSAGE_CLASSES, type PairConfig } from './pair.ts';
 import type { SideConfig } from './side.ts';
 
-export const PAIRS_MAX = 32;
+const PAIRS_MAX = 32;
 /** Names become values of labels. */
 const NAME = /^[a-z][a-z0-9_]{0,39}$/;
 const SIDE_FIELDS = new Set(['table', 'id', 'time', 'order', 'value', 'state']);

@@ -2,7 +2,7 @@
 import type { MergedRow, Met } from './merge.ts';
 import { type Difference, LATE, type PairClass, type PairClasses } from './pair.ts';
 
-export interface Finding {
+export interface PairFinding {
   readonly class: string;
   readonly meaning: string;
   readonly count: number;
@@ -28,7 +28,7 @@ interface Entry {
   readonly ids: string[];
 }
 
-export class Findings {
+export class PairFindings {
   private readonly entries = new Map<string, Entry>();
   private readonly classes: PairClasses;
   private readonly idsMax: number;
@@ -93,19 +93,19 @@ export class Findings {
   }
 
   /** Classes with members, in the order of the classes of the pair. */
-  list(): Finding[] {
+  list(): PairFinding[] {
     return Object.values(this.classes).flatMap((of) => {
       const entry = this.entries.get(of.name);
       return entry === undefined ? [] : [findingOf(entry)];
     });
   }
 
-  get late(): Finding {
+  get late(): PairFinding {
     return findingOf(this.lateEntry);
   }
 }
 
-const findingOf = ({ of, count, ids }: Entry): Finding => ({
+const findingOf = ({ of, count, ids }: Entry): PairFinding => ({
   class: of.name,
   meaning: of.meaning,
   count,

@@ -1,5 +1,5 @@
-/** Names of tables and columns from configuration: parsed, and quoted in every statement, so that no
- *  text of a user becomes SQL. */
+/** Names of tables and columns from configuration: parsed, and quoted in every statement, so that
+ *  no text of a user becomes SQL. */
 import { coreError } from '../../../core/errors.ts';
 
 /** PostgreSQL truncates longer names, so a longer one would mean another table. */

@@ -1,11 +1,11 @@
-/** Merge of the rows of two sides in the order of their ids: finds each row without its counterpart,
- *  each difference of values and each repeated id.
+/** Merge of the rows of two sides in the order of their ids: finds each row without its
+ *  counterpart, each difference of values and each repeated id.
  *
  *  Both sides are read through cursors, a page at a time. Memory: two pages of PAGE_ROWS rows, and
  *  the rows of one id.
  */
 import type { SqlSession, SqlValue } from '../../../io/postgres/sql/port.ts';
-import { compareIds, epochMs, type IdKind, idOrder, idText, type Side } from './side.ts';
+import { compareIds, epochMs, type IdKind, idOrder, idText, type PairSide } from './side.ts';
 
 /** Rows that one FETCH returns. */
 export const PAGE_ROWS = 10_000;
@@ -27,7 +27,7 @@ export interface Met {
 }
 
 /** @param where condition on the rows, without parameters */
-export function rowsSql(side: Side, where: string): string {
+export function rowsSql(side: PairSide, where: string): string {
   return `SELECT ${idText(side)} AS id, ${epochMs(side.time)} AS ms,
     ${side.value === undefined ? 'NULL::text' : `${side.value}::text`} AS value,
     ${side.state === undefined ? 'false' : `${side.state} IS NULL`} AS pending
@@ -107,7 +107,7 @@ export async function* merged(
 /** Ids of a side among the given ones, wherever their rows are. */
 export async function idsPresent(
   session: SqlSession,
-  side: Side,
+  side: PairSide,
   ids: readonly string[],
 ): Promise<ReadonlySet<string>> {
   if (ids.length === 0) return new Set();

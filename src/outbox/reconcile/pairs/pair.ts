@@ -2,7 +2,7 @@
  *  effects on the right, and the classes of differences between them. */
 import type { SqlPool } from '../../../io/postgres/sql/port.ts';
 import { outboxError } from '../../errors.ts';
-import { readSide, requireEqualHashes, type Side, type SideConfig } from './side.ts';
+import { type PairSide, readSide, requireEqualHashes, type SideConfig } from './side.ts';
 
 /** Kind of a difference between two rows, or of a row without its counterpart. */
 export type Difference =
@@ -50,8 +50,8 @@ export interface PairConfig {
 
 /** Pair with checked tables. */
 export interface Pair extends Omit<PairConfig, 'left' | 'right'> {
-  readonly left: Side;
-  readonly right: Side;
+  readonly left: PairSide;
+  readonly right: PairSide;
 }
 
 /** Pools of the two sides; they may be the same. */

@@ -1,12 +1,12 @@
 /** Edge between rows that have expired by rule and rows that must exist. */
 import type { SqlSession } from '../../../io/postgres/sql/port.ts';
 import type { Pair, PairPools } from './pair.ts';
-import { epochMs, type Side } from './side.ts';
+import { epochMs, type PairSide } from './side.ts';
 
 /** Margin at the edge of expired rows: rows of one transaction differ slightly in time. */
 const MARGIN_MS = 60_000;
 
-async function oldestMs(session: SqlSession, side: Side): Promise<number | undefined> {
+async function oldestMs(session: SqlSession, side: PairSide): Promise<number | undefined> {
   const { rows } = await session.query<{ ms: number | null }>(
     `SELECT ${epochMs(`min(${side.time})`)} AS ms FROM ${side.table.sql}`,
   );

@@ -2,8 +2,8 @@
  *
  *  Ids are UUIDs, integers or texts, of one kind on both sides. A row is known by the hash of its
  *  id; the seed of the hash is the value that both sides have in common, such as an amount. The sum
- *  of the hashes of a set of rows is its digest: equal counts and equal sums mean equal sets, except
- *  with a probability of about 2^-64. Sums are exact (numeric), so a row that occurs twice counts
+ *  of the hashes of a set of rows is its digest: equal counts and equal sums mean equal sets,
+ *  except with a probability of about 2^-64. Sums are exact (numeric), so a row that occurs twice counts
  *  twice.
  */
 import type { SqlSession } from '../../../io/postgres/sql/port.ts';
@@ -30,7 +30,7 @@ export interface SideConfig {
 export type IdKind = 'uuid' | 'int' | 'text';
 
 /** Checked side; every name is quoted. */
-export interface Side {
+export interface PairSide {
   readonly table: TableName;
   readonly id: string;
   readonly idKind: IdKind;
@@ -60,7 +60,7 @@ function unusable(table: TableName, why: string, next: string): Error {
 /** Checks that the table and its columns exist and have usable types.
  *  @param what side that an error names, such as `the outbox of pair shop`
  *  @throws bad_value, tables_missing, table_unusable */
-export async function readSide(session: SqlSession, config: SideConfig, what: string): Promise<Side> {
+export async function readSide(session: SqlSession, config: SideConfig, what: string): Promise<PairSide> {
   const table = tableName(config.table, `the table of ${what}`);
   const { rows: found } = await session.query<{ oid: string | null }>(
     'SELECT to_regclass($1)::oid::text AS oid',
@@ -93,7 +93,7 @@ export async function readSide(session: SqlSession, config: SideConfig, what: st
 
 type FindColumn = (text: string, role: string) => { readonly sql: string; readonly type: string };
 
-function sideOf(table: TableName, config: SideConfig, column: FindColumn): Side {
+function sideOf(table: TableName, config: SideConfig, column: FindColumn): PairSide {
   const id = column(config.id, 'id column');
   const idKind = KINDS[id.type];
   if (idKind === undefined)
@@ -143,20 +143,20 @@ const HASHES: Readonly<Record<IdKind, (id: string, seed: string) => string>> = {
 const NO_VALUE = `'-9223372036854775808'::bigint`;
 
 /** Hash of the id alone. */
-export const idHash = (side: Side): string => HASHES[side.idKind](side.id, '0');
+export const idHash = (side: PairSide): string => HASHES[side.idKind](side.id, '0');
 
 /** Hash of the id and the value. */
-export const rowHash = (side: Side): string =>
+export const rowHash = (side: PairSide): string =>
   HASHES[side.idKind](
     side.id,
     side.value === undefined ? '0' : `coalesce(${side.value}::bigint, ${NO_VALUE})`,
   );
 
 /** Id in a form that results and parameters have in common. */
-export const idText = (side: Side): string => `${side.id}::text`;
+export const idText = (side: PairSide): string => `${side.id}::text`;
 
 /** Order of ids that both servers and this process have in common. */
-export const idOrder = (side: Side): string =>
+export const idOrder = (side: PairSide): string =>
   side.idKind === 'text' ? `${side.id}::text COLLATE "C"` : side.id;
 
 /** Compares ids in the order of idOrder. */

@@ -4,12 +4,12 @@
  *  which are pending or perhaps late, is read row by row (pairs/merge.ts).
  */
 import { type CompareOptions, maybeLate, withSnapshots } from '../pairs/compare.ts';
-import { type Finding, Findings, type Judge } from '../pairs/findings.ts';
+import { type Judge, type PairFinding, PairFindings } from '../pairs/findings.ts';
 import { cursorRows, idsPresent, merged, rowsSql } from '../pairs/merge.ts';
 import type { Pair, PairPools } from '../pairs/pair.ts';
 import { retainedFromMs } from '../pairs/retained-from.ts';
-import { rowHash, type Side, serverVersionOf } from '../pairs/side.ts';
-import { RowsByTime, type Span } from './rows-by-time.ts';
+import { type PairSide, rowHash, serverVersionOf } from '../pairs/side.ts';
+import { RowsByTime, type TimeSpan } from './rows-by-time.ts';
 
 /** Rows outside of their window that are looked up by id in one bucket. More of them are no edge of
  *  a window but missing rows. */
@@ -22,22 +22,22 @@ export interface BucketResult {
   readonly left: number;
   readonly right: number;
   /** Differences; none: the bucket is settled. */
-  readonly deltas: readonly Finding[];
-  readonly late: Finding;
+  readonly deltas: readonly PairFinding[];
+  readonly late: PairFinding;
 }
 
 /** Buckets of a pair; the schedule (schedule.ts) decides which is compared when. */
-export interface Buckets {
+export interface TimeBuckets {
   /** Time of the database with the intents. */
   nowMs(): Promise<number>;
-  compare(span: Span, nowMs: number): Promise<BucketResult>;
+  compare(span: TimeSpan, nowMs: number): Promise<BucketResult>;
   /** Time from which on missing rows are deltas; undefined: nothing has expired. */
   retainedFromMs(nowMs: number): Promise<number | undefined>;
   /** Earliest time from `ms` on at which a side may have a row; infinite: none has one. */
   nextMs(ms: number): Promise<number>;
 }
 
-export interface BucketOptions {
+export interface TimeBucketOptions {
   readonly idsMax: number;
   readonly lateAfterMs: number | undefined;
   readonly setAside?: CompareOptions['setAside'];
@@ -51,16 +51,16 @@ interface Digest {
   readonly suspects: number;
 }
 
-export class SqlBuckets implements Buckets {
+export class SqlBuckets implements TimeBuckets {
   private readonly pair: Pair;
   private readonly pools: PairPools;
-  private readonly options: BucketOptions;
+  private readonly options: TimeBucketOptions;
   private readonly left: RowsByTime;
   private readonly right: RowsByTime;
   private lateSql = 'false';
   private retained: { readonly atMs: number; readonly ms: number | undefined } | undefined;
 
-  private constructor(pair: Pair, pools: PairPools, options: BucketOptions) {
+  private constructor(pair: Pair, pools: PairPools, options: TimeBucketOptions) {
     this.pair = pair;
     this.pools = pools;
     this.options = options;
@@ -69,7 +69,7 @@ export class SqlBuckets implements Buckets {
   }
 
   /** @throws table_unusable if the ids of a side have no time */
-  static async open(pair: Pair, pools: PairPools, options: BucketOptions): Promise<SqlBuckets> {
+  static async open(pair: Pair, pools: PairPools, options: TimeBucketOptions): Promise<SqlBuckets> {
     const buckets = new SqlBuckets(pair, pools, options);
     await buckets.left.requireTimedIds();
     await buckets.right.requireTimedIds();
@@ -108,7 +108,7 @@ export class SqlBuckets implements Buckets {
     return retainedFromMs(left, right);
   }
 
-  async compare(span: Span, nowMs: number): Promise<BucketResult> {
+  async compare(span: TimeSpan, nowMs: number): Promise<BucketResult> {
     const { pair, pools } = this;
     // Integer ids have their time in the table of the intents.
     const range = { from: await this.left.idAt(span.fromMs), to: await this.left.idAt(span.toMs) };
@@ -125,11 +125,16 @@ export class SqlBuckets implements Buckets {
       this.digest(pools.right, pair.right, ofRight, this.lateSql),
     ]);
     const equal = left.n === right.n && left.sum === right.sum && left.suspects === 0 && right.suspects === 0;
-    const found = equal ? new Findings(pair.classes, 0) : await this.merge(ofLeft, ofRight);
+    const found = equal ? new PairFindings(pair.classes, 0) : await this.merge(ofLeft, ofRight);
     return { left: left.n, right: right.n, deltas: found.list(), late: found.late };
   }
 
-  private async digest(pool: PairPools['left'], side: Side, where: string, suspect: string): Promise<Digest> {
+  private async digest(
+    pool: PairPools['left'],
+    side: PairSide,
+    where: string,
+    suspect: string,
+  ): Promise<Digest> {
     // Bounds are constants of the text, so the planner omits partitions outside of them.
     const { rows } = await pool.query<{ n: bigint; sum: string; suspects: bigint }>(
       `SELECT count(*) AS n, coalesce(sum(${rowHash(side)}), 0)::text AS sum,
@@ -140,7 +145,7 @@ export class SqlBuckets implements Buckets {
     return { n: Number(n), sum, suspects: Number(suspects) };
   }
 
-  private merge(ofLeft: string, ofRight: string): Promise<Findings> {
+  private merge(ofLeft: string, ofRight: string): Promise<PairFindings> {
     const { pair, pools, options } = this;
     const { setAside, idsMax, lateAfterMs } = options;
     const judge: Judge = {
@@ -150,7 +155,7 @@ export class SqlBuckets implements Buckets {
       lateAfterMs: pair.judgesLate ? lateAfterMs : undefined,
     };
     return withSnapshots(pools, async (left, right) => {
-      const found = new Findings(pair.classes, idsMax, setAside !== undefined);
+      const found = new PairFindings(pair.classes, idsMax, setAside !== undefined);
       const outside = { missing: [] as string[], extra: [] as string[] };
       const rows = merged(
         pair.left.idKind,
@@ -176,7 +181,7 @@ export class SqlBuckets implements Buckets {
       await place(found);
       return found;
 
-      async function place(into: Findings): Promise<void> {
+      async function place(into: PairFindings): Promise<void> {
         const ids = into.unplaced();
         if (ids.length > 0 && setAside !== undefined) into.place(ids, await setAside(right, ids));
       }

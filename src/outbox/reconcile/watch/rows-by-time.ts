@@ -8,17 +8,17 @@
 import type { SqlSession } from '../../../io/postgres/sql/port.ts';
 import { outboxError } from '../../errors.ts';
 import { isUuidV7, leading48, TIME_FROM_MS, TIME_TO_MS, uuidAt } from '../../inbox/names.ts';
-import { epochMs, idText, type Side } from '../pairs/side.ts';
+import { epochMs, idText, type PairSide } from '../pairs/side.ts';
 
 /** Greatest difference between the time in an id, or of its neighbours in a sequence, and the time
  *  of its row. */
-export const SLACK_MS = 10_000;
+const SLACK_MS = 10_000;
 /** Rows that must have an id with a time before a watch starts. */
 const SAMPLE_ROWS = 1000;
 /** Remembered results of searches. */
 const SEARCHES_MAX = 64;
 
-export interface Span {
+export interface TimeSpan {
   readonly fromMs: number;
   /** Exclusive. */
   readonly toMs: number;
@@ -31,11 +31,11 @@ interface Found {
 
 /** Rows of one side by time. */
 export class RowsByTime {
-  readonly side: Side;
+  readonly side: PairSide;
   private readonly session: SqlSession;
   private readonly searches = new Map<number, bigint>();
 
-  constructor(session: SqlSession, side: Side) {
+  constructor(session: SqlSession, side: PairSide) {
     this.session = session;
     this.side = side;
   }
@@ -86,7 +86,7 @@ export class RowsByTime {
 
   /** Condition on rows besides the range of their ids; empty: none.
    *  @param nowMs time of the database: no row is younger */
-  async window({ fromMs, toMs }: Span, nowMs: number): Promise<string> {
+  async window({ fromMs, toMs }: TimeSpan, nowMs: number): Promise<string> {
     const { side } = this;
     const [from, to] = [fromMs - SLACK_MS, toMs + SLACK_MS];
     if (side.order.by === 'time')
@@ -139,8 +139,8 @@ export class RowsByTime {
     return rows[0];
   }
 
-  /** First value of the column whose row is not before `ms`; above all values, if there is none. The
-   *  result is remembered, so that the end of a span is the begin of the next. */
+  /** First value of the column whose row is not before `ms`; above all values, if there is none.
+   *  The result is remembered, so that the end of a span is the begin of the next. */
   private async search(column: string, ms: number): Promise<bigint> {
     const known = this.searches.get(ms);
     if (known !== undefined) return known;

@@ -4,12 +4,12 @@ import { sleep, type Timers } from '../../../core/clock.ts';
 import { MillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Metrics } from '../../../core/metrics.ts';
-import type { Finding } from '../pairs/findings.ts';
+import type { PairFinding } from '../pairs/findings.ts';
 import type { PairClasses } from '../pairs/pair.ts';
-import type { BucketResult, Buckets } from './bucket.ts';
+import type { BucketResult, TimeBuckets } from './bucket.ts';
 import { type PairMetrics, WatchMetrics } from './metrics.ts';
-import type { Span } from './rows-by-time.ts';
-import { OPEN_MAX, Schedule, type ScheduleOptions } from './schedule.ts';
+import type { TimeSpan } from './rows-by-time.ts';
+import { OPEN_MAX, WatchSchedule, type WatchScheduleOptions } from './schedule.ts';
 
 /** Longest pause between two looks at the time of the database. */
 const IDLE_MS_MAX = 1000;
@@ -21,10 +21,10 @@ const RETRIED: ReadonlySet<string> = new Set(['unreachable', 'sql_failed', 'comm
 export interface WatchedPair {
   readonly name: string;
   readonly classes: PairClasses;
-  readonly buckets: Buckets;
+  readonly buckets: TimeBuckets;
 }
 
-export interface WatchOptions extends ScheduleOptions {
+export interface WatchOptions extends WatchScheduleOptions {
   readonly pairs: readonly WatchedPair[];
   readonly clock: Timers;
   readonly log: Logger;
@@ -38,7 +38,7 @@ export interface WatchOptions extends ScheduleOptions {
 export interface WatchedResult {
   readonly pair: string;
   /** Differences of the buckets that are open at the end. */
-  readonly deltas: readonly Finding[];
+  readonly deltas: readonly PairFinding[];
   readonly late: number;
   readonly buckets: number;
   readonly rows: number;
@@ -48,7 +48,7 @@ export interface WatchedResult {
 
 class Watched {
   readonly name: string;
-  readonly schedule: Schedule;
+  readonly schedule: WatchSchedule;
   readonly metrics: PairMetrics;
   private readonly log: Logger;
   private readonly openMax: number | undefined;
@@ -69,7 +69,7 @@ class Watched {
     );
     this.metrics.setDeltas(new Map());
     this.metrics.setLastPass(0);
-    this.schedule = new Schedule(buckets, options.clock, options, {
+    this.schedule = new WatchSchedule(buckets, options.clock, options, {
       compared: (result) => this.compared(result),
       changed: (span, before, after) => this.changed(span, before, after),
       late: (count, ids) => {
@@ -91,7 +91,7 @@ class Watched {
     this.metrics.addCompared({ ...result, equal: result.deltas.length === 0 });
   }
 
-  private changed(span: Span, before: BucketResult | undefined, after: BucketResult | undefined): void {
+  private changed(span: TimeSpan, before: BucketResult | undefined, after: BucketResult | undefined): void {
     const { openBuckets } = this.schedule;
     this.metrics.setOpen(openBuckets.size);
     this.metrics.setDeltas(new Map(this.deltas(0).map(({ class: name, count }) => [name, count])));
@@ -111,7 +111,7 @@ class Watched {
   }
 
   /** Differences of all open buckets together. */
-  private deltas(idsMax: number): Finding[] {
+  private deltas(idsMax: number): PairFinding[] {
     const all = new Map<string, { meaning: string; count: number; ids: string[] }>();
     for (const { result } of this.schedule.openBuckets.values())
       for (const one of result.deltas) {

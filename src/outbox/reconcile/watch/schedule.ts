@@ -12,15 +12,15 @@
  *  Memory: `openMax` open buckets with `idsMax` ids a class.
  */
 import type { Clock } from '../../../core/clock.ts';
-import type { BucketResult, Buckets } from './bucket.ts';
-import type { Span } from './rows-by-time.ts';
+import type { BucketResult, TimeBuckets } from './bucket.ts';
+import type { TimeSpan } from './rows-by-time.ts';
 
 export const OPEN_MAX = 10_000;
 /** First pause before an open bucket is compared again; it doubles up to the greatest. */
 const REPEAT_FIRST_MS = 5000;
 const REPEAT_MAX_MS = 600_000;
 
-export interface ScheduleOptions {
+export interface WatchScheduleOptions {
   readonly widthMs: number;
   /** Age at which a row has its effect, ms. */
   readonly settleMs: number;
@@ -36,7 +36,7 @@ export interface ScheduleOptions {
 export interface ScheduleEvents {
   compared(result: BucketResult): void;
   /** The findings of a bucket changed. */
-  changed(span: Span, before: BucketResult | undefined, after: BucketResult | undefined): void;
+  changed(span: TimeSpan, before: BucketResult | undefined, after: BucketResult | undefined): void;
   /** Further late effects of buckets since the start. */
   late(count: number, ids: readonly string[]): void;
   /** All buckets up to this time are compared. */
@@ -45,7 +45,7 @@ export interface ScheduleEvents {
 }
 
 interface OpenBucket {
-  readonly span: Span;
+  readonly span: TimeSpan;
   attempts: number;
   /** Monotonic time. */
   nextAtMs: number;
@@ -61,10 +61,10 @@ interface Pass {
   readonly end: number;
 }
 
-export class Schedule {
-  private readonly buckets: Buckets;
+export class WatchSchedule {
+  private readonly buckets: TimeBuckets;
   private readonly clock: Clock;
-  private readonly options: ScheduleOptions;
+  private readonly options: WatchScheduleOptions;
   private readonly events: ScheduleEvents;
   private readonly open = new Map<number, OpenBucket>();
   /** Begin of the first bucket that was not compared. */
@@ -77,14 +77,14 @@ export class Schedule {
    *  turns, so that many open buckets do not stop a pass. */
   private repeated = false;
 
-  constructor(buckets: Buckets, clock: Clock, options: ScheduleOptions, events: ScheduleEvents) {
+  constructor(buckets: TimeBuckets, clock: Clock, options: WatchScheduleOptions, events: ScheduleEvents) {
     this.buckets = buckets;
     this.clock = clock;
     this.options = options;
     this.events = events;
   }
 
-  get openBuckets(): ReadonlyMap<number, { readonly span: Span; readonly result: BucketResult }> {
+  get openBuckets(): ReadonlyMap<number, { readonly span: TimeSpan; readonly result: BucketResult }> {
     return this.open;
   }
 
@@ -169,7 +169,7 @@ export class Schedule {
     this.events.passed(nowMs);
   }
 
-  private async compare(span: Span, nowMs: number, by: 'tail' | 'again' | 'pass'): Promise<BucketResult> {
+  private async compare(span: TimeSpan, nowMs: number, by: 'tail' | 'again' | 'pass'): Promise<BucketResult> {
     const result = await this.buckets.compare(span, nowMs);
     this.events.compared(result);
     const known = this.open.get(span.fromMs);
@@ -194,7 +194,7 @@ export class Schedule {
     return result;
   }
 
-  private close(span: Span, result?: BucketResult): void {
+  private close(span: TimeSpan, result?: BucketResult): void {
     const known = this.open.get(span.fromMs);
     if (known === undefined) return;
     this.open.delete(span.fromMs);

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { SqlSession } from '../../../../src/io/postgres/sql/port.ts';
-import { Findings, type Judge } from '../../../../src/outbox/reconcile/pairs/findings.ts';
+import { type Judge, PairFindings } from '../../../../src/outbox/reconcile/pairs/findings.ts';
 import {
   cursorRows,
   type MergedRow,
@@ -32,13 +32,13 @@ async function judged(
   right: readonly MergedRow[],
   judge: Judge = ALL,
   idsMax = 100,
-): Promise<Findings> {
-  const found = new Findings(MESSAGE_CLASSES, idsMax);
+): Promise<PairFindings> {
+  const found = new PairFindings(MESSAGE_CLASSES, idsMax);
   for await (const one of merged('int', stream(left), stream(right))) found.judge(one, judge);
   return found;
 }
 
-const found = (findings: Findings): Record<string, readonly string[]> =>
+const found = (findings: PairFindings): Record<string, readonly string[]> =>
   Object.fromEntries(findings.list().map((one) => [one.class, one.ids]));
 
 describe('merged', () => {
@@ -156,7 +156,7 @@ describe('Findings', () => {
   });
 
   it('a missing effect waits for its place, and is set aside or missing', () => {
-    const findings = new Findings(
+    const findings = new PairFindings(
       { ...MESSAGE_CLASSES, setAside: { name: 'parked', meaning: 'm' } },
       10,
       true,

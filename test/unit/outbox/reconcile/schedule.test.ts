@@ -5,10 +5,10 @@ import { coreError } from '../../../../src/core/errors.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
 import { MESSAGE_CLASSES } from '../../../../src/outbox/reconcile/pairs/pair.ts';
-import type { BucketResult, Buckets } from '../../../../src/outbox/reconcile/watch/bucket.ts';
-import type { Span } from '../../../../src/outbox/reconcile/watch/rows-by-time.ts';
+import type { BucketResult, TimeBuckets } from '../../../../src/outbox/reconcile/watch/bucket.ts';
+import type { TimeSpan } from '../../../../src/outbox/reconcile/watch/rows-by-time.ts';
 import { watch } from '../../../../src/outbox/reconcile/watch/run.ts';
-import { Schedule, type ScheduleOptions } from '../../../../src/outbox/reconcile/watch/schedule.ts';
+import { WatchSchedule, type WatchScheduleOptions } from '../../../../src/outbox/reconcile/watch/schedule.ts';
 import { VirtualClock } from '../../../../src/sim/clock.ts';
 
 const WIDTH_MS = 10_000;
@@ -16,7 +16,7 @@ const SETTLE_MS = 15_000;
 /** Cost of each comparison. */
 const COST_MS = 10;
 
-const OPTIONS: ScheduleOptions = {
+const OPTIONS: WatchScheduleOptions = {
   widthMs: WIDTH_MS,
   settleMs: SETTLE_MS,
   passEveryMs: 3_600_000,
@@ -24,7 +24,7 @@ const OPTIONS: ScheduleOptions = {
 };
 
 /** Pair in memory: times of messages, and of those that were processed. */
-class FakeBuckets implements Buckets {
+class FakeBuckets implements TimeBuckets {
   readonly clock = new VirtualClock(1_000_000_000_000);
   readonly messages: number[] = [];
   readonly processed = new Set<number>();
@@ -39,7 +39,7 @@ class FakeBuckets implements Buckets {
     if (this.fail !== undefined) return Promise.reject(this.fail);
     return Promise.resolve(this.clock.wallNowMs());
   }
-  async compare({ fromMs, toMs }: Span): Promise<BucketResult> {
+  async compare({ fromMs, toMs }: TimeSpan): Promise<BucketResult> {
     this.compared.push({ fromMs, atMs: this.clock.wallNowMs() });
     if (this.costMs > 0) await this.clock.advance(this.costMs);
     const inSpan = this.messages.filter((ms) => ms >= fromMs && ms < toMs);
@@ -65,9 +65,9 @@ class FakeBuckets implements Buckets {
   }
 }
 
-function scheduleOf(buckets: FakeBuckets, options: Partial<ScheduleOptions> = {}) {
+function scheduleOf(buckets: FakeBuckets, options: Partial<WatchScheduleOptions> = {}) {
   const seen = { changes: [] as string[], late: 0, lagMs: 0, passes: 0 };
-  const schedule = new Schedule(
+  const schedule = new WatchSchedule(
     buckets,
     buckets.clock,
     { ...OPTIONS, ...options },
