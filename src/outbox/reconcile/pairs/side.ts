@@ -3,8 +3,8 @@
  *  Ids are UUIDs, integers or texts, of one kind on both sides. A row is known by the hash of its
  *  id; the seed of the hash is the value that both sides have in common, such as an amount. The sum
  *  of the hashes of a set of rows is its digest: equal counts and equal sums mean equal sets,
- *  except with a probability of about 2^-64. Sums are exact (numeric), so a row that occurs twice counts
- *  twice.
+ *  except with a probability of about 2^-64. Sums are exact (numeric), so a row that occurs twice
+ *  counts twice.
  */
 import type { SqlSession } from '../../../io/postgres/sql/port.ts';
 import { outboxError } from '../../errors.ts';
