@@ -195,7 +195,7 @@ describe('schedule of a watch', () => {
     expect(seen.changes).toEqual([]);
   });
 
-  it('passes and repetitions take their share of the time, and the tail does not wait for them', async () => {
+  it('a pass takes its share of the time, and the tail does not wait for it', async () => {
     const buckets = new FakeBuckets();
     const first = begin(buckets);
     for (let n = 1; n <= 5000; n++) {
