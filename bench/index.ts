@@ -23,6 +23,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   relay: () => import('./relay.ts'),
   inbox: () => import('./inbox.ts'),
   idempotency: () => import('./idempotency.ts'),
+  reconcile: () => import('./reconcile.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
   hostile: () => import('./hostile.ts'),

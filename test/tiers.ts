@@ -116,6 +116,7 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/idempotency-bench.test.ts',
   'test/e2e/inbox-bench.test.ts',
   'test/e2e/orders-bench.test.ts',
+  'test/e2e/reconcile-bench.test.ts',
   'test/e2e/registry-bench.test.ts',
   'test/e2e/registry-kafka-restart.test.ts',
   'test/e2e/relay-bench.test.ts',

@@ -143,7 +143,10 @@ beforeAll(async () => {
   await orders.ready();
   scraping(startRelay(own, [...database, brokers, events]));
   scraping(startRelay(own, [...database, brokers, events, '-relay=wal', `-slot=${slot}`]));
-  scraping(startPayments(own, [...database, brokers, events, `-group=docker-${id}`]));
+  const payments = scraping(startPayments(own, [...database, brokers, events, `-group=docker-${id}`]));
+  // The reconciler reads the tables that the migrations of orders and payments create.
+  await payments.ready();
+  scraping(startTool(own, 'reconcile', ['-watch', ...database.slice(0, 2), '-listen=127.0.0.1:0']));
   scraping(
     startEngine(own, [
       brokers,
@@ -200,7 +203,7 @@ it('the dashboards and alert rules use many metrics of every product', () => {
 
 it('the dashboards and alert rules name only metrics that the expected command serves', () => {
   expect([...scraped.keys()].sort()).toEqual(
-    ['consumer', 'engine', 'orders', 'payments', 'producer', 'registry', 'relay'].sort(),
+    ['consumer', 'engine', 'orders', 'payments', 'producer', 'reconcile', 'registry', 'relay'].sort(),
   );
   expect(missing()).toEqual([]);
 });

@@ -259,6 +259,88 @@ describe('transactions of an idempotent endpoint', () => {
     expect([await shop.payments(key), await shop.records(key)]).toEqual([0, []]);
   });
 
+  it('the key is claimed with the BEGIN, and the stored answer is read with the COMMIT', async () => {
+    const pool = new pg.Pool({ connectionString: shop.url, max: 1 });
+    atEnd(() => pool.end());
+    pool.on('error', () => {});
+    const texts: string[] = [];
+    pool.on('connect', (client) => {
+      const { query } = client;
+      client.query = ((...args: Parameters<typeof query>) => {
+        texts.push(String(args[0]).trim().replaceAll(/\s+/g, ' '));
+        return Reflect.apply(query, client, args);
+      }) as typeof query;
+    });
+    const at = await startShop('node:http', shop, { sql: pool });
+    // The first request of a service prunes in the background.
+    await post(at.url, newKey(), { cents: 5 });
+    await until('the end of the pruning', () => texts.filter((text) => text === 'COMMIT').length === 2);
+    texts.length = 0;
+    const key = newKey();
+    const first = await post(at.url, key, { cents: 5 });
+    expect(first.status).toBe(201);
+    expect(texts.map((text) => text.split(' ', 3).join(' '))).toEqual([
+      'BEGIN; INSERT INTO',
+      'INSERT INTO payments',
+      'UPDATE idempotency SET',
+      'COMMIT',
+    ]);
+    texts.length = 0;
+    const again = await post(at.url, key, { cents: 5 });
+    expect([again.text, again.headers.get('idempotency-replayed')]).toEqual([first.text, 'true']);
+    expect(texts).toEqual([
+      expect.stringMatching(/^BEGIN; INSERT /),
+      expect.stringMatching(/^SELECT .*; COMMIT$/),
+    ]);
+  });
+
+  it('scopes and keys of any characters are texts, whatever SQL would make of them', async () => {
+    const scope = (req: { readonly headers: Readonly<Record<string, unknown>> }): string =>
+      decodeURIComponent(String(req.headers['x-tenant']));
+    const pool = await pgDriver.connect({
+      url: shop.url,
+      connectionsMax: 1,
+      applicationName: 'test',
+      connectTimeoutMs: 60_000,
+    });
+    atEnd(() => pool.close());
+    const fused = await startShop('node:http', shop, { scope });
+    const plain = await startShop('node:http', shop, { scope, sql: pool as never });
+    const tenants = [
+      "o'neil",
+      "a'; DROP TABLE payments; --",
+      'back\\slash',
+      "\\'; SELECT 1; --",
+      '$1 $2',
+      "ü€ 'x",
+      "''",
+      '\\',
+    ];
+    for (const [n, tenant] of tenants.entries()) {
+      const key = `k'${n}\\$1;--`;
+      const headers = { 'x-tenant': encodeURIComponent(tenant) };
+      const first = await post(fused.url, key, { cents: 5 }, headers);
+      expect(first.status, tenant).toBe(201);
+      for (const at of [fused, plain]) {
+        const again = await post(at.url, key, { cents: 5 }, headers);
+        expect([again.text, again.headers.get('idempotency-replayed')], tenant).toEqual([first.text, 'true']);
+      }
+      expect((await post(fused.url, key, { cents: 6 }, headers)).status).toBe(409);
+      expect((await shop.records(key)).map((row) => row['scope'])).toEqual([tenant]);
+    }
+  });
+
+  it('a statement that failed within the handler rolls back, though the handler answers', async () => {
+    const at = await startShop('node:http', shop, {}, async (tx, key, body) => {
+      const reply = await pay(tx, key, body);
+      await tx.query('SELECT 1 / 0').catch(() => {});
+      return reply;
+    });
+    const key = newKey();
+    expect((await post(at.url, key, { cents: 5 })).status).toBe(500);
+    expect([await shop.payments(key), await shop.records(key)]).toEqual([0, []]);
+  });
+
   it('a pool of the SQL port and a function with an adapter open the transactions too', async () => {
     const port = await pgDriver.connect({
       url: shop.url,

@@ -1,8 +1,12 @@
 /** `millrace reconcile` as a process: the metrics that it serves during a comparison, and the
  *  number of ids that it lists. */
 import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
+import { outboxTableSql } from '../../src/outbox/append/table.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
+import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { silentGate } from '../contract/sql-gate.ts';
 import { createTables, openPool } from '../fixtures/database.ts';
 import { becomes } from '../fixtures/metrics.ts';
@@ -73,4 +77,31 @@ it('reconcile lists as many ids as -ids and counts all, except orders whose key 
   expect(found).toContainEqual(['ghost_order', 2, 1]);
   expect(found).toContainEqual(['order_without_charge', 3, 1]);
   expect(expired_keys).toBe(1);
+});
+
+it('reconcile of pairs serves the count of each class once its pair is compared, and of no other pair', async () => {
+  await pool.query(
+    ['one', 'two'].map((name) => outboxTableSql(`${name}_outbox`) + inboxTableSql(`${name}_inbox`)).join(''),
+  );
+  await pool.query(
+    `INSERT INTO one_outbox (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, $1::uuid, 'a.b', '')`,
+    [randomUUID()],
+  );
+  const path = join(own.dir, 'pairs.json');
+  const pair = (name: string) => ({
+    name,
+    outbox: { table: `${name}_outbox` },
+    inbox: { table: `${name}_inbox` },
+  });
+  writeFileSync(path, JSON.stringify({ pairs: [pair('one'), pair('two')] }));
+  // The first statement that reads the rows of the second pair gets no answer.
+  gate.speak();
+  gate.silenceOn('FROM "two_outbox"');
+  const run = startTool(own, 'reconcile', [...args(gate.url), `-pairs=${path}`]);
+  const address = await run.address();
+  const page = await becomes(address, 'reconcile_pair_deltas{pair="one",class="outbox_without_inbox"}', 1);
+  expect(page.get('reconcile_pair_deltas{pair="one",class="pending_outbox"}')).toBe(1);
+  expect([...page.keys()].some((series) => series.includes('pair="two"'))).toBe(false);
+  run.kill('SIGKILL');
+  await run.ended;
 });

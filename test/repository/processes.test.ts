@@ -33,6 +33,7 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
   'test/e2e/compat-check.test.ts': SHORT_RUNS,
   'test/e2e/gen.test.ts': SHORT_RUNS,
   'test/e2e/gen-types.test.ts': SHORT_RUNS,
+  'test/e2e/reconcile-kit.ts': SHORT_RUNS,
   'test/e2e/reconcile.test.ts': SHORT_RUNS,
   'test/e2e/compat-check-gate.test.ts': PATH_OF_A_SHELL,
   'test/e2e/compat-check-session.test.ts': PATH_OF_A_SHELL,

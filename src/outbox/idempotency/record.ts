@@ -18,7 +18,8 @@ import {
 } from './answer.ts';
 import { type FingerprintPart, fingerprint, lockOf } from './fingerprint.ts';
 import { isKey } from './key.ts';
-import { TABLE_DEFAULT, type TableSql, tableSql } from './table.ts';
+import type { Fused } from './source.ts';
+import { TABLE_DEFAULT, type TableSql, tableSql, withLiterals } from './table.ts';
 
 /** Request with its key. */
 export interface KeyedRequest {
@@ -38,7 +39,7 @@ export type KeyClaim =
 type Row = Readonly<Record<string, unknown>>;
 
 /** Number of claims of one call: a key may expire between two statements. */
-const CLAIMS_MAX = 3;
+export const CLAIMS_MAX = 3;
 
 /** Reads the columns of a record; a record without a status is in flight. */
 export function foundOf(row: Row | undefined): KeyClaim | undefined {
@@ -98,14 +99,36 @@ export async function claimKey(
   const params = [scope, key, request.fingerprint, ttlMs, lock, idle];
   for (let count = 0; count < CLAIMS_MAX; count++) {
     if ((await tx.query(sql.claim, params)).rows.length === 1) return { kind: 'claimed' };
-    const [row] = (await tx.query(sql.find, [scope, key, lock])).rows;
-    const found = foundOf(row);
-    if (found !== undefined && found.kind !== 'claimed') requireSame(found.fingerprint, request);
-    if (found !== undefined) return found;
-    // Free without a record: the other transaction has ended meanwhile, or the record has expired.
-    if (row?.['free'] !== 'true') break;
+    const claim = judgeFound((await tx.query(sql.find, [scope, key, lock])).rows[0], request);
+    if (claim !== undefined) return claim;
   }
   return { kind: 'in_flight' };
+}
+
+/** Claim of a key that another transaction has or had.
+ *  @returns undefined if the record has expired between the two statements: claim again
+ *  @throws idempotency_key_reused */
+function judgeFound(row: Row | undefined, request: KeyedRequest): KeyClaim | undefined {
+  const found = foundOf(row);
+  if (found !== undefined && found.kind !== 'claimed') requireSame(found.fingerprint, request);
+  if (found !== undefined) return found;
+  // Free without a record: the other transaction has ended meanwhile, or the record has expired.
+  return row?.['free'] === 'true' ? undefined : { kind: 'in_flight' };
+}
+
+/** Statements of claimKey as texts: the first is sent with BEGIN, the second with COMMIT. */
+export function fusedClaim(sql: TableSql, request: KeyedRequest, ttlMs: number, idleMs: number) {
+  const { scope, key } = request;
+  const lock = lockOf(sql.table, scope, key);
+  return {
+    first: withLiterals(sql.claim, [scope, key, request.fingerprint, ttlMs, lock, String(idleMs)]),
+    /** Claims the key, or returns what it found and ends the transaction. @returns as judgeFound */
+    async claim(fused: Fused): Promise<KeyClaim | undefined> {
+      if (fused.first.length === 1) return { kind: 'claimed' };
+      const [row] = await fused.finish(withLiterals(sql.find, [scope, key, lock]));
+      return judgeFound(row, request);
+    },
+  };
 }
 
 /** Stores the answer of a key that this transaction claimed. */

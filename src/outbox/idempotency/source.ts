@@ -25,6 +25,41 @@ export interface PgPoolLike<Client> {
   connect(): Promise<Client>;
 }
 
+type Rows = ReadonlyArray<Readonly<Record<string, unknown>>>;
+
+/** Transaction whose first statement was sent with its BEGIN. */
+export interface Fused {
+  /** Rows of the first statement. */
+  readonly first: Rows;
+  /** Runs a last statement together with the COMMIT, after which the transaction has ended. */
+  finish(text: string): Promise<Rows>;
+}
+
+/** Source that can send statements together with BEGIN and COMMIT: each saves a round trip. */
+export interface FusedSource<Tx> extends TransactionSource<Tx> {
+  /** As `transaction`. Where the client cannot send several statements at a time, `fused` is
+   *  undefined, and `first` has not run.
+   *  @param first statement with literals, from withLiterals */
+  fused<T>(first: string, work: (tx: Tx, fused: Fused | undefined) => Promise<T>): Promise<T>;
+}
+
+/** True for a source of sourceOf whose transactions are fused. */
+export const isFused = <Tx>(source: TransactionSource<Tx>): source is FusedSource<Tx> =>
+  typeof (source as Partial<FusedSource<Tx>>).fused === 'function';
+
+/** Result of one statement, as `pg` reports it. */
+interface PgResult {
+  readonly command?: string;
+  readonly rows: Rows;
+}
+
+/** True for a JavaScript client of `pg`, which reports the results of several statements as a list.
+ *  The client over libpq and other implementations do not have both members. */
+function reportsEach(client: PgClientLike): boolean {
+  const given = client as { readonly readyForQuery?: unknown; readonly getTransactionStatus?: unknown };
+  return given.readyForQuery === true && typeof given.getTransactionStatus === 'function';
+}
+
 // biome-ignore lint/suspicious/noExplicitAny: any source of transactions
 export type AnySql = PgPoolLike<any> | TransactionSource<any>;
 
@@ -45,11 +80,45 @@ export type TransactionOf<Sql> = Sql extends { readonly totalCount: number; read
     ? Tx
     : never;
 
+/** Result of a COMMIT. @throws database_unavailable if the server rolled back */
+function requireCommitted({ command }: PgResult): void {
+  if (command === 'ROLLBACK')
+    throw outboxError(
+      'database_unavailable',
+      'a statement of the transaction had failed, so it was rolled back',
+    );
+}
+
+/** Begins a transaction, with its first statement where there is one. */
+async function begin(
+  client: PgClientLike,
+  first: string | undefined,
+  onEnded: () => void,
+): Promise<Fused | undefined> {
+  if (first === undefined || !reportsEach(client)) {
+    await client.query('BEGIN', []);
+    return undefined;
+  }
+  const several = async (text: string): Promise<readonly PgResult[]> =>
+    (await client.query(text, [])) as unknown as readonly PgResult[];
+  const results = await several(`BEGIN; ${first}`);
+  return {
+    first: results[1]?.rows ?? [],
+    async finish(text) {
+      const [last, ended] = await several(`${text}; COMMIT`);
+      onEnded();
+      requireCommitted(ended as PgResult);
+      return last?.rows ?? [];
+    },
+  };
+}
+
 /** Runs a transaction on a client of the pool. The client is closed, not reused, after a lost
  *  connection or a failed ROLLBACK. */
 async function onPgPool<T>(
   pool: PgPoolLike<PgClientLike>,
-  work: (tx: PgClientLike) => Promise<T>,
+  first: string | undefined,
+  work: (tx: PgClientLike, fused: Fused | undefined) => Promise<T>,
 ): Promise<T> {
   const client = await pool.connect();
   let broken: Error | undefined;
@@ -63,19 +132,17 @@ async function onPgPool<T>(
   // Without a listener, the event would end the process.
   client.on('error', onLost);
   lost.catch(() => {});
+  let isOpen = true;
   try {
-    await client.query('BEGIN', []);
     try {
-      const value = await Promise.race([work(client), lost]);
-      const ended = (await client.query('COMMIT', [])) as { readonly command?: string };
-      if (ended.command === 'ROLLBACK')
-        throw outboxError(
-          'database_unavailable',
-          'a statement of the transaction had failed, so it was rolled back',
-        );
+      const fused = await begin(client, first, () => {
+        isOpen = false;
+      });
+      const value = await Promise.race([work(client, fused), lost]);
+      if (isOpen) requireCommitted((await client.query('COMMIT', [])) as unknown as PgResult);
       return value;
     } catch (thrown) {
-      if (broken === undefined) await client.query('ROLLBACK', []);
+      if (broken === undefined && isOpen) await client.query('ROLLBACK', []);
       throw thrown;
     }
   } catch (thrown) {
@@ -107,7 +174,11 @@ export function sourceOf<Tx>(sql: TransactionSource<Tx> | PgPoolLike<Tx>): Trans
   const given = sql as Partial<TransactionSource<Tx>> & Partial<PgPoolLike<PgClientLike>>;
   if (typeof given?.connect === 'function' && typeof given.totalCount === 'number') {
     const pool = given as PgPoolLike<PgClientLike>;
-    return { transaction: (work) => onPgPool(pool, (client) => work(client as unknown as Tx)) };
+    const source: FusedSource<Tx> = {
+      transaction: (work) => onPgPool(pool, undefined, (client) => work(client as unknown as Tx)),
+      fused: (first, work) => onPgPool(pool, first, (client, fused) => work(client as unknown as Tx, fused)),
+    };
+    return source;
   }
   if (typeof given?.transaction === 'function') return given as TransactionSource<Tx>;
   throw outboxError('bad_option', 'sql is neither a pool nor a source of transactions', {

@@ -4,6 +4,7 @@
  *  transaction of the handler, so every visible row has a status. With recovery points the row
  *  commits first, and `owner` may write until `lease_until`, by the clock of the database.
  */
+import { invariant } from '../../core/errors.ts';
 import { plainTableName } from '../inbox/names.ts';
 
 /** Name of the table where the service gives none. */
@@ -100,3 +101,28 @@ WHERE ${MINE} ${CHANGED}`,
     expire: `UPDATE ${table} SET lease_until = clock_timestamp() - interval '1 s' WHERE ${MINE} ${CHANGED}`,
   };
 }
+
+/** Text as a literal of SQL, whatever standard_conforming_strings is. U+0000 ends no text of a key
+ *  or a scope, which both refuse it. */
+function literalOf(value: string | number | Uint8Array): string {
+  if (typeof value === 'number') return String(value);
+  if (typeof value !== 'string') return `E'\\\\x${Buffer.from(value).toString('hex')}'`;
+  const doubled = value.replaceAll("'", "''");
+  return doubled.includes('\\') ? ` E'${doubled.replaceAll('\\', '\\\\')}'` : `'${doubled}'`;
+}
+
+/** Returns a statement of this file with literals instead of its parameters, so that it can be sent
+ *  together with others. Only for keys, scopes, hashes and numbers: a server logs the text of a
+ *  statement that fails. */
+export const withLiterals = (
+  statement: string,
+  values: ReadonlyArray<string | number | Uint8Array>,
+): string =>
+  statement.replace(/\$(\d)/g, (_, place: string) => {
+    const value = values[Number(place) - 1];
+    invariant(
+      value !== undefined && !(typeof value === 'string' && value.includes('\0')),
+      'each parameter has a text',
+    );
+    return literalOf(value);
+  });

@@ -15,6 +15,8 @@ export interface DeltaClass {
   readonly meaning: string;
   /** Kind of the ids. */
   readonly ids: 'idempotency key' | 'order_id' | 'msg_id';
+  /** Database whose tables alone decide the class; undefined: tables of both services. */
+  readonly of?: 'orders' | 'payments';
   /** True if the class needs a client's ledger. */
   readonly needsLedger: boolean;
   /** True if the class needs payments' table of suppressed deliveries. */
@@ -92,6 +94,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'lost_order',
     meaning: 'a key without an order, although its client got an answer or one is stored',
     ids: 'idempotency key',
+    of: 'orders',
     needsLedger: false,
     sql: (t) => `
       SELECT k.idem_key AS id FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id)
@@ -108,6 +111,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'ghost_order',
     meaning: 'an order that no client requested, or whose request was refused',
     ids: 'order_id',
+    of: 'orders',
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.retained.keysFrom} AND ${t.in('o.created_at')} AND NOT EXISTS (
@@ -118,6 +122,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'shared_order',
     meaning: 'one order for two keys',
     ids: 'order_id',
+    of: 'orders',
     needsLedger: false,
     sql: (t) => `
       SELECT order_id::text AS id FROM ${t.keys} GROUP BY order_id
@@ -127,6 +132,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'order_amount_differs',
     meaning: 'an order with another account or amount than its client sent',
     ids: 'order_id',
+    of: 'orders',
     needsLedger: true,
     sql: (t) => `
       SELECT DISTINCT o.order_id::text AS id
@@ -137,6 +143,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'order_without_outbox',
     meaning: 'an order without an outbox row',
     ids: 'order_id',
+    of: 'orders',
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
@@ -147,6 +154,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'outbox_without_order',
     meaning: 'an outbox row of an order that does not exist',
     ids: 'msg_id',
+    of: 'orders',
     needsLedger: false,
     sql: (t) => `
       SELECT x.msg_id::text AS id FROM ${t.outbox} x
@@ -156,6 +164,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'pending_outbox',
     meaning: 'an outbox row that is not marked as published',
     ids: 'msg_id',
+    of: 'orders',
     needsLedger: false,
     sql: (t) => `
       SELECT msg_id::text AS id FROM ${t.outbox} WHERE published_at IS NULL AND ${t.in('created_at')}`,
@@ -192,6 +201,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'double_charge',
     meaning: 'an order that was charged more than once',
     ids: 'order_id',
+    of: 'payments',
     needsLedger: false,
     sql: (t) => `
       SELECT order_id::text AS id FROM ${t.charges} GROUP BY order_id
@@ -211,6 +221,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     meaning:
       'an order whose second charge only the UNIQUE on charges.order_id prevented: its inbox row had expired',
     ids: 'order_id',
+    of: 'payments',
     needsLedger: false,
     needsSuppressed: true,
     sql: (t) => `
@@ -261,6 +272,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'differing_replies',
     meaning: 'a key whose final replies differ in status or body',
     ids: 'idempotency key',
+    of: 'orders',
     needsLedger: true,
     sql: (t) => `
       SELECT l.key AS id FROM ledger l WHERE l.acknowledged > 0 AND ${t.in('l.sent_at')}
@@ -270,6 +282,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     name: 'reply_not_stored',
     meaning: 'a key whose client got another reply than the stored one',
     ids: 'idempotency key',
+    of: 'orders',
     needsLedger: true,
     sql: (t) => `
       SELECT DISTINCT l.key AS id FROM ledger l JOIN ${t.keys} k ON k.idem_key = l.key
@@ -277,3 +290,10 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
         k.response_code || ' ' || encode(sha256(convert_to(k.response_body::text, 'UTF8')), 'hex')`,
   },
 ];
+
+/** Effects that exist, but whose message was processed later than the bound. They break nothing:
+ *  decision 0077.
+ *  @param lateAfterMs whole number */
+export const lateSql = (t: Tables, lateAfterMs: number): string => `
+  SELECT x.msg_id::text AS id FROM ${t.outbox} x JOIN ${t.inbox} i USING (msg_id)
+  WHERE ${t.in('x.created_at')} AND i.processed_at - x.created_at > interval '1 millisecond' * ${lateAfterMs}`;

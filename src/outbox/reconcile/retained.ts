@@ -65,7 +65,10 @@ async function storedKeyTtlMs(session: SqlSession, schema: string): Promise<numb
   return ms === null ? undefined : Number(ms);
 }
 
-/** Reads the bounds of all tables.
+export type OrdersBounds = Pick<RetainedBounds, 'keysFrom' | 'outboxFrom' | 'outboxDropped' | 'outboxFromId'>;
+export type InboxBounds = Pick<RetainedBounds, 'inboxFloor' | 'inboxTimedFrom' | 'inboxTimelessFrom'>;
+
+/** Reads the bounds of all tables, where they are in one database.
  *  @param keyTtlMs the shortest -key-ttl that orders had; default: the stored one */
 export async function readRetainedBounds(
   session: SqlSession,
@@ -73,6 +76,27 @@ export async function readRetainedBounds(
   paymentsSchema: string,
   keyTtlMs: number | undefined,
 ): Promise<RetainedBounds> {
+  return {
+    ...(await readOrdersBounds(session, ordersSchema, keyTtlMs)),
+    ...(await readInboxBounds(session, `${paymentsSchema}.inbox`)),
+  };
+}
+
+/** Time of a bound, ms since the epoch; may be infinite. */
+export async function boundMs(session: SqlSession, bound: string): Promise<number> {
+  const { rows } = await session.query<{ ms: number }>(
+    `SELECT (extract(epoch FROM ${bound}) * 1000)::float8 AS ms`,
+  );
+  return (rows[0] as { ms: number }).ms;
+}
+
+/** Reads the bounds of the keys and of the outbox.
+ *  @param keyTtlMs the shortest -key-ttl that orders had; default: the stored one */
+export async function readOrdersBounds(
+  session: SqlSession,
+  ordersSchema: string,
+  keyTtlMs: number | undefined,
+): Promise<OrdersBounds> {
   const ttlMs = keyTtlMs ?? (await storedKeyTtlMs(session, ordersSchema));
   // Uses clock_timestamp(): keys may expire until the snapshot is taken, which is after the start
   // of the transaction.
@@ -102,14 +126,11 @@ export async function readRetainedBounds(
     outboxFrom: time(outboxFrom),
     outboxDropped: fromId !== undefined,
     outboxFromId: `'${uuidAt(outboxFromMs)}'::uuid`,
-    ...(await readInboxBounds(session, `${paymentsSchema}.inbox`)),
   };
 }
 
-async function readInboxBounds(
-  session: SqlSession,
-  table: string,
-): Promise<Pick<RetainedBounds, 'inboxFloor' | 'inboxTimedFrom' | 'inboxTimelessFrom'>> {
+/** Reads the bounds of an inbox. @param table `schema.name` */
+export async function readInboxBounds(session: SqlSession, table: string): Promise<InboxBounds> {
   const names = inboxNames(table);
   const hasFloor = (await readText(session, `SELECT to_regclass('${names.floor}') IS NOT NULL`)) === 'true';
   if (!hasFloor) {

@@ -16,6 +16,7 @@ import {
 import { fingerprint } from '../../../../src/outbox/idempotency/fingerprint.ts';
 import { type IdempotencyOptions, resolveOptions } from '../../../../src/outbox/idempotency/options.ts';
 import { isLost } from '../../../../src/outbox/idempotency/source.ts';
+import { tableSql, withLiterals } from '../../../../src/outbox/idempotency/table.ts';
 
 function codeOf(act: () => unknown): string | undefined {
   try {
@@ -236,5 +237,34 @@ describe('a captured response', () => {
       res.end('small');
     });
     expect(seen.text).toBe('small');
+  });
+});
+
+describe('withLiterals', () => {
+  it('a value is never read as a parameter of the statement', () => {
+    expect(withLiterals('SELECT $1::text, $2::float8, $1::text', ['$2', 7])).toBe(
+      "SELECT '$2'::text, 7::float8, '$2'::text",
+    );
+  });
+
+  it.each([
+    ["o'neil", "'o''neil'"],
+    ['a\\', " E'a\\\\'"],
+    ["\\'", " E'\\\\'''"],
+    [Buffer.from([0, 255]), "E'\\\\x00ff'"],
+    [-1.5, '-1.5'],
+  ])('the value %j becomes the literal %s', (value, literal) => {
+    expect(withLiterals('$1', [value])).toBe(literal);
+  });
+
+  it('a value with a zero character, and a parameter without a value, are refused', () => {
+    expect(() => withLiterals('$1', ['a\0b'])).toThrow('each parameter has a text');
+    expect(() => withLiterals('$2', ['a'])).toThrow('each parameter has a text');
+  });
+
+  it('every parameter of a claim and of its question has a literal', () => {
+    const { claim, find } = tableSql('idempotency');
+    expect(withLiterals(claim, ['s', 'k', Buffer.alloc(32), 1000, '5', '4000'])).not.toMatch(/\$\d/);
+    expect(withLiterals(find, ['s', 'k', '5'])).not.toMatch(/\$\d/);
   });
 });
