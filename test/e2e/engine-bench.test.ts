@@ -19,6 +19,7 @@ it('the engine bench measures drains beside a bare loop, memory, latencies and P
     ['Avro events of 120 B: rate', 'ratio >= 0.75'],
     ['Avro events of 120 B: CPU', 'ratio >= 0.625'],
     ['JSON events of 190 B: rate', 'ratio >= 0.35'],
+    ['Avro events with string keys of 16 B: rate', 'ratio >= 0.6'],
     ['sliding 5m by 1m, firing apart: CPU', 'ratio >= 0.8333'],
     ['rate reached, at 80% of the ceiling', 'ratio >= 0.98'],
     ['an event to its accumulator, at 80% of the ceiling, p99 at most', 'value < 5'],
