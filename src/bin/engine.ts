@@ -4,7 +4,6 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
-import { csvCell } from '../core/csv.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
@@ -20,6 +19,7 @@ import {
   resultShape,
   shapeOfKeys,
 } from '../engine/output/columns.ts';
+import { csvCell } from '../engine/output/csv.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';

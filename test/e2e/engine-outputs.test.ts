@@ -238,7 +238,7 @@ describe('Kafka with registered records', () => {
       .join();
 
   it.each(['avro', 'protobuf', 'json'])(
-    '%s records have registered schemas, one key a window, and are read by other clients',
+    'a topic of %s records has registered schemas, one key a window, and is read by other clients',
     async (format) => {
       const out = outOf(format);
       const unregistered = await runEngine(own, args(`k-${format}`, ...sinkOf(format), '-bounded'));
@@ -457,7 +457,7 @@ describe('flags', () => {
     [['-sink=kafka:x', '-sink-format=csv'], /-sink-format/],
     [['-sink-format=avro', `-registry=${registry}`], /-sink-format/],
     [['-sink=parquet:x', '-sink-table=t'], /-sink-table/],
-  ])('%j is refused with a reason', async (flags, message) => {
+  ])('the flags %j are refused with a reason', async (flags, message) => {
     const run = await runEngine(own, args('flags', ...flags, '-bounded'));
     expect(run).toMatchObject({ code: 2, stderr: expect.stringMatching(message) });
   });

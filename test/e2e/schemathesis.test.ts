@@ -1,6 +1,7 @@
 /** schemathesis generates requests from the OpenAPI descriptions of the registry, of orders and of
- *  the engine, and checks every answer: no 5xx, and no undescribed status, header or body. Described
- *  requests are accepted, all others are refused. Undescribed methods get 405 with Allow. */
+ *  the engine, and checks every answer: no 5xx, and no undescribed status, header or body.
+ *  Described requests are accepted, all others are refused. Undescribed methods get 405 with
+ *  Allow. */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';

@@ -1,6 +1,7 @@
 /** Forms of the answers with windows: JSON, or CSV for a client that prefers it. */
-import { csvCell } from '../../core/csv.ts';
+
 import { type ColumnType, type ColumnValue, columnText, type ResultColumn } from '../output/columns.ts';
+import { csvCell } from '../output/csv.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import { type AskedKey, keyJson, type ShownKeys } from './keys.ts';
 
