@@ -19,7 +19,7 @@ const own = launcher();
 const { postgres } = await sharedStack();
 const admin = await openPool(postgres);
 /** Short, so that a bucket is compared soon after its rows exist. */
-const FAST = ['-watch', '-bucket=1s', '-settle=1s', '-pass-share=100', '-pass-every=2s', '-json'];
+const FAST = ['-watch', '-bucket=3s', '-settle=1s', '-pass-share=100', '-pass-every=2s', '-json'];
 const MINUTE_MS = 60_000;
 
 const watching = (flags: readonly string[]): Running =>
