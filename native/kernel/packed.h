@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/rows/form.h"
 #include "kernel/span.h"
-#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 #include "layout/layouts.gen.h"
 

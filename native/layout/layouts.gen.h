@@ -37,7 +37,7 @@ inline constexpr std::int32_t kSessionDeltasFormMagic = 826561357;
 inline constexpr std::int32_t kSessionDeltasFormVersion = 2;
 inline constexpr std::int32_t kSessionDeltasFormDeltasMax = 16777216;
 
-// Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/window/double_sum.h.
+// Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h.
 inline constexpr std::int32_t kAggregateCount = 1;
 inline constexpr std::int32_t kAggregateSum = 2;
 inline constexpr std::int32_t kAggregateMin = 3;

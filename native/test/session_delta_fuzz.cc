@@ -11,8 +11,8 @@
 
 #include "kernel/session/delta.h"
 #include "kernel/session/tables.h"
-#include "test/forms.h"
 #include "test/input.h"
+#include "test/rows/forms.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernel/window/delta.h"
-#include "test/forms.h"
 #include "test/input.h"
+#include "test/rows/forms.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { SessionState, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { loadWindowKernels } from '../../src/addon/windows.ts';
-import { doubleOf } from '../../src/core/double-sum.ts';
+import { doubleOf } from '../../src/core/layout/double-sum.ts';
 import { ACCUMULATOR, AGGREGATE, DELTA_STATUS, WINDOW_DELTAS } from '../../src/core/layout/layouts.gen.ts';
 import { type AggregateStep, CELL, PLACE_COLUMNS, RowForm } from '../../src/core/layout/row-form.ts';
 import { ValueColumns } from '../../src/core/layout/value-columns.ts';

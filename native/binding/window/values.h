@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "binding/args.h"
-#include "kernel/window/form.h"
+#include "kernel/rows/form.h"
 #include "kernel/window/range.h"
 #include "kernel/window/row.h"
 #include "kernel/window/run.h"

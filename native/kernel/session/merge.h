@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "kernel/batch.h"
+#include "kernel/rows/form.h"
 #include "kernel/span.h"
-#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {

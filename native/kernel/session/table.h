@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/rows/form.h"
 #include "kernel/rows/table.h"
 #include "kernel/session/deadlines.h"
 #include "kernel/span.h"
-#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/rows/form.h"
 #include "kernel/session/table.h"
 #include "kernel/span.h"
-#include "kernel/window/form.h"
 #include "kernel/window/range.h"
 #include "kernel/window/run.h"
 #include "kernel/window/tables.h"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/rows/form.h"
 #include "kernel/rows/memory.h"
 #include "kernel/rows/pool.h"
 #include "kernel/span.h"
-#include "kernel/window/form.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/rows/form.h"
 #include "kernel/span.h"
 #include "kernel/window/delta.h"
-#include "kernel/window/form.h"
 #include "kernel/window/range.h"
 #include "kernel/window/run.h"
 #include "kernel/window/table.h"

@@ -1,5 +1,5 @@
 /** Results of the aggregates in the cells of a row. */
-import { doubleOf } from '../../core/double-sum.ts';
+import { doubleOf } from '../../core/layout/double-sum.ts';
 import { ACCUMULATOR, AGGREGATE } from '../../core/layout/layouts.gen.ts';
 import { CELL, type RowForm } from '../../core/layout/row-form.ts';
 import { type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';

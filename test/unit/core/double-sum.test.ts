@@ -1,7 +1,7 @@
 /** Sums of doubles: exact where the digits hold all bits, and equal in any order everywhere. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { addDouble, doubleOf, isDoubleSum, mergeDoubleSums } from '../../../src/core/double-sum.ts';
+import { addDouble, doubleOf, isDoubleSum, mergeDoubleSums } from '../../../src/core/layout/double-sum.ts';
 
 const CELLS = 7;
 

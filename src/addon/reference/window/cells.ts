@@ -1,5 +1,5 @@
-/** Cells of rows; the addon's implementation is native/kernel/window/form.cc. */
-import { addDouble, isDoubleSum, mergeDoubleSums } from '../../../core/double-sum.ts';
+/** Cells of rows; the addon's implementation is native/kernel/rows/form.cc. */
+import { addDouble, isDoubleSum, mergeDoubleSums } from '../../../core/layout/double-sum.ts';
 import { AGGREGATE } from '../../../core/layout/layouts.gen.ts';
 import { CELL, RowForm } from '../../../core/layout/row-form.ts';
 import type { ValueColumns } from '../../../core/layout/value-columns.ts';

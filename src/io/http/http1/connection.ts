@@ -357,7 +357,8 @@ export class Http1Connection {
     const { method } = head;
     const startMs = this.startMs;
     const nowMs = performance.now();
-    const { stream } = response;
+    // A handler may return nothing, whatever its type says.
+    const stream = (response as HttpResponse | undefined)?.stream;
     this.last = head.last || front.draining || stream !== undefined;
     const connection = this.last ? CLOSE : head.needsKeepAliveHeader ? KEEP_ALIVE : '';
     let status = 500;

@@ -332,7 +332,8 @@ class UwsServer implements HttpServer {
       }
     }
     this.front.report(method, exchange.route, status, exchange.startMs);
-    const { stream } = response;
+    // A handler may return nothing, whatever its type says.
+    const stream = (response as HttpResponse | undefined)?.stream;
     if (stream !== undefined && status === response.status && method !== 'HEAD') {
       this.beginStream(exchange, prepared, stream);
       return;

@@ -1,5 +1,5 @@
 /** Sum of doubles whose bits do not depend on the order of the additions; the addon's
- *  implementation is native/kernel/window/double_sum.h, which describes the cells: a head, then
+ *  implementation is native/kernel/rows/double_sum.h, which describes the cells: a head, then
  *  digits of 24 bits at fixed positions, the highest first. */
 
 const DIGIT_BITS = 24;

@@ -1,10 +1,10 @@
-#include "kernel/window/form.h"
+#include "kernel/rows/form.h"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "kernel/window/double_sum.h"
+#include "kernel/rows/double_sum.h"
 
 namespace millrace::kernel {
 namespace {

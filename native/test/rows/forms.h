@@ -1,7 +1,7 @@
 // Forms of rows for tests: heads alone, or cells of every aggregate.
 #pragma once
 
-#include "kernel/window/form.h"
+#include "kernel/rows/form.h"
 #include "test/input.h"
 
 namespace millrace::test {
