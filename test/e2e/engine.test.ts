@@ -164,7 +164,8 @@ describe('HTTP answers', () => {
       expectedFinal.filter((row) => row.startsWith(`${accountId},${windowStart},`)),
     );
     expect((await get('/windows/x')).status).toBe(400);
-    expect((await get('/windows')).status).toBe(404);
+    expect((await get('/windows')).status).toBe(200);
+    expect((await get('/window')).status).toBe(404);
     await until('a checkpoint', async () => ((await manifests('http')).length > 0 ? true : undefined));
     const metrics = await until('the gauges that are polled every second', async () => {
       const text = await (await get('/metrics')).text();
