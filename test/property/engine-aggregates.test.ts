@@ -17,6 +17,7 @@ import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';
 import { textInput } from './engine-keys-kit.ts';
 import {
+  crashFields,
   drawFrom,
   engineIn,
   jobs,
@@ -27,6 +28,7 @@ import {
   SPILL_FOLDER,
   streams,
   type TestEvent,
+  untilKilled,
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
@@ -191,13 +193,8 @@ function acceptedOf(job: Job, events: readonly TestEvent[]): readonly Placed[] {
 
 const lives = fc.array(
   fc.record({
-    shards: fc.integer({ min: 1, max: 4 }),
-    batchRows: fc.integer({ min: 1, max: 12 }),
-    batches: fc.integer({ min: 0, max: 12 }),
-    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
-    left: fc.nat(),
+    ...crashFields,
     sinkTurns: fc.constantFrom(0, 20, 200),
-    interval: fc.constantFrom(1, 20, 1000),
   }),
   { maxLength: 4 },
 );
@@ -234,9 +231,7 @@ describe.each(['memory', 'disk'] as const)('engine with aggregates, state in %s'
               await engine.restore();
               return engine.run(new AbortController().signal);
             };
-            await lived().catch((thrown: unknown) => {
-              if (!/killed|the process is gone|the machine is off/.test(String(thrown))) throw thrown;
-            });
+            await untilKilled(lived());
             sink.crash();
             disk.crash(drawFrom(crash.left));
             kv.crash(SPILL_FOLDER);

@@ -12,6 +12,7 @@ import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { dictionaryIn, ShortHash, TEXT_KEYS, TextSink, TextSource, textInput } from './engine-keys-kit.ts';
 import {
+  crashFields,
   drawFrom,
   engineIn,
   jobs,
@@ -21,6 +22,7 @@ import {
   SPILL_FOLDER,
   streams,
   type TestEvent,
+  untilKilled,
 } from './engine-kit.ts';
 
 type IdEvent = TestEvent & { readonly id: string };
@@ -137,12 +139,7 @@ function keysOf(kv: SimKv, job: Job, definition: InputDefinition, source: IdSour
 
 const lives = fc.array(
   fc.record({
-    shards: fc.integer({ min: 1, max: 4 }),
-    batchRows: fc.integer({ min: 1, max: 12 }),
-    batches: fc.integer({ min: 0, max: 12 }),
-    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
-    interval: fc.constantFrom(1, 20, 1000),
-    left: fc.nat(),
+    ...crashFields,
   }),
   { maxLength: 4 },
 );
@@ -181,9 +178,7 @@ describe.each(['integers', 'texts'] as const)('-dedup with keys that are %s', (k
           const source = new IdSource(events, 1, crash.batchRows);
           source.batchesLeft = crash.batches;
           disk.changesLeft = crash.diskChanges;
-          await life(source, crash.shards, crash.interval).catch((thrown: unknown) => {
-            if (!/killed|process is gone|machine is off/.test(String(thrown))) throw thrown;
-          });
+          await untilKilled(life(source, crash.shards, crash.interval));
           sink.crash();
           disk.crash(drawFrom(crash.left));
           kv.crash(SPILL_FOLDER);

@@ -142,6 +142,23 @@ export function drawFrom(seed: number): Draw {
   };
 }
 
+/** Fields of one life of an engine: its sizes, and the place of the crash that ends it. */
+export const crashFields = {
+  shards: fc.integer({ min: 1, max: 4 }),
+  batchRows: fc.integer({ min: 1, max: 12 }),
+  batches: fc.integer({ min: 0, max: 12 }),
+  diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
+  left: fc.nat(),
+  interval: fc.constantFrom(1, 20, 1000),
+};
+
+/** Waits for a life that a crash may end. @throws every error other than the crash */
+export async function untilKilled(life: Promise<unknown>): Promise<void> {
+  await life.catch((thrown: unknown) => {
+    if (!/killed|the process is gone|the machine is off/.test(String(thrown))) throw thrown;
+  });
+}
+
 /** Keeps the last row of every key, and counts how often a key was rewritten with another row. */
 export class MemorySink implements WindowSink {
   readonly name = 'memory';

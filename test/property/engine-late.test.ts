@@ -12,6 +12,7 @@ import type { SideTopic } from '../../src/engine/output/side/sender.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import {
+  crashFields,
   drawFrom,
   engineIn,
   jobs,
@@ -78,14 +79,9 @@ class MemoryTopic implements SideTopic<Copied> {
 
 const lives = fc.array(
   fc.record({
-    shards: fc.integer({ min: 1, max: 4 }),
-    batchRows: fc.integer({ min: 1, max: 12 }),
-    batches: fc.integer({ min: 0, max: 12 }),
-    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
+    ...crashFields,
     topicTurns: fc.constantFrom(0, 20, 500),
     failures: fc.nat({ max: 3 }),
-    interval: fc.constantFrom(1, 20, 1000),
-    left: fc.nat(),
   }),
   { maxLength: 4 },
 );

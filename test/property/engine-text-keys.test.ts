@@ -21,6 +21,7 @@ import {
   textKey,
 } from './engine-keys-kit.ts';
 import {
+  crashFields,
   drawFrom,
   engineIn,
   jobs,
@@ -30,6 +31,7 @@ import {
   SPILL_FOLDER,
   streams,
   type TestEvent,
+  untilKilled,
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
@@ -71,13 +73,8 @@ function lateTexts(oracle: Oracle, events: readonly TestEvent[]): ReadonlyMap<st
 
 const lives = fc.array(
   fc.record({
-    shards: fc.integer({ min: 1, max: 4 }),
-    batchRows: fc.integer({ min: 1, max: 12 }),
-    batches: fc.integer({ min: 0, max: 12 }),
-    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
-    left: fc.nat(),
+    ...crashFields,
     sinkTurns: fc.constantFrom(0, 20, 200),
-    interval: fc.constantFrom(1, 20, 1000),
   }),
   { maxLength: 4 },
 );
@@ -114,9 +111,7 @@ describe.each(['memory', 'disk'] as const)('engine with texts as keys, state in 
               await engine.restore();
               return engine.run(new AbortController().signal);
             };
-            await lived().catch((thrown: unknown) => {
-              if (!/killed|the process is gone|the machine is off/.test(String(thrown))) throw thrown;
-            });
+            await untilKilled(lived());
             sink.crash();
             disk.crash(drawFrom(crash.left));
             kv.crash(SPILL_FOLDER);

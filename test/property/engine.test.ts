@@ -15,6 +15,7 @@ import { runs } from '../tier.ts';
 import { rowsOfFirings } from '../windows/fired-rows.ts';
 import {
   batchOf,
+  crashFields,
   drawFrom,
   engineIn,
   feedOracle,
@@ -28,6 +29,7 @@ import {
   SPILL_FOLDER,
   streams,
   type TestEvent,
+  untilKilled,
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
@@ -79,15 +81,10 @@ describe('window operator', () => {
 
 const lives = fc.array(
   fc.record({
-    shards: fc.integer({ min: 1, max: 4 }),
-    batchRows: fc.integer({ min: 1, max: 12 }),
-    batches: fc.integer({ min: 0, max: 12 }),
-    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
-    left: fc.nat(),
+    ...crashFields,
     // Number of turns for which a dying process still writes after its loop has ended.
     lingers: fc.constantFrom(0, 300),
     sinkTurns: fc.constantFrom(0, 20, 200),
-    interval: fc.constantFrom(1, 20, 1000),
   }),
   { maxLength: 4 },
 );
@@ -132,9 +129,7 @@ describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
               await engine.restore();
               return engine.run(new AbortController().signal);
             };
-            await lived().catch((thrown: unknown) => {
-              if (!/killed|the process is gone|the machine is off/.test(String(thrown))) throw thrown;
-            });
+            await untilKilled(lived());
             for (let turn = 0; turn < crash.lingers; turn++) await Promise.resolve();
             sink.crash();
             disk.crash(drawFrom(crash.left));

@@ -24,7 +24,7 @@ export interface RangeQuery {
 
 export interface RangePage {
   readonly rows: readonly WindowResult[];
-  /** Where the next page continues; undefined at the end. */
+  /** Key behind which the next page continues; undefined at the end. */
   readonly next: Uint8Array | undefined;
 }
 
