@@ -65,7 +65,7 @@ describe.each([librdkafkaDriver, nodeRdkafkaDriver])('$name', (driver) => {
         () => undefined,
         (reason: unknown) => findMillraceError(reason),
       );
-      return thrown?.next.includes('security.protocol') === true ? thrown : undefined;
+      return thrown?.next?.includes('security.protocol') === true ? thrown : undefined;
     });
     expect(error).toMatchObject({ code: 'unreachable' });
   });

@@ -167,11 +167,11 @@ describe('reconcile -watch of the tables of a user', () => {
   it('a watch finds a message that stands twice on both sides', async () => {
     const now = realClock.wallNowMs();
     const tables = [`${schema}.twice_out`, `${schema}.twice_in`] as const;
-    const ids = [30_000, 20_000].map((ago) => idAt(now - ago));
+    const [first, second] = [idAt(now - 30_000), idAt(now - 20_000)];
     for (const table of tables) {
       await admin.query(`CREATE TABLE ${table} (msg_id uuid, at timestamptz)`);
       await admin.query(`CREATE INDEX ON ${table} (msg_id)`);
-      for (const [n, id] of [...ids, ids[0]].entries())
+      for (const [n, id] of [first, second, first].entries())
         await admin.query(`INSERT INTO ${table} VALUES ($1::uuid, $2)`, [
           id,
           new Date(now - (n === 1 ? 20_000 : 30_000)),
