@@ -152,7 +152,7 @@ export async function runCorpus(world: CorpusWorld, corpus: Corpus, rows: number
         '-kind=orders',
         `-out=kafka:${topic}`,
         '-partitions=1',
-        '-compression=zstd',
+        '-compression=lz4',
         `-format=${corpus.format}`,
         `-schema-version=${corpus.versions}`,
         `-seed=${corpus.seed}`,

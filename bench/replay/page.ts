@@ -27,7 +27,7 @@ export function replayPage({ build, machine, flags = [], corpora }: ReplayReport
     `\`millrace bench replay -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each corpus was made and replayed once.`,
     '',
     `**${total(({ replay }) => replay.decoded)} of ${total(({ records }) => records)} records decoded, ${total(({ replay }) => replay.failed)} failures.** Each corpus is a topic with one partition that \`millrace gen\` writes (orders of about 512`,
-    'bytes, zstd), that `millrace consumer -replay` decodes with the newest of its schema versions over all cores, and that is then deleted. The number of records is the',
+    'bytes, lz4), that `millrace consumer -replay` decodes with the newest of its schema versions over all cores, and that is then deleted. The number of records is the',
     'end offset that a plain client reads. Changes are those of the schema id from one record to the next among the first ones: the versions are interleaved.',
     '[Why there are several corpora](../decisions/0083-five-corpora-stand-for-one.md); [how to replay a topic of your own](../how-to/topics-from-the-shell.md#prove-that-old-records-are-readable).',
     '',
