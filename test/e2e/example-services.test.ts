@@ -159,11 +159,15 @@ class World {
   }
 }
 
-async function expectCleanEnd(...processes: readonly ExampleProcess[]): Promise<void> {
+/** Ends processes with SIGTERM. Returns what they have printed beside their readiness. */
+async function endAll(...processes: readonly ExampleProcess[]): Promise<readonly string[]> {
+  const printed: string[] = [];
   for (const one of processes) {
     const [code, output] = await one.stop();
-    expect([code, output.split('\n').filter((line) => !/^(listening|working|)$/.test(line))]).toEqual([0, []]);
+    expect([code, output]).toEqual([0, output]);
+    printed.push(...output.split('\n').filter((line) => !/^(listening|working|)$/.test(line)));
   }
+  return printed;
 }
 
 describe.each(EXAMPLES)('the example %s', (name) => {
@@ -195,7 +199,7 @@ describe.each(EXAMPLES)('the example %s', (name) => {
     expect(await world.text(world.env['METRICS_PORT'] as string, '/metrics')).toMatch(
       /^effect_attempts_total\{.*\} 1$/m,
     );
-    await expectCleanEnd(server, worker, provider);
+    expect(await endAll(server, worker, provider)).toEqual([]);
     await runScript(world.folder, 'reconcile', world.env);
     await world.pool.end();
   });
@@ -280,7 +284,7 @@ describe.each(EXAMPLES)('the example %s', (name) => {
     }
     await ordering;
     await world.drained();
-    await expectCleanEnd(server, worker);
+    await endAll(server, worker);
 
     await world.expectOneEffectEach(provider.charges);
     expect(world.answers.size).toBe(before + RANDOM_ORDERS);

@@ -28,6 +28,6 @@ class ServerModule implements OnApplicationShutdown {
 }
 
 const app = await NestFactory.create(ServerModule, { logger: ['error', 'warn'] });
-app.enableShutdownHooks();
+app.enableShutdownHooks([], { useProcessExit: true });
 await app.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
 console.log('listening');

@@ -48,7 +48,7 @@ class WorkerModule implements OnApplicationShutdown {
 
 const app = await NestFactory.create(WorkerModule, { logger: ['error', 'warn'] });
 app.connectMicroservice<MicroserviceOptions>({ strategy });
-app.enableShutdownHooks();
+app.enableShutdownHooks([], { useProcessExit: true });
 await app.startAllMicroservices();
 await app.listen(Number(process.env['METRICS_PORT'] ?? 9100), '127.0.0.1');
 console.log('working');
