@@ -76,9 +76,9 @@ describe('a writer of a JSON Schema', () => {
       '',
     ]);
     expect(written(schemaOf({ $schema: 'http://json-schema.org/draft-06/schema#' }), 1)).toBe('1');
-    expect(written(schemaOf({ $schema: 'http://json-schema.org/draft-04/schema#' }), 1))[0]).toBe(
-      'invalid_schema',
-    ]);
+    expect(written(schemaOf({ $schema: 'http://json-schema.org/draft-04/schema#' }), 1)).toEqual(
+      expect.arrayContaining(['invalid_schema']),
+    );
   });
 
   it('references of all levels are resolved by their names', () => {
@@ -120,7 +120,7 @@ describe('a reader of JSON records', () => {
   });
 
   it('bytes that are not JSON in UTF-8 are malformed', () => {
-    expect(read(undefined, '{')).toEqual(expect.arrayContaining(['malformed_payload', 'malformed_payload']));
+    expect(read(undefined, '{')).toEqual(expect.arrayContaining(['malformed_payload']));
     expect(read(undefined, Buffer.from([0x22, 0xff, 0x22]))).toEqual(expect.arrayContaining(['malformed_payload']));
   });
 
