@@ -107,9 +107,7 @@ export function activeTrace(): TraceContext | undefined {
   const span = otel?.trace.getSpan(otel.context.active());
   if (span === undefined) return undefined;
   const context = span.spanContext();
-  return NO_TRACE.test(context.traceId) || NO_TRACE.test(context.spanId)
-    ? undefined
-    : contextTexts(context);
+  return NO_TRACE.test(context.traceId) || NO_TRACE.test(context.spanId) ? undefined : contextTexts(context);
 }
 
 /** Span that records, with the context for the parts that it causes. */

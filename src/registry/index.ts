@@ -17,8 +17,8 @@ export {
 } from '../serde/client.ts';
 export { type WriterCodec, writerCodec } from '../serde/codec.ts';
 export type { CodecChoice } from '../serde/codec-choice.ts';
-export type { JsonMisfit, JsonSchemaDocument, JsonValidator } from '../serde/json-validator.ts';
 export { QUARANTINE_REASONS, type QuarantineReason } from '../serde/errors.ts';
+export type { JsonMisfit, JsonSchemaDocument, JsonValidator } from '../serde/json-validator.ts';
 export { QUARANTINE_HEADER } from '../serde/quarantine.ts';
 export type { RegistryRequests } from '../serde/requests.ts';
 export {

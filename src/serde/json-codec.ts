@@ -8,7 +8,8 @@ import { PAYLOAD_BYTES_MAX } from '../formats/sink.ts';
 import { serdeError } from './errors.ts';
 import { type JsonMisfit, type JsonValidator, jsonChecker } from './json-validator.ts';
 
-const sentenceOf = ({ path, message }: JsonMisfit): string => `${path === '' ? 'the value' : path} ${message}`;
+const sentenceOf = ({ path, message }: JsonMisfit): string =>
+  `${path === '' ? 'the value' : path} ${message}`;
 
 /** Compiles a writer of values as JSON. The text is validated, not the value: it is what readers
  *  see, after `toJSON` and without properties that are undefined.
@@ -25,7 +26,10 @@ export function jsonWriter(schema: JsonSchema, validator: JsonValidator | undefi
         throw serdeError('value_refused', sentenceOf(misfit), { details: { path: misfit.path } });
       const bytes = Buffer.from(text, 'utf8');
       if (bytes.length > PAYLOAD_BYTES_MAX)
-        throw serdeError('value_refused', `the value makes the payload longer than ${PAYLOAD_BYTES_MAX} bytes`);
+        throw serdeError(
+          'value_refused',
+          `the value makes the payload longer than ${PAYLOAD_BYTES_MAX} bytes`,
+        );
       if (into.bytes.length - into.used < bytes.length) into.grow(bytes.length);
       bytes.copy(into.bytes, into.used);
       into.push(into.used + bytes.length);
@@ -45,7 +49,9 @@ function textOf(value: unknown): string {
     });
   }
   if (text !== undefined) return text;
-  throw serdeError('value_refused', `the value is not a JSON value: ${typeof value}`, { details: { path: '' } });
+  throw serdeError('value_refused', `the value is not a JSON value: ${typeof value}`, {
+    details: { path: '' },
+  });
 }
 
 /** Compiles a reader of JSON records. Integers beyond 2^53 are bigint.
@@ -60,9 +66,13 @@ export function jsonReader(reader: Schema | undefined, validator: JsonValidator 
     const { text, parsed } = parsedIn(bytes.subarray(start, end));
     const misfit = check?.(parsed);
     if (misfit === undefined) return plainJson(text, parsed);
-    throw serdeError('incompatible_schema', `the reader's schema cannot read this record: ${sentenceOf(misfit)}`, {
-      details: { path: misfit.path },
-    });
+    throw serdeError(
+      'incompatible_schema',
+      `the reader's schema cannot read this record: ${sentenceOf(misfit)}`,
+      {
+        details: { path: misfit.path },
+      },
+    );
   };
 }
 

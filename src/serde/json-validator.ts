@@ -97,10 +97,14 @@ function loadAjv(name: string): AjvModule {
   try {
     return createRequire(import.meta.url)(name) as AjvModule;
   } catch (cause) {
-    throw serdeError('bad_option', 'values of a JSON Schema are validated by the package ajv, which is not installed', {
-      next: 'npm install ajv@8, or give a validator',
-      cause,
-    });
+    throw serdeError(
+      'bad_option',
+      'values of a JSON Schema are validated by the package ajv, which is not installed',
+      {
+        next: 'npm install ajv@8, or give a validator',
+        cause,
+      },
+    );
   }
 }
 

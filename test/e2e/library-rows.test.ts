@@ -317,7 +317,11 @@ describe('values in frames of the registry', () => {
         schema: JSON_SCHEMA,
         autoRegister: true,
       });
-      const bare = registry.serializer({ topic: `${world.topic}.json`, version: 'latest', header: 'headers' });
+      const bare = registry.serializer({
+        topic: `${world.topic}.json`,
+        version: 'latest',
+        header: 'headers',
+      });
       const plain = { id: 7, state: 'sent' };
       await send(service, [
         { aggregateId: 'avro', eventType: 'parcel.v1', schema: avro, value },

@@ -21,7 +21,9 @@ const tested: Readonly<Record<string, string>> = {
 
 describe('example services', () => {
   it('every folder with a package.json is an example that a test runs', () => {
-    const folders = repositoryFiles().flatMap((path) => /^examples\/([^/]+)\/package\.json$/.exec(path)?.[1] ?? []);
+    const folders = repositoryFiles().flatMap(
+      (path) => /^examples\/([^/]+)\/package\.json$/.exec(path)?.[1] ?? [],
+    );
     expect(folders.sort()).toEqual([...EXAMPLES].sort());
   });
 

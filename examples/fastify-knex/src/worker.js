@@ -34,9 +34,7 @@ await consumer.run({
     const msgId = message.headers.ce_id.toString();
     const { payload } = JSON.parse(message.value.toString());
     // The inbox row, the invoice and the effect commit together.
-    await knex.transaction((trx) =>
-      once(open(trx), msgId, () => invoice(trx, msgId, payload), tables.inbox),
-    );
+    await knex.transaction((trx) => once(open(trx), msgId, () => invoice(trx, msgId, payload), tables.inbox));
   },
 });
 

@@ -2,7 +2,7 @@ import { Controller } from '@nestjs/common';
 import { Ctx, EventPattern, Payload } from '@nestjs/microservices';
 import { effect } from 'millrace/outbox';
 import { typeormTransaction } from 'millrace/outbox/adapters';
-import { MillraceContext } from 'millrace/outbox/nestjs';
+import type { MillraceContext } from 'millrace/outbox/nestjs';
 import type { EntityManager } from 'typeorm';
 import { Invoice, type Order } from './entities.js';
 import { tables, topic } from './service.js';

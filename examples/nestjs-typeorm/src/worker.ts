@@ -30,8 +30,7 @@ const strategy = new MillraceTransport<EntityManager>({
     {
       ...tables,
       topic,
-      transaction: (work) =>
-        dataSource.transaction((manager) => work(typeormTransaction(manager), manager)),
+      transaction: (work) => dataSource.transaction((manager) => work(typeormTransaction(manager), manager)),
     },
   ],
 });

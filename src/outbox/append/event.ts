@@ -100,7 +100,8 @@ export const HEADERS_BYTES_MAX = 8192;
 const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 const HEADER_NAME = /^[\x21-\x7e]{1,100}$/;
 /** Names of the headers that the relay, CloudEvents and the registry define. */
-const RESERVED = /^(?:(?:ce_|relay_|millrace_).*|content-type|traceparent|tracestate|__(?:key|value)_schema_id)$/i;
+const RESERVED =
+  /^(?:(?:ce_|relay_|millrace_).*|content-type|traceparent|tracestate|__(?:key|value)_schema_id)$/i;
 const TOPIC = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/;
 const MEDIA_TYPE = /^[\x21-\x7e](?:[\x20-\x7e]{0,198}[\x21-\x7e])?$/;
 const URI_REFERENCE = /^[\x21-\x7e]{1,500}$/;

@@ -226,9 +226,7 @@ export class EffectRunner {
     const { id, name, attempt, traceparent, tracestate } = effect;
     const cause = traceparent === undefined ? undefined : { traceparent, tracestate };
     const attributes = { 'millrace.effect.id': id, 'millrace.effect.attempt': attempt };
-    return traced(`effect ${name}`, 'client', attributes, cause, async () =>
-      handler.call(effect, signal),
-    );
+    return traced(`effect ${name}`, 'client', attributes, cause, async () => handler.call(effect, signal));
   }
 
   /** Writes the outcome; retries while the database is away and the lease lasts. */

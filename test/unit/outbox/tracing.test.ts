@@ -175,8 +175,13 @@ describe('recorder', () => {
         { ...event, traceparent: PARENT, tracestate: 'own=1' },
       ]),
     );
-    const headers = (inserts[0]?.[8] as Array<string | null>).map((text) => text && JSON.parse(text));
-    expect(headers).toEqual([{ tracestate: STATE }, { a: 'b', tracestate: STATE }, null, { tracestate: 'own=1' }]);
+    const headers = (inserts[0] as Array<Array<string | null>>)[8]?.map((text) => text && JSON.parse(text));
+    expect(headers).toEqual([
+      { tracestate: STATE },
+      { a: 'b', tracestate: STATE },
+      null,
+      { tracestate: 'own=1' },
+    ]);
   });
 
   it('an effect has the tracestate of the active span, and a table without its column leaves it out', async () => {
@@ -202,9 +207,9 @@ describe('recorder', () => {
   ])('%s is refused', async (_what, given) => {
     const { tx, inserts } = transaction();
     await expect(append(tx, 'refusing', { ...event, ...given })).rejects.toMatchObject({ code: 'bad_event' });
-    await expect(
-      effect(tx, 'refusing', { name: 'pay', key: 'k', input: 1, ...given }),
-    ).rejects.toMatchObject({ code: 'bad_effect' });
+    await expect(effect(tx, 'refusing', { name: 'pay', key: 'k', input: 1, ...given })).rejects.toMatchObject(
+      { code: 'bad_effect' },
+    );
     expect(inserts).toEqual([]);
   });
 
@@ -218,9 +223,14 @@ describe('recorder', () => {
       new Map(toRecord(one, 'poll').headers?.map(([name, value]) => [name, String(value)]));
     expect(tracestateOf(row)).toBeUndefined();
     const sent = inTrace(row, { traceparent: UNSAMPLED, tracestate: STATE });
-    expect([headersOf(sent).get('traceparent'), headersOf(sent).get('tracestate')]).toEqual([UNSAMPLED, STATE]);
+    expect([headersOf(sent).get('traceparent'), headersOf(sent).get('tracestate')]).toEqual([
+      UNSAMPLED,
+      STATE,
+    ]);
     expect(tracestateOf(sent)).toBe(STATE);
-    expect(headersOf(inTrace(sent, { traceparent: PARENT, tracestate: 'other=1' })).get('tracestate')).toBe('other=1');
+    expect(headersOf(inTrace(sent, { traceparent: PARENT, tracestate: 'other=1' })).get('tracestate')).toBe(
+      'other=1',
+    );
     expect(headersOf(inTrace(row, { traceparent: PARENT })).has('tracestate')).toBe(false);
   });
 });

@@ -46,7 +46,11 @@ describe('a writer of a JSON Schema', () => {
   it('the written text is validated, after toJSON and without undefined properties', () => {
     const dated = schemaOf({ properties: { at: { type: 'string' } }, additionalProperties: false });
     expect(written(dated, { at: new Date(0), gone: undefined })).toBe('{"at":"1970-01-01T00:00:00.000Z"}');
-    expect(written(ORDER, { cents: Number.NaN })).toEqual(['value_refused', '/cents must be integer', '/cents']);
+    expect(written(ORDER, { cents: Number.NaN })).toEqual([
+      'value_refused',
+      '/cents must be integer',
+      '/cents',
+    ]);
   });
 
   it.each([
@@ -64,7 +68,9 @@ describe('a writer of a JSON Schema', () => {
     const tuple = { prefixItems: [{ type: 'string' }] };
     const draft2020 = { ...tuple, $schema: 'https://json-schema.org/draft/2020-12/schema' };
     expect(written(schemaOf(draft2020), [1])).toEqual(['value_refused', '/0 must be string', '/0']);
-    expect(written(schemaOf({ ...tuple, $schema: 'http://json-schema.org/draft-07/schema#' }), [1])).toBe('[1]');
+    expect(written(schemaOf({ ...tuple, $schema: 'http://json-schema.org/draft-07/schema#' }), [1])).toBe(
+      '[1]',
+    );
     const draft2019 = {
       $schema: 'https://json-schema.org/draft/2019-09/schema',
       properties: { a: true },
@@ -82,7 +88,14 @@ describe('a writer of a JSON Schema', () => {
   });
 
   it('references of all levels are resolved by their names', () => {
-    const city = { name: 'city.json', subject: 'c', version: 1, format: 'JSON', text: '{"type":"string"}', references: [] } as const;
+    const city = {
+      name: 'city.json',
+      subject: 'c',
+      version: 1,
+      format: 'JSON',
+      text: '{"type":"string"}',
+      references: [],
+    } as const;
     const place = {
       ...{ name: 'place.json', subject: 'p', version: 1, format: 'JSON' },
       text: '{"properties":{"city":{"$ref":"city.json"}}}',
@@ -90,7 +103,11 @@ describe('a writer of a JSON Schema', () => {
     } as const;
     const schema = schemaOf({ properties: { to: { $ref: 'place.json' } } }, [place]);
     expect(written(schema, { to: { city: 'Kiel' } })).toBe('{"to":{"city":"Kiel"}}');
-    expect(written(schema, { to: { city: 1 } })).toEqual(['value_refused', '/to/city must be string', '/to/city']);
+    expect(written(schema, { to: { city: 1 } })).toEqual([
+      'value_refused',
+      '/to/city must be string',
+      '/to/city',
+    ]);
     expect(written(schemaOf({ $ref: 'absent.json' }), 1)).toEqual(expect.arrayContaining(['invalid_schema']));
   });
 
@@ -121,11 +138,15 @@ describe('a reader of JSON records', () => {
 
   it('bytes that are not JSON in UTF-8 are malformed', () => {
     expect(read(undefined, '{')).toEqual(expect.arrayContaining(['malformed_payload']));
-    expect(read(undefined, Buffer.from([0x22, 0xff, 0x22]))).toEqual(expect.arrayContaining(['malformed_payload']));
+    expect(read(undefined, Buffer.from([0x22, 0xff, 0x22]))).toEqual(
+      expect.arrayContaining(['malformed_payload']),
+    );
   });
 
   it('a reader schema of another format refuses every record', () => {
     const avro = parseSchema('AVRO', '"string"');
-    expect(() => jsonReader(avro, undefined)).toThrow(expect.objectContaining({ code: 'incompatible_schema' }));
+    expect(() => jsonReader(avro, undefined)).toThrow(
+      expect.objectContaining({ code: 'incompatible_schema' }),
+    );
   });
 });
