@@ -27,7 +27,7 @@ describe('example services', () => {
     expect(folders.sort()).toEqual([...EXAMPLES].sort());
   });
 
-  it.each(EXAMPLES)('%s pins the versions that the test runs, on the same Node.js', (name) => {
+  it.each(EXAMPLES)('the example %s pins the versions that the test runs, on the same Node.js', (name) => {
     const { dependencies, devDependencies = {}, engines } = manifest(`examples/${name}/package.json`);
     expect(engines).toEqual(ours.engines);
     const pinned = { ...dependencies, ...devDependencies };

@@ -204,7 +204,7 @@ describe('recorder', () => {
     ['a tracestate that is no list', { traceparent: PARENT, tracestate: 'nonsense' }],
     ['a tracestate of more than 512 characters', { traceparent: PARENT, tracestate: `a=${'b'.repeat(511)}` }],
     ['a tracestate of more than 32 members', { traceparent: PARENT, tracestate: 'a=b,'.repeat(33) }],
-  ])('%s is refused', async (_what, given) => {
+  ])('an event or an effect with %s is refused', async (_what, given) => {
     const { tx, inserts } = transaction();
     await expect(append(tx, 'refusing', { ...event, ...given })).rejects.toMatchObject({ code: 'bad_event' });
     await expect(effect(tx, 'refusing', { name: 'pay', key: 'k', input: 1, ...given })).rejects.toMatchObject(
@@ -220,7 +220,7 @@ describe('recorder', () => {
       traceparent: PARENT,
     } as OutboxRow;
     const headersOf = (one: OutboxRow) =>
-      new Map(toRecord(one, 'poll').headers?.map(([name, value]) => [name, String(value)]));
+      new Map(toRecord(one, 'poll').headers?.map(([name, value]) => [name, Buffer.from(value ?? []).toString()]));
     expect(tracestateOf(row)).toBeUndefined();
     const sent = inTrace(row, { traceparent: UNSAMPLED, tracestate: STATE });
     expect([headersOf(sent).get('traceparent'), headersOf(sent).get('tracestate')]).toEqual([

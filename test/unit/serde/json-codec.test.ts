@@ -60,7 +60,7 @@ describe('a writer of a JSON Schema', () => {
     ['an unknown property', { cents: 1, x: 1 }, 'the value must NOT have additional properties: "x"', ''],
     ['a bigint', { cents: 5n }, 'the value is not a JSON value: Do not know how to serialize a BigInt', ''],
     ['a function', () => 1, 'the value is not a JSON value: function', ''],
-  ])('%s is refused with its path', (_what, value, message, path) => {
+  ])('the writer refuses %s with its path', (_what, value, message, path) => {
     expect(written(ORDER, value)).toEqual(['value_refused', message, path]);
   });
 
