@@ -220,7 +220,9 @@ describe('recorder', () => {
       traceparent: PARENT,
     } as OutboxRow;
     const headersOf = (one: OutboxRow) =>
-      new Map(toRecord(one, 'poll').headers?.map(([name, value]) => [name, Buffer.from(value ?? []).toString()]));
+      new Map(
+        toRecord(one, 'poll').headers?.map(([name, value]) => [name, Buffer.from(value ?? []).toString()]),
+      );
     expect(tracestateOf(row)).toBeUndefined();
     const sent = inTrace(row, { traceparent: UNSAMPLED, tracestate: STATE });
     expect([headersOf(sent).get('traceparent'), headersOf(sent).get('tracestate')]).toEqual([
