@@ -159,8 +159,8 @@ class World {
   }
 }
 
-/** Lines that are no complaint: of readiness, and of kafkajs, which logs each attempt to join a group
- *  as an error. */
+/** Lines that are no complaint: of readiness, and of kafkajs, which logs each attempt to join a
+ *  group as an error. */
 const EXPECTED = /^(listening|working|.*"logger":"kafkajs".*|)$/;
 
 /** Ends processes with SIGTERM. Returns their complaints. */

@@ -1,5 +1,5 @@
-/** Columns that a table of the library may lack: one of the service's own, or one that was made by an
- *  earlier release. */
+/** Columns that a table of the library may lack: a table of the service's own, or one that an
+ *  earlier release made. */
 import type { OpenTransaction } from './transaction.ts';
 
 /** Answers, by table and column. */

@@ -20,7 +20,8 @@ export interface SerializerOptions extends WriterSchemaOptions {
   /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
-  /** Validates the values of a JSON Schema. Default: the package ajv, which the service installs. */
+  /** Validates the values of a JSON Schema. Default: the package ajv, which the service installs.
+   */
   readonly validator?: JsonValidator;
 }
 

@@ -9,9 +9,9 @@
  *  content type (RecordFields). Its headers replace those above of the same name.
  *
  *  Every publication of a row has the same bytes, except for relay_mode and relay_epoch, and for
- *  traceparent and tracestate of a row whose trace is recorded. `toRecord` is the reference implementation.
- *  EventEncoder writes the same bytes into a batch, without an object for each field; rows with
- *  choices go through `toRecord`.
+ *  traceparent and tracestate of a row whose trace is recorded. `toRecord` is the reference
+ *  implementation. EventEncoder writes the same bytes into a batch, without an object for each
+ *  field; rows with choices go through `toRecord`.
  *  Source: CloudEvents 1.0.2, Kafka protocol binding, binary content mode; W3C Trace Context, 3.2.
  *  Budget: 3 µs a row (npm run bench -- relay).
  */
