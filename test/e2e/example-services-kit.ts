@@ -1,21 +1,21 @@
 /** Runs the example services of examples/ as their readers do: copied into a project in which the
- *  packed Millrace is installed, and started by the scripts of their package.json.
+ *  packed Millrace is unpacked, and started by the scripts of their package.json.
  *
- *  Their other packages are links to those of the repository, in the versions that each example
- *  pins (test/repository/examples.test.ts), because an installation from the network would take
- *  minutes. */
+ *  All other packages are links to those of the repository, in the versions that each example pins
+ *  (test/repository/examples.test.ts). npm would take minutes to install them;
+ *  test/e2e/package-install.test.ts installs the package with it. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { cpSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll } from 'vitest';
 import { packageRoot } from '../../src/shell/package.ts';
 import { kafkajsFolder } from '../clients/kit.ts';
 import { until } from '../wait.ts';
-import { installPackage } from './package-kit.ts';
+import { link, unpackPackage } from './package-kit.ts';
 
 export const EXAMPLES = ['express-drizzle', 'fastify-knex', 'nestjs-typeorm'] as const;
 export type ExampleName = (typeof EXAMPLES)[number];
@@ -28,15 +28,9 @@ interface Manifest {
   readonly devDependencies?: Readonly<Record<string, string>>;
 }
 
-function link(from: string, to: string): void {
-  if (existsSync(to)) return;
-  mkdirSync(dirname(to), { recursive: true });
-  symlinkSync(from, to);
-}
-
 /** Installs Millrace and copies the examples into this empty folder. */
 export async function installExamples(project: string): Promise<void> {
-  installPackage(project);
+  unpackPackage(project);
   const modules = join(project, 'node_modules');
   const ours = join(packageRoot(), 'node_modules');
   link(await kafkajsFolder(), join(modules, 'kafkajs'));

@@ -97,7 +97,7 @@ describe('a writer of a JSON Schema', () => {
       references: [],
     } as const;
     const place = {
-      ...{ name: 'place.json', subject: 'p', version: 1, format: 'JSON' },
+      ...{ name: 'place.json', subject: 'p', version: 1, format: 'JSON' as const },
       text: '{"properties":{"city":{"$ref":"city.json"}}}',
       references: [city],
     } as const;
