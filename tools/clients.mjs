@@ -96,14 +96,19 @@ export function clientsDir(say = () => {}) {
   );
 }
 
-/** Folders with node_modules: `kafka` of the Kafka clients in JavaScript, `confluent` of the one of
- *  Confluent, which has librdkafka in it. */
-export function kafkaClientsDirs(say = () => {}) {
-  const kafka = installed(
+/** Folder with node_modules of the Kafka clients in JavaScript. */
+export function kafkaClientsDir(say = () => {}) {
+  return installed(
     { what: 'the Kafka clients of others for the tests (npm packages)', locks: locksOf('kafka') },
     (aside) => installNode('kafka', aside),
     say,
   );
+}
+
+/** Folders with node_modules: `kafka` of the Kafka clients in JavaScript, `confluent` of the one of
+ *  Confluent, which has librdkafka in it. */
+export function kafkaClientsDirs(say = () => {}) {
+  const kafka = kafkaClientsDir(say);
   const confluent = installed(
     {
       what: `${CONFLUENT} for the tests; it compiles librdkafka where its binary cannot be downloaded (minutes)`,

@@ -56,7 +56,7 @@ export {
 } from './effects/handler.ts';
 export { EFFECT_TIMES, EffectRunner, type EffectRunnerOptions } from './effects/runner.ts';
 export type { DeadReason } from './effects/store.ts';
-export { effectsTableSql } from './effects/table.ts';
+export { effectsTableSql, effectsTraceSql } from './effects/table.ts';
 export { OUTBOX_ERRORS } from './errors.ts';
 // Idempotent endpoints: one effect for each key that a client sends.
 export {

@@ -124,6 +124,7 @@ const CONSUMER_NAMES: KnownNames<ServiceConsumer & ServiceParts> = {
   retry: true,
   outboxTable: true,
   effectsTable: true,
+  idempotencyTable: true,
   transaction: true,
   handle: true,
 };
@@ -163,6 +164,7 @@ const EFFECTS_NAMES: KnownNames<ServiceEffects & ServiceParts> = {
   outboxTable: true,
   inbox: true,
   parkedTable: true,
+  idempotencyTable: true,
   handlers: true,
   leaseMs: true,
   pollMs: true,

@@ -1,15 +1,16 @@
 /** Traces through @opentelemetry/api, an optional peer dependency. Without it, or without an SDK
  *  that records, every function here does nothing.
  *
- *  A trace context travels as the text of W3C Trace Context: in the column traceparent of the
- *  outbox and of effects, and in the header traceparent of a record. A span of a part that runs
+ *  A trace context travels as the texts of W3C Trace Context: in the columns traceparent and
+ *  tracestate of effects, in the column traceparent and the header tracestate of an outbox row, and
+ *  in the headers of a record. A span of a part that runs
  *  later (relay, consumer, runner of effects) starts only for a context whose sampled flag is set,
  *  so the sampling decision of the request holds for all of them.
  *
  *  Types are structural, so that the declarations of this package do not need the API.
  */
 import { createRequire } from 'node:module';
-import { isTraceparent } from './given-values.ts';
+import { isTraceparent, isTracestate } from './given-values.ts';
 
 type Context = unknown;
 
@@ -17,6 +18,7 @@ interface SpanContext {
   readonly traceId: string;
   readonly spanId: string;
   readonly traceFlags: number;
+  readonly traceState?: { serialize(): string } | undefined;
 }
 
 interface ApiSpan {
@@ -39,6 +41,8 @@ interface Tracer {
 
 /** Part of @opentelemetry/api that is used; it exists in every version 1. */
 export interface TraceApi {
+  /** Missing before version 1.1 of the API. */
+  createTraceState?(text: string): { serialize(): string };
   readonly ROOT_CONTEXT: Context;
   readonly context: {
     active(): Context;
@@ -77,26 +81,37 @@ export function useTraceApi(given: TraceApi | null | undefined): void {
   loaded = given;
 }
 
-const textOf = ({ traceId, spanId, traceFlags }: SpanContext): string =>
-  `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`;
+/** Texts of a trace context. */
+export interface TraceContext {
+  readonly traceparent: string;
+  /** Data of tracing systems, for this traceparent only. */
+  readonly tracestate?: string | undefined;
+}
+
+function contextTexts({ traceId, spanId, traceFlags, traceState }: SpanContext): TraceContext {
+  const flags = (traceFlags & 0xff).toString(16).padStart(2, '0');
+  const tracestate = traceState?.serialize();
+  return {
+    traceparent: `00-${traceId}-${spanId}-${flags}`,
+    ...(isTracestate(tracestate) ? { tracestate } : {}),
+  };
+}
 
 /** True when the context says that its trace is recorded. */
 export const isSampled = (traceparent: string | null | undefined): traceparent is string =>
   isTraceparent(traceparent) && (Number.parseInt(traceparent.slice(-2), 16) & SAMPLED) === SAMPLED;
 
 /** Context of the active span; undefined without one. */
-export function activeTraceparent(): string | undefined {
+export function activeTrace(): TraceContext | undefined {
   const otel = api();
   const span = otel?.trace.getSpan(otel.context.active());
   if (span === undefined) return undefined;
   const context = span.spanContext();
-  return NO_TRACE.test(context.traceId) || NO_TRACE.test(context.spanId) ? undefined : textOf(context);
+  return NO_TRACE.test(context.traceId) || NO_TRACE.test(context.spanId) ? undefined : contextTexts(context);
 }
 
-/** Span that records. */
-export interface TraceSpan {
-  /** Context for the parts that this span causes. */
-  readonly traceparent: string;
+/** Span that records, with the context for the parts that it causes. */
+export interface TraceSpan extends TraceContext {
   /** Runs work in which this span is the active one. */
   run<T>(work: () => T): T;
   end(): void;
@@ -110,7 +125,7 @@ export function startSpan(
   name: string,
   kind: keyof typeof KINDS,
   attributes: Attributes,
-  parent?: string,
+  parent?: TraceContext,
 ): TraceSpan | undefined {
   const otel = api();
   if (otel === undefined) return undefined;
@@ -119,7 +134,7 @@ export function startSpan(
   const span = trace.getTracer('millrace').startSpan(name, { kind: KINDS[kind], attributes }, at);
   if (!span.isRecording()) return undefined;
   return {
-    traceparent: textOf(span.spanContext()),
+    ...contextTexts(span.spanContext()),
     run: (work) => context.with(trace.setSpan(at, span), work),
     end: () => span.end(),
     fail(thrown) {
@@ -131,10 +146,13 @@ export function startSpan(
   };
 }
 
-function contextOf({ trace, ROOT_CONTEXT }: TraceApi, traceparent: string): Context {
+function contextOf(otel: TraceApi, { traceparent, tracestate }: TraceContext): Context {
+  const { trace, ROOT_CONTEXT } = otel;
   const [, traceId, spanId, flags] = traceparent.split('-') as [string, string, string, string];
   const traceFlags = Number.parseInt(flags, 16);
-  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
+  const traceState = isTracestate(tracestate) ? otel.createTraceState?.(tracestate) : undefined;
+  const more = traceState === undefined ? {} : { traceState };
+  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true, ...more });
 }
 
 /** Runs work in a span below a context. Without a span it runs below the context itself, so that
@@ -143,11 +161,11 @@ export async function traced<T>(
   name: string,
   kind: keyof typeof KINDS,
   attributes: Attributes,
-  parent: string | null | undefined,
+  parent: TraceContext | undefined,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (!isTraceparent(parent)) return work();
-  const span = isSampled(parent) ? startSpan(name, kind, attributes, parent) : undefined;
+  if (!isTraceparent(parent?.traceparent)) return work();
+  const span = isSampled(parent.traceparent) ? startSpan(name, kind, attributes, parent) : undefined;
   if (span === undefined) {
     const otel = api();
     return otel === undefined ? work() : otel.context.with(contextOf(otel, parent), work);

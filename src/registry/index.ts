@@ -18,6 +18,7 @@ export {
 export { type WriterCodec, writerCodec } from '../serde/codec.ts';
 export type { CodecChoice } from '../serde/codec-choice.ts';
 export { QUARANTINE_REASONS, type QuarantineReason } from '../serde/errors.ts';
+export type { JsonMisfit, JsonSchemaDocument, JsonValidator } from '../serde/json-validator.ts';
 export { QUARANTINE_HEADER } from '../serde/quarantine.ts';
 export type { RegistryRequests } from '../serde/requests.ts';
 export {

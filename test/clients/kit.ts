@@ -36,6 +36,7 @@ export interface Client {
 
 interface Installer {
   clientsDir(): string;
+  kafkaClientsDir(): string;
   kafkaClientsDirs(): { readonly kafka: string; readonly confluent: string };
 }
 const installer = (): Promise<Installer> =>
@@ -55,6 +56,10 @@ export async function kafkaClients(): Promise<ReadonlyMap<string, string>> {
     folderOf(confluent, '@confluentinc/kafka-javascript'),
   ]);
 }
+
+/** Returns the folder of kafkajs; installs it if it is missing. */
+export const kafkajsFolder = async (): Promise<string> =>
+  join((await installer()).kafkaClientsDir(), 'node_modules', 'kafkajs');
 
 /** Credentials of a client, and the certificate authority that it trusts. */
 export interface Access {

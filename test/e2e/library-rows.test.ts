@@ -283,7 +283,13 @@ describe('values in frames of the registry', () => {
   const PROTO = 'syntax = "proto3"; message Parcel { int64 id = 1; string state = 2; }';
   const value = { id: 9_007_199_254_740_993n, state: 'sent' };
 
-  it('Avro and Protobuf values become framed records that the registry client reads', async () => {
+  const JSON_SCHEMA = {
+    type: 'object',
+    required: ['id', 'state'],
+    properties: { id: { type: 'integer' }, state: { type: 'string' } },
+  };
+
+  it('Avro, Protobuf and JSON Schema values become framed records that the registry client reads', async () => {
     const url = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
     const registry = new SchemaRegistry({ url });
     const world = await rowsWorld();
@@ -305,10 +311,24 @@ describe('values in frames of the registry', () => {
         schema: PROTO,
         autoRegister: true,
       });
+      const json = registry.serializer({
+        topic: `${world.topic}.json`,
+        format: 'JSON',
+        schema: JSON_SCHEMA,
+        autoRegister: true,
+      });
+      const bare = registry.serializer({
+        topic: `${world.topic}.json`,
+        version: 'latest',
+        header: 'headers',
+      });
+      const plain = { id: 7, state: 'sent' };
       await send(service, [
         { aggregateId: 'avro', eventType: 'parcel.v1', schema: avro, value },
         { aggregateId: 'guided', eventType: 'parcel.v1', schema: guided, value },
         { aggregateId: 'proto', eventType: 'parcel.v1', schema: proto, value },
+        { aggregateId: 'json', eventType: 'parcel.v1', schema: json, value: plain },
+        { aggregateId: 'bare', eventType: 'parcel.v1', schema: bare, value: plain },
       ]);
       await world.drained();
       const records = await recordsOf(world.topic);
@@ -326,10 +346,19 @@ describe('values in frames of the registry', () => {
       for (const key of ['avro', 'proto', 'guided'])
         expect(await deserializer.deserialize(of(key).value, of(key).headers), key).toMatchObject(value);
       expect(of('guided').headers['__value_schema_id']).toHaveLength(17);
-      await expect(
-        send(service, { aggregateId: 'bad', eventType: 'parcel.v1', schema: avro, value: { id: 'x' } }),
-      ).rejects.toMatchObject({ code: 'value_refused' });
-      expect((await world.pool.query('SELECT FROM sent')).rowCount).toBe(3);
+      expect(of('json').value.readUInt32BE(1)).toBe(json.schemaId);
+      expect(of('json').value.subarray(5).toString()).toBe('{"id":7,"state":"sent"}');
+      expect([of('bare').text('content-type'), of('bare').value.toString()]).toEqual([
+        'application/json',
+        '{"id":7,"state":"sent"}',
+      ]);
+      for (const key of ['json', 'bare'])
+        expect(await deserializer.deserialize(of(key).value, of(key).headers), key).toEqual(plain);
+      for (const schema of [avro, json])
+        await expect(
+          send(service, { aggregateId: 'bad', eventType: 'parcel.v1', schema, value: { id: 'x' } }),
+        ).rejects.toMatchObject({ code: 'value_refused' });
+      expect((await world.pool.query('SELECT FROM sent')).rowCount).toBe(5);
     } finally {
       await service.close();
     }

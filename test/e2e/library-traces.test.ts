@@ -1,6 +1,6 @@
 /** One trace from a request to the call of a third party: append, publish, handle and effect, with
  *  the SDK of OpenTelemetry on a real broker and database. */
-import { context, SpanKind, trace } from '@opentelemetry/api';
+import { context, createTraceState, SpanKind, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import {
   AlwaysOnSampler,
@@ -28,6 +28,9 @@ trace.setGlobalTracerProvider(
 context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
 const shop = trace.getTracer('shop');
 beforeEach(() => exporter.reset());
+
+/** tracestate of each call of a third party. */
+const called: Array<string | undefined> = [];
 
 const PARTS = {
   outboxTable: 'sent',
@@ -58,7 +61,8 @@ async function shopIn(world: RowsWorld, mode: 'poll' | 'wal', failures = 0): Pro
     pollMs: 10,
     handlers: {
       notify: {
-        call: async () => {
+        call: async ({ tracestate }) => {
+          called.push(tracestate);
           shop.startSpan('POST /mails', { kind: SpanKind.CLIENT }).end();
           return null;
         },
@@ -117,6 +121,32 @@ describe('trace of a request', () => {
         const published = spans[2]?.spanContext();
         expect(record?.text('traceparent')).toBe(`00-${published?.traceId}-${published?.spanId}-01`);
         expect(spans[3]?.attributes).toMatchObject({ 'messaging.message.id': record?.text('ce_id') });
+      } finally {
+        await service.close();
+        await dropSlots(world.pool, world.schema);
+      }
+    },
+  );
+
+  it.each(['poll', 'wal'] as const)(
+    'the tracestate of a request reaches record, spans and effect, with a relay in %s mode',
+    async (mode) => {
+      const world = await rowsWorld();
+      const service = await shopIn(world, mode);
+      const state = 'rojo=00f067aa0ba902b7,congo=t61rcWkgMzE';
+      const traceId = '0af7651916cd43dd8448eb211c80319c';
+      const remote = { traceId, spanId: 'b7ad6b7169203331', traceFlags: 1, isRemote: true };
+      const at = trace.setSpanContext(context.active(), { ...remote, traceState: createTraceState(state) });
+      try {
+        await context.with(at, () => request(service));
+        await until('the span of the call', () => spanOf('effect notify'));
+        const [record] = await recordsOf(world.topic);
+        expect(record?.text('tracestate')).toBe(state);
+        for (const name of [`publish ${world.topic}`, `process ${world.topic}`, 'effect notify'])
+          expect(spanOf(name)?.spanContext().traceState?.serialize(), name).toBe(state);
+        expect(called.at(-1)).toBe(state);
+        const { rows } = await world.pool.query('SELECT tracestate FROM effects');
+        expect(rows).toEqual([{ tracestate: state }]);
       } finally {
         await service.close();
         await dropSlots(world.pool, world.schema);

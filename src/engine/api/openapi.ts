@@ -1,4 +1,5 @@
 /** OpenAPI 3.1 description of the engine's HTTP interface. */
+import { RANKED_NAMES } from '../output/columns.ts';
 import { TOP_LIMIT_MAX, TOP_VISITS_MAX } from '../output/fired/range.ts';
 import { LATE_LIMIT, LATE_LIMIT_MAX } from './late.ts';
 
@@ -204,9 +205,7 @@ const PATHS: Json = {
           `Only this many windows of the range, those with the greatest values of \`by\`, the greatest first. Not with limit or cursor. A range of more than ${TOP_VISITS_MAX} windows is refused.`,
           { type: 'integer', minimum: 1, maximum: TOP_LIMIT_MAX },
         ),
-        query('by', 'Column of `top`; default count.', {
-          enum: ['window_start', 'window_end', 'count', 'sum', 'min', 'max', 'last_update_ts'],
-        }),
+        query('by', 'Column of `top`; default count.', { enum: RANKED_NAMES }),
       ],
       responses: {
         200: {

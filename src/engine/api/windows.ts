@@ -4,7 +4,7 @@ import type { Timers } from '../../core/clock.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
 import { engineError } from '../errors.ts';
-import type { ColumnType, ResultColumn } from '../output/columns.ts';
+import { isRanked, type ResultColumn } from '../output/columns.ts';
 import type { FiredFeed } from '../output/feed.ts';
 import type { WindowBounds, WindowPage, WindowQuery } from '../output/fired/lookup.ts';
 import { type RangePage, type RangeQuery, TOP_LIMIT_MAX, type TopQuery } from '../output/fired/range.ts';
@@ -19,8 +19,6 @@ import { streamAnswer } from './stream.ts';
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
 /** Longest cursor of a page of all keys: a key of 1 KiB with its bounds, in base64. */
 const CURSOR_CHARS_MAX = 1_500;
-/** Types whose values have an order as numbers. */
-const RANKED_TYPES: ReadonlySet<ColumnType> = new Set(['u64', 'i64', 'f64', 'timestamp']);
 
 export interface OpenWindows {
   readonly rows: readonly WindowResult[];
@@ -167,7 +165,7 @@ function readTop(
   for (const name of ['limit', 'cursor'])
     if (params.get(name) !== null)
       throw engineError('bad_range', `${name} has no meaning with top: its answer is one page`);
-  const ranked = engine.columns.filter(({ role, type }) => role !== 'key' && RANKED_TYPES.has(type));
+  const ranked = engine.columns.filter(isRanked);
   const column = ranked.find(({ name }) => name === (by ?? 'count'));
   if (column === undefined) {
     const names = ranked.map(({ name }) => name).join(', ');

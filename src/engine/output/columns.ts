@@ -87,6 +87,17 @@ const AGGREGATES: readonly ResultColumn[] = [
   ...ENDING,
 ];
 
+/** Types whose values have an order as numbers. */
+const RANKED_TYPES: ReadonlySet<ColumnType> = new Set(['u64', 'i64', 'f64', 'timestamp']);
+
+/** True for a column by which windows are ranked. */
+export const isRanked = ({ role, type }: ResultColumn): boolean => role !== 'key' && RANKED_TYPES.has(type);
+
+/** Names of these columns in a job without aggregates of its own. */
+export const RANKED_NAMES: readonly string[] = [...BOUNDS, ...AGGREGATES]
+  .filter(isRanked)
+  .map(({ name }) => name);
+
 /** Columns of the job's own aggregates. */
 function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColumn[] {
   return specs.map(({ function: name, field, name: called }, at) => {

@@ -1,6 +1,6 @@
 /** Event as a service gives it to `append`, and the checks of its fields. */
 import { outboxError } from '../errors.ts';
-import { isTraceparent, jsonOf } from '../given-values.ts';
+import { isTraceparent, isTracestate, jsonOf } from '../given-values.ts';
 import { canonicalUuid } from '../ids.ts';
 import { isJsonText } from '../json-text.ts';
 import {
@@ -54,6 +54,8 @@ interface EventFields {
   readonly eventType: string;
   /** W3C trace context of the cause of the event. Default: the active span of OpenTelemetry. */
   readonly traceparent?: string;
+  /** W3C tracestate of that `traceparent`. Default: that of the active span. */
+  readonly tracestate?: string;
   /** Headers of the record, beside those of the relay. At most HEADERS_MAX with HEADERS_BYTES_MAX;
    *  names of 1 to 100 visible ASCII characters. */
   readonly headers?: Readonly<Record<string, HeaderValue>>;
@@ -98,7 +100,8 @@ export const HEADERS_BYTES_MAX = 8192;
 const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 const HEADER_NAME = /^[\x21-\x7e]{1,100}$/;
 /** Names of the headers that the relay, CloudEvents and the registry define. */
-const RESERVED = /^(?:(?:ce_|relay_|millrace_).*|content-type|traceparent|__(?:key|value)_schema_id)$/i;
+const RESERVED =
+  /^(?:(?:ce_|relay_|millrace_).*|content-type|traceparent|tracestate|__(?:key|value)_schema_id)$/i;
 const TOPIC = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/;
 const MEDIA_TYPE = /^[\x21-\x7e](?:[\x20-\x7e]{0,198}[\x21-\x7e])?$/;
 const URI_REFERENCE = /^[\x21-\x7e]{1,500}$/;
@@ -155,6 +158,14 @@ function traceparentOf(value: unknown, index: number): string | null {
   throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }
 
+function tracestateOf(value: unknown, traceparent: unknown, index: number): string | null {
+  if (value === undefined) return null;
+  if (traceparent === undefined)
+    throw bad(`event ${index} has a tracestate without the traceparent that it belongs to`, 'give both');
+  if (isTracestate(value)) return value;
+  throw bad(`tracestate of event ${index} is not a list of KEY=VALUE: ${shown(value)}`);
+}
+
 function topicOf(value: unknown, index: number): string | null {
   if (value === undefined) return null;
   if (typeof value === 'string' && isTopicName(value)) return value;
@@ -178,6 +189,8 @@ export interface CheckedEvent extends RecordFields {
   readonly eventType: string;
   readonly payload: Buffer;
   readonly traceparent: string | null;
+  /** Belongs to `traceparent`; null without it. */
+  readonly tracestate: string | null;
 }
 
 /** Checks an event. @throws bad_event; errors of its serializer */
@@ -194,6 +207,7 @@ export function checkedEvent(given: unknown, index: number): CheckedEvent {
     eventType: eventTypeOf(event.eventType, index),
     payload,
     traceparent: traceparentOf(event.traceparent, index),
+    tracestate: tracestateOf(event.tracestate, event.traceparent, index),
     topic: topicOf(event.topic, index),
     partitionKey: partitionKeyOf(event.partitionKey, index),
     headers: headers.length === 0 ? null : headersText(withinLimits(headers, index)),

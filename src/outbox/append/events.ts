@@ -8,14 +8,15 @@
  */
 
 import { findMillraceError } from '../../core/errors.ts';
+import { hasColumn } from '../database/column-check.ts';
 import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { sqlstateOf } from '../inbox/client-transaction.ts';
 import { plainTableName } from '../inbox/names.ts';
 import { systemIds } from '../system.ts';
-import { activeTraceparent, startSpan } from '../tracing.ts';
+import { activeTrace, startSpan, type TraceContext } from '../tracing.ts';
 import { aggregateIdOf, bad, type CheckedEvent, checkedEvent, type OutboxEvent } from './event.ts';
-import { RECORD_COLUMNS } from './record-columns.ts';
+import { RECORD_COLUMNS, withHeader } from './record-columns.ts';
 
 /** Generator of msg_ids. */
 export interface MessageIds {
@@ -68,9 +69,8 @@ export async function append(
     'millrace.outbox.table': table,
   });
   try {
-    const cause = span?.traceparent ?? activeTraceparent();
-    const isKept = cause !== undefined && (await hasTraceColumn(tx, table));
-    await insert(tx, table, checked, msgIds, isKept ? cause : null);
+    const cause = await keptTrace(tx, table, span ?? activeTrace());
+    await insert(tx, table, checked, msgIds, cause);
     span?.end();
   } catch (thrown) {
     span?.fail(thrown);
@@ -100,23 +100,16 @@ function checkedEvents(events: readonly unknown[]): readonly CheckedEvent[] {
   });
 }
 
-/** Answers of hasTraceColumn, by table. */
-const traceColumns = new Map<string, boolean>();
-const TABLES_MAX = 1000;
-
-/** True when the table has a column for trace contexts, which a table of the service's own may
- *  lack. Asked once for each table, and only where a trace is active. */
-async function hasTraceColumn(tx: OpenTransaction, table: string): Promise<boolean> {
-  const known = traceColumns.get(table);
-  if (known !== undefined) return known;
-  const { rows } = await tx.query(
-    `SELECT count(*)::text AS n FROM pg_attribute
-     WHERE attrelid = to_regclass($1) AND attname = 'traceparent' AND NOT attisdropped`,
-    [table],
-  );
-  const found = rows[0]?.['n'] === '1';
-  if (traceColumns.size < TABLES_MAX) traceColumns.set(table, found);
-  return found;
+/** The part of a trace context that the columns of the table can hold: a table of the service's own
+ *  may lack them. */
+async function keptTrace(
+  tx: OpenTransaction,
+  table: string,
+  cause: TraceContext | undefined,
+): Promise<TraceContext | undefined> {
+  if (cause === undefined || !(await hasColumn(tx, table, 'traceparent'))) return undefined;
+  if (cause.tracestate === undefined || (await hasColumn(tx, table, 'headers'))) return cause;
+  return { traceparent: cause.traceparent };
 }
 
 /** @param cause trace context of events without one of their own */
@@ -125,17 +118,21 @@ async function insert(
   table: string,
   events: readonly CheckedEvent[],
   msgIds: readonly string[],
-  cause: string | null,
+  cause: TraceContext | undefined,
 ): Promise<void> {
   const column = <K extends keyof CheckedEvent>(name: K): Array<CheckedEvent[K]> =>
     events.map((event) => event[name]);
   const given = [column('aggregateId'), msgIds, column('eventType'), column('payload')];
-  const traceparents = events.map(({ traceparent }) => traceparent ?? cause);
+  const traceparents = events.map(({ traceparent }) => traceparent ?? cause?.traceparent ?? null);
+  const headers = events.map(({ headers, traceparent, tracestate }) => {
+    const state = traceparent === null ? cause?.tracestate : tracestate;
+    return typeof state === 'string' ? withHeader(headers, 'tracestate', state) : headers;
+  });
   const chosen = [
     column('aggregateKey'),
     column('partitionKey'),
     column('topic'),
-    column('headers'),
+    headers,
     column('contentType'),
   ];
   // A table without the optional columns accepts events that leave them open.

@@ -87,6 +87,13 @@ export function headersText(headers: ReadonlyArray<readonly [name: string, value
   return JSON.stringify(Object.fromEntries(entries));
 }
 
+/** The text of headersText with another header, which replaces one of its name.
+ *  @param text null: no headers yet */
+export function withHeader(text: string | null, name: string, value: string): string {
+  const headers = text === null ? {} : (JSON.parse(text) as object);
+  return JSON.stringify({ ...headers, [name]: value });
+}
+
 /** Parses the text of headersText; undefined for any other text. */
 export function parseHeaders(text: string): ReadonlyMap<string, Uint8Array> | undefined {
   let parsed: unknown;

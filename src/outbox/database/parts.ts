@@ -3,7 +3,8 @@
  *  accepted and upgraded. */
 
 import { outboxJsonSql, outboxRecordSql, outboxTableSql } from '../append/table.ts';
-import { effectsTableSql } from '../effects/table.ts';
+import { effectsTableSql, effectsTraceSql } from '../effects/table.ts';
+import { idempotencyTableSql } from '../idempotency/table.ts';
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from '../inbox/table.ts';
 import type { Migration } from './migrations.ts';
 
@@ -15,6 +16,8 @@ export interface ServiceParts {
   readonly parkedTable?: string;
   /** Table of calls to third parties. */
   readonly effectsTable?: string;
+  /** Table of the keys of idempotent endpoints. */
+  readonly idempotencyTable?: string;
 }
 
 /** Wraps DDL in a check that the table is missing. `sql` creates the table in its first statement
@@ -31,13 +34,15 @@ export function partMigrations({
   inbox,
   parkedTable,
   effectsTable,
+  idempotencyTable,
 }: ServiceParts): ReadonlyArray<{ readonly owner: string; readonly migrations: readonly Migration[] }> {
   const made = (sqlOf: (table: string) => string) => (table: string) => whereMissing(table, sqlOf(table));
   const parts: Readonly<Record<string, Part>> = {
     outbox: [outboxTable, made(outboxTableSql), outboxJsonSql, outboxRecordSql],
     inbox: [inbox, made(inboxTableSql)],
     parked: [parkedTable, made(parkedTableSql), parkedDigestSql],
-    effects: [effectsTable, made(effectsTableSql)],
+    effects: [effectsTable, made(effectsTableSql), effectsTraceSql],
+    idempotency: [idempotencyTable, made(idempotencyTableSql)],
   };
   return Object.entries(parts).flatMap(([part, [table, ...scripts]]) => {
     if (table === undefined) return [];

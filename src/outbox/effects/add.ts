@@ -5,12 +5,13 @@
  *  transaction that adds an effect for a key takes a common lock first, such as that of the
  *  aggregate's row.
  */
+import { hasColumn } from '../database/column-check.ts';
 import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
-import { isTraceparent, jsonOf } from '../given-values.ts';
+import { isTraceparent, isTracestate, jsonOf } from '../given-values.ts';
 import { canonicalUuid } from '../ids.ts';
 import { systemIds } from '../system.ts';
-import { activeTraceparent } from '../tracing.ts';
+import { activeTrace, type TraceContext } from '../tracing.ts';
 import { effectsName } from './table.ts';
 
 /** Largest input of an effect, in bytes of its JSON text. */
@@ -31,12 +32,16 @@ export interface NewEffect {
   readonly id?: string;
   /** W3C trace context of the cause. Default: the active span of OpenTelemetry. */
   readonly traceparent?: string;
+  /** W3C tracestate of that `traceparent`. Default: that of the active span. */
+  readonly tracestate?: string;
 }
 
-function insertSql(table: string): GuardedSql {
+/** @param withState true: the sixth parameter is the tracestate */
+function insertSql(table: string, withState: boolean): GuardedSql {
+  const [column, parameter] = withState ? [', tracestate', ', $6::text'] : ['', ''];
   const insert = (guard: string): string => `
-INSERT INTO ${table} (effect_id, name, key, input, traceparent)
-SELECT $1::uuid, $2::text, $3::text, $4::text::json, $5::text${guard}
+INSERT INTO ${table} (effect_id, name, key, input, traceparent${column})
+SELECT $1::uuid, $2::text, $3::text, $4::text::json, $5::text${parameter}${guard}
 ON CONFLICT (effect_id) DO NOTHING`;
   return {
     plain: insert(''),
@@ -63,9 +68,12 @@ export async function effect(tx: OpenTransaction, table: string, given: NewEffec
   const name = effectsName(table);
   if (typeof given !== 'object' || given === null) throw bad('the effect is not an object');
   const input = inputOf(given.input);
-  const fields = [nameOf(given.name), keyOf(given.key), input, traceparentOf(given.traceparent)];
+  const trace = traceOf(given);
+  const fields = [nameOf(given.name), keyOf(given.key), input, trace?.traceparent ?? null];
   const id = idOf(given.id);
-  await queryInTransaction(tx, insertSql(name), [id, ...fields]);
+  const state = trace?.tracestate;
+  const withState = state !== undefined && (await hasColumn(tx, name, 'tracestate'));
+  await queryInTransaction(tx, insertSql(name, withState), [id, ...fields, ...(withState ? [state] : [])]);
   return id;
 }
 
@@ -91,10 +99,15 @@ function idOf(value: unknown): string {
   return id;
 }
 
-function traceparentOf(value: unknown): string | null {
-  if (value === undefined) return activeTraceparent() ?? null;
-  if (isTraceparent(value)) return value;
-  throw bad(`traceparent is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
+function traceOf({ traceparent, tracestate }: NewEffect): TraceContext | undefined {
+  if (tracestate !== undefined && traceparent === undefined)
+    throw bad('the effect has a tracestate without the traceparent that it belongs to');
+  if (traceparent === undefined) return activeTrace();
+  if (!isTraceparent(traceparent))
+    throw bad(`traceparent is not of the form 00-TRACE-SPAN-FLAGS: ${shown(traceparent)}`);
+  if (tracestate === undefined) return { traceparent };
+  if (isTracestate(tracestate)) return { traceparent, tracestate };
+  throw bad(`tracestate is not a list of KEY=VALUE: ${shown(tracestate)}`);
 }
 
 function inputOf(value: unknown): string {

@@ -15,6 +15,8 @@ export interface Effect {
   /** 1 at the first attempt. */
   readonly attempt: number;
   readonly traceparent: string | undefined;
+  /** Data of tracing systems that belongs to `traceparent`. */
+  readonly tracestate: string | undefined;
 }
 
 /** Retries: exponential backoff with full jitter, within a budget. */

@@ -223,11 +223,10 @@ export class EffectRunner {
 
   /** Calls the handler, in a span of the trace that added the effect. */
   private call(handler: SettledHandler, effect: Effect, signal: AbortSignal): Promise<unknown> {
-    const { id, name, attempt, traceparent } = effect;
+    const { id, name, attempt, traceparent, tracestate } = effect;
+    const cause = traceparent === undefined ? undefined : { traceparent, tracestate };
     const attributes = { 'millrace.effect.id': id, 'millrace.effect.attempt': attempt };
-    return traced(`effect ${name}`, 'client', attributes, traceparent, async () =>
-      handler.call(effect, signal),
-    );
+    return traced(`effect ${name}`, 'client', attributes, cause, async () => handler.call(effect, signal));
   }
 
   /** Writes the outcome; retries while the database is away and the lease lasts. */

@@ -6,6 +6,7 @@
  *  decides about all times.
  */
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import { readHasColumn } from '../database/column-check.ts';
 import type { Effect } from './handler.ts';
 import { effectsName } from './table.ts';
 
@@ -25,6 +26,7 @@ interface ClaimedRow {
   readonly input: string;
   readonly attempts: number;
   readonly traceparent: string | null;
+  readonly tracestate: string | null;
   readonly tried_ms: number;
 }
 
@@ -39,6 +41,7 @@ export class EffectStore {
   readonly table: string;
   private readonly pool: SqlPool;
   private readonly owner: string;
+  private hasState: boolean | undefined;
 
   /** @param owner UUID of this runner. @throws bad_table_name */
   constructor(pool: SqlPool, table: string, owner: string) {
@@ -60,7 +63,7 @@ export class EffectStore {
        UPDATE ${table} t SET state = 'running', owner = $3::uuid, attempts = attempts + 1,
          lease_until = clock_timestamp() + $4::float8 ${MS}, first_tried_at = coalesce(first_tried_at, clock_timestamp())
        FROM heads WHERE t.id = heads.id
-       RETURNING t.id AS row, effect_id::text AS effect_id, key, input::text AS input, attempts, traceparent,
+       RETURNING t.id AS row, effect_id::text AS effect_id, key, input::text AS input, attempts, traceparent, ${await this.stateColumn()},
          (extract(epoch FROM clock_timestamp() - first_tried_at) * 1000)::float8 AS tried_ms`,
       [name, limit, this.owner, leaseMs],
     );
@@ -72,6 +75,7 @@ export class EffectStore {
       input: JSON.parse(row.input),
       attempt: row.attempts,
       traceparent: row.traceparent ?? undefined,
+      tracestate: row.tracestate ?? undefined,
       triedMs: row.tried_ms,
     }));
   }
@@ -164,6 +168,12 @@ export class EffectStore {
       `SELECT name, state, count(*) AS n FROM ${this.table} WHERE state <> 'done' GROUP BY name, state`,
     );
     return rows.map(({ name, state, n }) => ({ name, state, n: Number(n) }));
+  }
+
+  /** Expression of the tracestate: a table of an earlier release has no column for it. */
+  private async stateColumn(): Promise<string> {
+    this.hasState ??= await readHasColumn(this.pool, this.table, 'tracestate');
+    return this.hasState ? 'tracestate' : 'NULL::text AS tracestate';
   }
 
   private claimOf({ row, attempt }: Claimed): readonly [bigint, string, number] {

@@ -61,3 +61,13 @@ CREATE INDEX ${local}_lease ON ${name} (lease_until) WHERE state = 'running';
 CREATE INDEX ${local}_ended ON ${name} (ended_at) WHERE state = 'done';
 `;
 }
+
+/** Returns the script that adds the column of the tracestate to a table of effectsTableSql; it
+ *  changes nothing where the column exists. A separate script, because effectsTableSql was released
+ *  before.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(effectsTraceSql('effects'));
+ */
+export const effectsTraceSql = (table: string): string =>
+  `ALTER TABLE ${effectsName(table)} ADD COLUMN IF NOT EXISTS tracestate text;\n`;

@@ -3,6 +3,7 @@
 import { findMillraceError } from '../../core/errors.ts';
 import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
+import { errorsWithin } from '../inbox/client-transaction.ts';
 
 /** Runs `work` in one transaction: commits when it settles, rolls back when it rejects. A client
  *  whose transaction is no OpenTransaction passes an adapter as the second argument. */
@@ -146,7 +147,7 @@ async function onPgPool<T>(
       throw thrown;
     }
   } catch (thrown) {
-    if (isLost(thrown)) broken ??= thrown as Error;
+    if (isLostItself(thrown)) broken ??= thrown as Error;
     throw thrown;
   } finally {
     client.off('error', onLost);
@@ -158,9 +159,9 @@ const LOST_CODES = /^(ECONN|EPIPE$|ETIMEDOUT$|ENOTFOUND$|EHOSTUNREACH$|EAI_AGAIN
 const LOST_TEXTS =
   /^(Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error)/;
 
-/** True if the error means that the database did not answer, so that the same request may be sent
- *  again. */
-export function isLost(thrown: unknown): boolean {
+/** As isLost, without the errors that a client wrapped: a handler's failure wraps errors of any
+ *  origin. */
+function isLostItself(thrown: unknown): boolean {
   if (findMillraceError(thrown)?.kind === 'unavailable') return true;
   const { code, message } = (thrown ?? {}) as { readonly code?: unknown; readonly message?: unknown };
   return (
@@ -168,6 +169,11 @@ export function isLost(thrown: unknown): boolean {
     (typeof message === 'string' && LOST_TEXTS.test(message))
   );
 }
+
+/** True if the error, or one that the client wrapped in it, means that the database did not answer,
+ *  so that the same request may be sent again. */
+export const isLost = (thrown: unknown): boolean =>
+  isLostItself(thrown) || [...errorsWithin(thrown)].some(isLostItself);
 
 /** Returns the source behind the option `sql`. @throws bad_option */
 export function sourceOf<Tx>(sql: TransactionSource<Tx> | PgPoolLike<Tx>): TransactionSource<Tx> {

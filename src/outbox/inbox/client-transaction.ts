@@ -20,17 +20,21 @@ const CODE_NAMES = ['code', 'originalCode', 'sqlState'];
 const CAUSE_NAMES = ['cause', 'original', 'parent', 'driverError', 'meta', 'driverAdapterError'];
 const DEPTH_MAX = 8;
 
-/** Returns the SQLSTATE of an error of any client, through the errors that it wraps. */
-export function sqlstateOf(thrown: unknown, depth = 0): string | undefined {
-  if (typeof thrown !== 'object' || thrown === null || depth > DEPTH_MAX) return undefined;
+/** Yields an error of any client, and then the errors that it wraps. */
+export function* errorsWithin(thrown: unknown, depth = 0): Generator<Readonly<Record<string, unknown>>> {
+  if (typeof thrown !== 'object' || thrown === null || depth > DEPTH_MAX) return;
   const fields = thrown as Readonly<Record<string, unknown>>;
-  const code = CODE_NAMES.map((name) => fields[name]).find(
-    (value): value is string => typeof value === 'string' && SQLSTATE.test(value),
-  );
-  if (code !== undefined) return code;
-  for (const name of CAUSE_NAMES) {
-    const found = sqlstateOf(fields[name], depth + 1);
-    if (found !== undefined) return found;
+  yield fields;
+  for (const name of CAUSE_NAMES) yield* errorsWithin(fields[name], depth + 1);
+}
+
+/** Returns the SQLSTATE of an error of any client, through the errors that it wraps. */
+export function sqlstateOf(thrown: unknown): string | undefined {
+  for (const fields of errorsWithin(thrown)) {
+    const code = CODE_NAMES.map((name) => fields[name]).find(
+      (value): value is string => typeof value === 'string' && SQLSTATE.test(value),
+    );
+    if (code !== undefined) return code;
   }
   return undefined;
 }

@@ -82,10 +82,19 @@ function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
   return value === undefined || value === null || value.length > 64 ? undefined : utf8.decode(value);
 }
 
+/** Longest tracestate that is read, bytes. */
+const TRACESTATE_BYTES_MAX = 512;
+const TRACEPARENT_BYTES_MAX = 64;
+
+/** Text of a header; undefined where it is absent or longer than `most` bytes. */
+function headerText({ headers }: InboxRecord, called: string, most: number): string | undefined {
+  const [, bytes] = headers.find(([name]) => name === called) ?? [];
+  return bytes === undefined || bytes === null || bytes.length > most ? undefined : utf8.decode(bytes);
+}
+
 /** Runs a handler in a span of the trace that the record carries. */
 function inTrace(record: InboxRecord, work: () => Promise<void>): Promise<void> {
-  const [, bytes] = record.headers.find(([name]) => name === 'traceparent') ?? [];
-  const parent = bytes === undefined || bytes === null || bytes.length > 64 ? undefined : utf8.decode(bytes);
+  const parent = headerText(record, 'traceparent', TRACEPARENT_BYTES_MAX);
   // The relay derives the trace of an event without one from its message id.
   const isDerived = parent?.slice(3, 35) === record.msgId.replaceAll('-', '');
   if (parent === undefined || isDerived) return work();
@@ -98,7 +107,9 @@ function inTrace(record: InboxRecord, work: () => Promise<void>): Promise<void> 
     'messaging.kafka.offset': Number(record.offset),
     'messaging.message.id': record.msgId,
   };
-  return traced(`process ${record.topic}`, 'consumer', attributes, parent, work);
+  const tracestate = headerText(record, 'tracestate', TRACESTATE_BYTES_MAX);
+  const cause = { traceparent: parent, tracestate };
+  return traced(`process ${record.topic}`, 'consumer', attributes, cause, work);
 }
 
 /** Consumer that applies each message once: the effect of a record and its inbox row commit in one

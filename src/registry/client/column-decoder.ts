@@ -27,6 +27,7 @@ import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
 import { type BatchRows, ColumnRecords } from './column-records.ts';
 import { placeOf } from './deserializer.ts';
+import { COLUMN_FORMATS } from './options.ts';
 import {
   type Framed,
   type FramedRecord,
@@ -155,7 +156,7 @@ export class RecordColumnDecoder<T = unknown> {
   constructor(client: RegistryClient, options: ColumnDecoderOptions, times: SerdeTimes) {
     this.options = options;
     this.times = times;
-    this.schemas = new RecordSchemas(client, options, 'column decoder');
+    this.schemas = new RecordSchemas(client, options, 'column decoder', COLUMN_FORMATS);
     this.kernels = chooseColumnKernels(options.native);
   }
 

@@ -11,6 +11,7 @@ import { type BatchEncoder, batchEncoder } from '../../formats/columns/encoder.t
 import type { RegistryClient } from '../../serde/client.ts';
 import { registryError } from '../errors.ts';
 import { ColumnRecords } from './column-records.ts';
+import { COLUMN_FORMATS } from './options.ts';
 import { notCached } from './record-schemas.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 import { type Framing, WriterSchema, type WriterSchemaOptions, type WrittenSchema } from './writer-schema.ts';
@@ -102,7 +103,7 @@ export class RecordColumnEncoder {
   constructor(client: RegistryClient, options: ColumnEncoderOptions, times: SerdeTimes) {
     this.options = options;
     this.times = times;
-    this.writer = new WriterSchema(client, options, 'column encoder');
+    this.writer = new WriterSchema(client, options, 'column encoder', COLUMN_FORMATS);
     this.kernels = chooseColumnKernels(options.native);
   }
 

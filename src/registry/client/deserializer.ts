@@ -12,6 +12,8 @@ import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
 import { type RecordId, type RecordMessage, readMessage } from '../../serde/frame.ts';
+import { jsonReader } from '../../serde/json-codec.ts';
+import type { JsonValidator } from '../../serde/json-validator.ts';
 import { readerCodec } from '../proof/reader.ts';
 import type { RecordHeaders } from './headers.ts';
 import { type FramedRecord, notCached, type ReaderOptions, RecordSchemas } from './record-schemas.ts';
@@ -21,6 +23,9 @@ export interface DeserializerOptions extends ReaderOptions {
   /** `reference` reads with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
+  /** Validates values by a JSON Schema that is the reader schema. Default: the package ajv, which
+   *  the service installs. Without a reader schema, JSON records are not validated. */
+  readonly validator?: JsonValidator;
 }
 
 /** Result of one record of a batch: a value, or the reason why there is none. */
@@ -145,7 +150,11 @@ export class Deserializer<T = unknown> {
     const key = index >= 0 ? index : path.join();
     const known = this.decoders.get(id)?.get(key);
     if (known !== undefined) return known;
-    const made = readerCodec(this.schemas.reader?.schema ?? writer, writer, path, this.codecs);
+    const reader = this.schemas.reader?.schema;
+    const made =
+      writer.format === 'JSON'
+        ? jsonReader(reader, this.options.validator)
+        : readerCodec(reader ?? writer, writer, path, this.codecs);
     const byPath = this.decoders.get(id) ?? new Map<number | string, Decode>();
     if (byPath.size < PATHS_MAX) this.decoders.set(id, byPath.set(key, made));
     return made;

@@ -30,24 +30,34 @@ export function demandObject(name: string, value: unknown): void {
   if (typeof value !== 'object' || value === null) throw refused(name, value, 'an object with its options');
 }
 
-const VALUE_FORMATS = ['AVRO', 'PROTOBUF'];
+/** Formats of records, and of columns, which JSON values have not. */
+export const RECORD_FORMATS: readonly string[] = ['AVRO', 'PROTOBUF', 'JSON'];
+export const COLUMN_FORMATS: readonly string[] = ['AVRO', 'PROTOBUF'];
+
+/** @throws bad_option */
+function demandValidator(value: unknown): void {
+  if (value !== undefined && typeof value !== 'function')
+    throw refused('validator', value, 'a function that compiles a JSON Schema');
+}
 
 /** Checks the options of a serializer or column encoder. @throws bad_option */
-export function checkWriterOptions(options: object): void {
-  const { topic, subject, format, header, codec } = options as Readonly<Record<string, unknown>>;
+export function checkWriterOptions(options: object, formats: readonly string[]): void {
+  const { topic, subject, format, header, codec, validator } = options as Readonly<Record<string, unknown>>;
   demandText('topic', topic, 'the topic of the records');
   if (typeof subject !== 'function')
     demandOneOf('subject', subject, ['TopicName', 'RecordName', 'TopicRecordName', 'a function']);
-  demandOneOf('format', format, VALUE_FORMATS);
+  demandOneOf('format', format, formats);
   demandOneOf('header', header, ['prefix', 'headers']);
   demandOneOf('codec', codec, CODEC_CHOICES);
+  demandValidator(validator);
 }
 
 /** Checks the options of a deserializer or column decoder. @throws bad_option */
-export function checkReaderOptions(options: object): void {
-  const { readerVersion, format, codec } = options as Readonly<Record<string, unknown>>;
-  demandOneOf('format', format, VALUE_FORMATS);
+export function checkReaderOptions(options: object, formats: readonly string[]): void {
+  const { readerVersion, format, codec, validator } = options as Readonly<Record<string, unknown>>;
+  demandOneOf('format', format, formats);
   demandOneOf('codec', codec, CODEC_CHOICES);
+  demandValidator(validator);
   if (readerVersion === undefined || readerVersion === 'writer') return;
   demandObject('readerVersion', readerVersion);
   const { subject, version } = readerVersion as Readonly<Record<string, unknown>>;

@@ -15,7 +15,7 @@ import {
 } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { headerOf, type RecordHeaders } from './headers.ts';
-import { checkReaderOptions, demandBytes, demandObject } from './options.ts';
+import { checkReaderOptions, demandBytes, demandObject, RECORD_FORMATS } from './options.ts';
 import { versionOf } from './prefetch.ts';
 import type { ReaderIdentity } from './record-fault.ts';
 
@@ -92,10 +92,11 @@ export class RecordSchemas {
   /** The reader schema, once it is loaded; undefined where each record has its writer's. */
   reader: Reader | undefined;
 
-  /** @param what the object that reads, for messages. @throws bad_option */
-  constructor(client: RegistryClient, options: ReaderOptions, what: string) {
+  /** @param what the object that reads, for messages; @param formats that it reads
+   *  @throws bad_option */
+  constructor(client: RegistryClient, options: ReaderOptions, what: string, formats = RECORD_FORMATS) {
     demandObject(`the argument of a ${what}`, options);
-    checkReaderOptions(options);
+    checkReaderOptions(options, formats);
     const { readerVersion } = options;
     this.client = client;
     this.options = options;

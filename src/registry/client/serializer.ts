@@ -10,6 +10,8 @@ import type { SchemaFormat } from '../../formats/format.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { COMPILED_CODECS, type RecordCodecs, type WriterCodec } from '../../serde/codec.ts';
 import { type CodecChoice, recordCodecs } from '../../serde/codec-choice.ts';
+import { jsonWriter } from '../../serde/json-codec.ts';
+import type { JsonValidator } from '../../serde/json-validator.ts';
 import { registryError } from '../errors.ts';
 import type { SerdeTimes } from './serde-metrics.ts';
 import { type Framing, WriterSchema, type WriterSchemaOptions, type WrittenSchema } from './writer-schema.ts';
@@ -18,6 +20,9 @@ export interface SerializerOptions extends WriterSchemaOptions {
   /** `reference` writes with avsc and protobufjs, for comparison: slower, with weaker checks.
    *  Default compiled. */
   readonly codec?: CodecChoice;
+  /** Validates the values of a JSON Schema. Default: the package ajv, which the service installs.
+   */
+  readonly validator?: JsonValidator;
 }
 
 interface Loaded extends WrittenSchema, Framing {
@@ -124,7 +129,9 @@ export class Serializer<T = unknown> {
   }
 
   private compile(written: WrittenSchema, codecs: RecordCodecs): Loaded {
-    const codec = codecs.writer(written.schema, this.options.message);
+    const { schema } = written;
+    const { message, validator } = this.options;
+    const codec = schema.format === 'JSON' ? jsonWriter(schema, validator) : codecs.writer(schema, message);
     return { ...written, codec, ...this.writer.framing(written, codec.messageIndexes) };
   }
 

@@ -8,7 +8,7 @@ import { parseSchema, type Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { idHeaderOf, KEY_ID_HEADER, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
-import { checkWriterOptions, demandObject } from './options.ts';
+import { checkWriterOptions, demandObject, RECORD_FORMATS } from './options.ts';
 import { versionOf } from './prefetch.ts';
 import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
 
@@ -59,10 +59,11 @@ export class WriterSchema {
   private readonly client: RegistryClient;
   private readonly options: WriterSchemaOptions;
 
-  /** @param what the object that writes, for messages. @throws bad_option */
-  constructor(client: RegistryClient, options: WriterSchemaOptions, what: string) {
+  /** @param what the object that writes, for messages; @param formats that it writes
+   *  @throws bad_option */
+  constructor(client: RegistryClient, options: WriterSchemaOptions, what: string, formats = RECORD_FORMATS) {
     demandObject(`the argument of a ${what}`, options);
-    checkWriterOptions(options);
+    checkWriterOptions(options, formats);
     this.client = client;
     this.options = options;
     const { schema, version, autoRegister } = options;

@@ -1,8 +1,8 @@
 /** JSON values of records: kept as their text, so that no digit of a number is lost. */
 import { isUtf8 } from 'node:buffer';
 import { valueAt } from '../../core/filter/compile.ts';
-import { exactInteger } from '../../formats/json/number.ts';
-import { type JsonNode, printJson, readJson } from '../../formats/json/text.ts';
+import { plainJson } from '../../formats/json/plain.ts';
+import { printJson, readJson } from '../../formats/json/text.ts';
 import { registryError } from '../errors.ts';
 import type { ValueForm } from './form.ts';
 
@@ -17,7 +17,7 @@ class JsonText {
 
   /** Plain value, with integers beyond 2^53 as bigint. */
   get plain(): unknown {
-    this.parsed ??= plainOf(readJson(this.line, { comments: false, repeatedKeys: true }));
+    this.parsed ??= plainJson(this.line);
     return this.parsed;
   }
 }
@@ -45,27 +45,5 @@ export function jsonText(bytes: Buffer): JsonText {
   } catch (cause) {
     const { message } = cause as Error;
     throw registryError('malformed_payload', `the value is not JSON: ${message}`, { cause });
-  }
-}
-
-function plainOf(node: JsonNode): unknown {
-  switch (node.kind) {
-    case 'null':
-      return null;
-    case 'number': {
-      const number = Number(node.digits);
-      return Number.isInteger(number) && !Number.isSafeInteger(number)
-        ? (exactInteger(node.digits) ?? number)
-        : number;
-    }
-    case 'boolean':
-    case 'string':
-      return node.value;
-    case 'array':
-      return node.items.map(plainOf);
-    case 'object': {
-      const members = [...node.members].map(([key, { value }]) => [key, plainOf(value)] as const);
-      return Object.fromEntries(members);
-    }
   }
 }

@@ -1,6 +1,6 @@
 /** Traces of the library: each part continues the trace of its cause, and nothing happens without
  *  the API of OpenTelemetry, without an SDK, or for a trace that is not sampled. */
-import { ROOT_CONTEXT, trace } from '@opentelemetry/api';
+import { createTraceState, ROOT_CONTEXT, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import {
   AlwaysOffSampler,
@@ -11,8 +11,10 @@ import {
 import { afterEach, describe, expect, it } from 'vitest';
 import { append } from '../../../src/outbox/append/events.ts';
 import { effect } from '../../../src/outbox/effects/add.ts';
+import { inTrace, toRecord, tracestateOf } from '../../../src/outbox/relay/pipeline/event.ts';
+import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
 import {
-  activeTraceparent,
+  activeTrace,
   isSampled,
   startSpan,
   type TraceApi,
@@ -23,6 +25,8 @@ import {
 const UUID = '01890a5d-ac96-774b-bcce-b302099a8057';
 const PARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 const UNSAMPLED = PARENT.replace(/01$/, '00');
+const STATE = 'rojo=00f067aa0ba902b7,congo@t=ucf';
+const CAUSE = { traceparent: PARENT, tracestate: STATE };
 
 const managers: AsyncLocalStorageContextManager[] = [];
 afterEach(() => {
@@ -40,6 +44,7 @@ function sdk(isOn = true) {
   const manager = new AsyncLocalStorageContextManager().enable();
   managers.push(manager);
   const api = {
+    createTraceState,
     ROOT_CONTEXT,
     context: {
       active: () => manager.active(),
@@ -70,6 +75,9 @@ function transaction(traceColumn = '1') {
 
 const event = { aggregateId: UUID, eventType: 'a', payload: 1 };
 
+const causeOf = (traceparent: string | null | undefined) =>
+  traceparent === undefined || traceparent === null ? undefined : { traceparent, tracestate: STATE };
+
 describe('no recorder', () => {
   it.each([
     ['no API', () => useTraceApi(null)],
@@ -77,8 +85,8 @@ describe('no recorder', () => {
   ])('the work runs and no trace is written with %s', async (_, prepare) => {
     prepare();
     expect(startSpan('a', 'producer', {})).toBeUndefined();
-    expect(activeTraceparent()).toBeUndefined();
-    expect(await traced('a', 'consumer', {}, PARENT, async () => 7)).toBe(7);
+    expect(activeTrace()).toBeUndefined();
+    expect(await traced('a', 'consumer', {}, CAUSE, async () => 7)).toBe(7);
     const { inserts, tx } = transaction();
     await append(tx, 'no_recorder', event);
     expect(inserts[0]).toHaveLength(4);
@@ -90,8 +98,10 @@ describe('no recorder', () => {
     const { exporter } = sdk();
     for (const parent of [UNSAMPLED, 'nonsense', '', null, undefined, PARENT.toUpperCase()]) {
       expect(isSampled(parent)).toBe(false);
-      const seen = await traced('a', 'consumer', {}, parent, async () => activeTraceparent());
-      expect(seen, 'spans of the work follow the decision').toBe(parent === UNSAMPLED ? parent : undefined);
+      const seen = await traced('a', 'consumer', {}, causeOf(parent), async () => activeTrace());
+      expect(seen, 'spans of the work follow the decision').toEqual(
+        parent === UNSAMPLED ? causeOf(parent) : undefined,
+      );
     }
     expect(isSampled(PARENT.replace(/01$/, '03'))).toBe(true);
     expect(exporter.getFinishedSpans()).toEqual([]);
@@ -134,7 +144,7 @@ describe('recorder', () => {
 
   it('an effect has the context of the active span', async () => {
     sdk();
-    const span = startSpan('handle', 'consumer', {}, PARENT);
+    const span = startSpan('handle', 'consumer', {}, { traceparent: PARENT });
     expect(span?.traceparent.slice(3, 35)).toBe(PARENT.slice(3, 35));
     const { inserts, tx } = transaction();
     await span?.run(() => effect(tx, 'effects', { name: 'pay', key: 'k', input: 1 }));
@@ -145,12 +155,84 @@ describe('recorder', () => {
   it('traced work runs in its span, which ends with its outcome', async () => {
     const { exporter } = sdk();
     const seen: Array<string | undefined> = [];
-    await traced('good', 'consumer', { n: 1 }, PARENT, async () => void seen.push(activeTraceparent()));
+    await traced('good', 'consumer', { n: 1 }, CAUSE, async () => void seen.push(activeTrace()?.traceparent));
     const failure = new Error('no stock');
-    await expect(traced('bad', 'client', {}, PARENT, () => Promise.reject(failure))).rejects.toBe(failure);
+    await expect(traced('bad', 'client', {}, CAUSE, () => Promise.reject(failure))).rejects.toBe(failure);
     const [good, bad] = exporter.getFinishedSpans();
     expect(seen[0]?.slice(36, 52)).toBe(good?.spanContext().spanId);
     expect([good?.kind, bad?.kind, good?.status.code, bad?.status.code]).toEqual([4, 2, 0, 2]);
     expect(good?.parentSpanContext).toMatchObject({ spanId: PARENT.slice(36, 52), isRemote: true });
+  });
+
+  it('the tracestate of the active span is a header of each row without a context of its own', async () => {
+    sdk();
+    const { inserts, tx } = transaction();
+    await traced('request', 'client', {}, CAUSE, () =>
+      append(tx, 'stated', [
+        event,
+        { ...event, headers: { a: 'b' } },
+        { ...event, traceparent: PARENT },
+        { ...event, traceparent: PARENT, tracestate: 'own=1' },
+      ]),
+    );
+    const headers = (inserts[0] as Array<Array<string | null>>)[8]?.map((text) => text && JSON.parse(text));
+    expect(headers).toEqual([
+      { tracestate: STATE },
+      { a: 'b', tracestate: STATE },
+      null,
+      { tracestate: 'own=1' },
+    ]);
+  });
+
+  it('an effect has the tracestate of the active span, and a table without its column leaves it out', async () => {
+    sdk();
+    const { inserts, tx } = transaction();
+    const older = transaction('0');
+    const one = { name: 'pay', key: 'k', input: 1 };
+    await traced('handle', 'consumer', {}, CAUSE, async () => {
+      await effect(tx, 'stated_effects', one);
+      await effect(older.tx, 'older_effects', one);
+    });
+    await effect(tx, 'stated_effects', { ...one, traceparent: PARENT });
+    await effect(tx, 'stated_effects', { ...one, ...CAUSE });
+    expect(inserts.map((params) => params.slice(5))).toEqual([[STATE], [], [STATE]]);
+    expect(older.inserts[0]).toHaveLength(5);
+  });
+
+  it.each([
+    ['a tracestate without its traceparent', { tracestate: STATE }],
+    ['a tracestate that is no list', { traceparent: PARENT, tracestate: 'nonsense' }],
+    ['a tracestate of more than 512 characters', { traceparent: PARENT, tracestate: `a=${'b'.repeat(511)}` }],
+    ['a tracestate of more than 32 members', { traceparent: PARENT, tracestate: 'a=b,'.repeat(33) }],
+  ])('an event or an effect with %s is refused', async (_what, given) => {
+    const { tx, inserts } = transaction();
+    await expect(append(tx, 'refusing', { ...event, ...given })).rejects.toMatchObject({ code: 'bad_event' });
+    await expect(effect(tx, 'refusing', { name: 'pay', key: 'k', input: 1, ...given })).rejects.toMatchObject(
+      { code: 'bad_effect' },
+    );
+    expect(inserts).toEqual([]);
+  });
+
+  it('a relay publishes a row with the tracestate of its span', () => {
+    const row = {
+      ...{ id: 1n, aggregateId: UUID, msgId: UUID, eventType: 'a', payload: Buffer.from('1') },
+      createdAt: new Date(0),
+      traceparent: PARENT,
+    } as OutboxRow;
+    const headersOf = (one: OutboxRow) =>
+      new Map(
+        toRecord(one, 'poll').headers?.map(([name, value]) => [name, Buffer.from(value ?? []).toString()]),
+      );
+    expect(tracestateOf(row)).toBeUndefined();
+    const sent = inTrace(row, { traceparent: UNSAMPLED, tracestate: STATE });
+    expect([headersOf(sent).get('traceparent'), headersOf(sent).get('tracestate')]).toEqual([
+      UNSAMPLED,
+      STATE,
+    ]);
+    expect(tracestateOf(sent)).toBe(STATE);
+    expect(headersOf(inTrace(sent, { traceparent: PARENT, tracestate: 'other=1' })).get('tracestate')).toBe(
+      'other=1',
+    );
+    expect(headersOf(inTrace(row, { traceparent: PARENT })).has('tracestate')).toBe(false);
   });
 });

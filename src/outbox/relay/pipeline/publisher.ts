@@ -24,7 +24,7 @@ import { shardOf } from '../shards.ts';
 import type { OutboxRow } from '../store.ts';
 import { BlockedKeys, begins, type Hold } from './blocked-keys.ts';
 import type { CountingPipeline, Covered, Delivered } from './contract.ts';
-import { type EventEncoder, headersOf } from './event.ts';
+import { type EventEncoder, headersOf, inTrace, tracestateOf } from './event.ts';
 import { InFlight, type InFlightLimits } from './in-flight.ts';
 import type { Marker } from './marker.ts';
 import { publishingMetrics } from './metrics.ts';
@@ -357,7 +357,7 @@ export class Publisher implements CountingPipeline {
     const before = batch.arenaUsed;
     const rows = batch.rowCount;
     entry.span ??= isSampled(row.traceparent) ? this.spanOf(row, topic, row.traceparent) : undefined;
-    const sent = entry.span === undefined ? row : { ...row, traceparent: entry.span.traceparent };
+    const sent = entry.span === undefined ? row : inTrace(row, entry.span);
     const fits = encoder.append(batch, sent, entry.epoch);
     const bytesMax = Math.min(recordBytesMax, topics?.recordBytesMax(topic) ?? recordBytesMax);
     const isSendable = fits && batch.arenaUsed - before <= bytesMax;
@@ -372,16 +372,17 @@ export class Publisher implements CountingPipeline {
     return false;
   }
 
-  private spanOf({ msgId }: OutboxRow, topic: number, parent: string): TraceSpan | undefined {
+  private spanOf(row: OutboxRow, topic: number, traceparent: string): TraceSpan | undefined {
     const name = this.options.topics?.names[topic] ?? '';
     const attributes = {
       'messaging.system': 'kafka',
       'messaging.operation.name': 'publish',
       'messaging.operation.type': 'send',
       'messaging.destination.name': name,
-      'messaging.message.id': msgId,
+      'messaging.message.id': row.msgId,
     };
-    return startSpan(`publish ${name}`, 'producer', attributes, parent);
+    const cause = { traceparent, tracestate: tracestateOf(row) };
+    return startSpan(`publish ${name}`, 'producer', attributes, cause);
   }
 
   private waitForKey(key: string, entry: Entry): void {

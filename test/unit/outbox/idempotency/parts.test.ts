@@ -154,6 +154,9 @@ describe('errors of the database', () => {
       { code: '25P03' },
       new Error('Connection terminated unexpectedly'),
       new Error('timeout exceeded when trying to connect'),
+      // As drizzle and TypeORM wrap errors of pg.
+      new Error('Failed query: INSERT', { cause: { code: '57P01' } }),
+      Object.assign(new Error('other'), { driverError: new Error('Connection terminated unexpectedly') }),
     ];
     const others = [
       { code: '23505' },
@@ -163,6 +166,7 @@ describe('errors of the database', () => {
       null,
       'text',
       { code: 7 },
+      new Error('Failed query: INSERT', { cause: { code: '23505' } }),
     ];
     expect(lost.filter((one) => !isLost(one))).toEqual([]);
     expect(others.filter(isLost)).toEqual([]);

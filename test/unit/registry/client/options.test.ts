@@ -51,7 +51,7 @@ describe('options of a serializer', () => {
     ['an empty topic', { ...written, topic: '' }],
     ['an unknown subject strategy', { ...written, subject: 'TopicNameStrategy' }],
     ['an unknown format', { ...written, format: 'avro' }],
-    ['a format without values', { ...written, format: 'JSON', schema: '{}' }],
+    ['a validator that is no function', { ...written, format: 'JSON', schema: '{}', validator: {} }],
     ['an unknown framing', { ...written, header: 'header' }],
     ['an unknown codec', { ...written, codec: 'fast' }],
   ])('the serializer refuses %s before a request', (_what, options) => {
