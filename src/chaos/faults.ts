@@ -27,9 +27,11 @@ export const LINKS = [
 ] as const;
 export type Link = (typeof LINKS)[number];
 
-/** Component whose faults follow one another. Faults of different lanes overlap. */
-export const LANES = [...SERVICES, 'postgres', 'kafka', 'network'] as const;
-export type Lane = (typeof LANES)[number];
+/** Components whose faults follow one another. Faults of different lanes overlap. */
+export const lanesOf = (services: readonly string[]): readonly string[] => [
+  ...services,
+  ...(['postgres', 'kafka', 'network'] as const),
+];
 
 /** Requirement of a fault on the servers. */
 export type FaultNeed =
@@ -119,6 +121,9 @@ export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
 
 /** Tables that a full disk refuses rows of. */
 export const FULL_TABLES = ['idempotency_keys', 'orders', 'outbox', 'inbox', 'charges'] as const;
+
+/** Faults that need our own services: their crash points, or the slot of the relay. */
+export const PIPELINE_FAULTS: readonly FaultKind[] = ['crash', 'clock-step', 'slot-drop'];
 
 /** Faults that run against servers of the user unless -faults names others. */
 export const GENTLE_FAULTS: readonly FaultKind[] = ['crash', 'kill', 'pause'];

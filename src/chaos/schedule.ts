@@ -17,9 +17,7 @@ import {
   FAULTS,
   type FaultKind,
   FULL_TABLES,
-  LANES,
-  type Lane,
-  type Link,
+  lanesOf,
   SERVICES,
 } from './faults.ts';
 
@@ -34,7 +32,13 @@ export interface ScheduleSettings {
   readonly relay: 'poll' | 'wal';
   readonly brokerCount: number;
   /** Links with a proxy. */
-  readonly links: readonly Link[];
+  readonly links: readonly string[];
+  /** Processes; absent: the services of the pipeline. */
+  readonly services?: readonly string[];
+  /** Those of them whose connections to the database can be terminated; absent: all. */
+  readonly databaseClients?: readonly string[];
+  /** Tables that a full disk refuses rows of; absent: those of the pipeline. */
+  readonly tables?: readonly string[];
 }
 
 export interface PlannedFault {
@@ -42,7 +46,8 @@ export interface PlannedFault {
   readonly id: number;
   /** Time after the start of the load, in ms. */
   readonly atMs: number;
-  readonly lane: Lane;
+  /** Component whose faults follow one another. Faults of different lanes overlap. */
+  readonly lane: string;
   readonly kind: FaultKind;
   /** Service, server or link. */
   readonly target: string;
@@ -83,9 +88,12 @@ interface Card {
 }
 
 /** Each fault of a lane once. */
-function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): readonly Card[] {
+function deckOf(
+  lane: string,
+  { faults, crashPoints, relay, services = SERVICES }: ScheduleSettings,
+): readonly Card[] {
   const has = (kind: FaultKind): boolean => faults.includes(kind);
-  const ofService = SERVICES.find((one) => one === lane);
+  const ofService = services.find((one) => one === lane);
   if (ofService !== undefined) {
     // In the order of the table: the order of the flag must not change the plan.
     const points = CRASH_POINT_NAMES.filter(
@@ -98,7 +106,7 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
         .map((kind): Card => ({ kind, target: ofService })),
     ];
   }
-  const kinds: Readonly<Partial<Record<Lane, readonly FaultKind[]>>> = {
+  const kinds: Readonly<Record<string, readonly FaultKind[]>> = {
     postgres: [
       'postgres-stop',
       'backend-kill',
@@ -113,11 +121,18 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
 }
 
 /** Targets of a card without one. */
-function poolOf(kind: FaultKind, { brokerCount, links }: ScheduleSettings): readonly string[] {
+function poolOf(kind: FaultKind, settings: ScheduleSettings): readonly string[] {
+  const {
+    brokerCount,
+    links,
+    services = SERVICES,
+    databaseClients = services,
+    tables = FULL_TABLES,
+  } = settings;
   if (kind === 'broker-kill') return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
   if (kind.startsWith('net-')) return links;
-  if (kind === 'backend-kill') return SERVICES;
-  if (kind === 'disk-full') return FULL_TABLES;
+  if (kind === 'backend-kill') return databaseClients;
+  if (kind === 'disk-full') return tables;
   return ['postgres'];
 }
 
@@ -125,9 +140,10 @@ class LaneDraws {
   private readonly stream: RandomStream;
   private readonly lane: number;
 
-  constructor(seed: number, lane: Lane) {
+  /** @param lane its number */
+  constructor(seed: number, lane: number) {
     this.stream = new RandomStream(seedOf(seed), STREAM);
-    this.lane = LANES.indexOf(lane);
+    this.lane = lane;
   }
 
   /** Uniform in [0, 1). */
@@ -164,11 +180,11 @@ function amountOf(card: Card, fraction: number): number | undefined {
 
 type Unnumbered = Omit<PlannedFault, 'id'>;
 
-function planLane(lane: Lane, settings: ScheduleSettings): readonly Unnumbered[] {
+function planLane(lane: string, number: number, settings: ScheduleSettings): readonly Unnumbered[] {
   const deck = deckOf(lane, settings);
   if (deck.length === 0) return [];
   const { seed, durationMs, everyMs } = settings;
-  const draws = new LaneDraws(seed, lane);
+  const draws = new LaneDraws(seed, number);
   const edgeMs = Math.min(EDGE_MS_MAX, durationMs * EDGE);
   const windowMs = durationMs - 2 * edgeMs;
   const count = Math.min(FAULTS_MAX, Math.max(deck.length, Math.round(windowMs / everyMs)));
@@ -200,14 +216,15 @@ function planLane(lane: Lane, settings: ScheduleSettings): readonly Unnumbered[]
 /** Returns the faults in the order of their times.
  *  @throws bad_value where a chosen fault cannot be planned */
 export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
-  const all = LANES.flatMap((lane) => planLane(lane, settings));
+  const lanes = lanesOf(settings.services ?? SERVICES);
+  const all = lanes.flatMap((lane, number) => planLane(lane, number, settings));
   const missing = settings.faults.find((kind) => !all.some((one) => one.kind === kind));
   if (missing !== undefined)
     throw coreError('bad_value', `the fault ${missing} cannot be planned with these settings`, {
       next: FAULTS[missing].need === 'wal' ? 'give -relay=wal, or leave it out' : 'leave it out of -faults',
     });
   return all
-    .sort((a, b) => a.atMs - b.atMs || LANES.indexOf(a.lane) - LANES.indexOf(b.lane))
+    .sort((a, b) => a.atMs - b.atMs || lanes.indexOf(a.lane) - lanes.indexOf(b.lane))
     .map((fault, index) => ({ id: index + 1, ...fault }));
 }
 

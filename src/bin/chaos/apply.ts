@@ -1,7 +1,7 @@
 /** Applies the faults of a plan to the processes, servers and links of a run. Each function ends
  *  its fault, whatever happens, waits until the target is healthy, and returns the evidence that
  *  the fault met it. */
-import type { FaultKind, ServiceName } from '../../chaos/faults.ts';
+import type { FaultKind } from '../../chaos/faults.ts';
 import type { ApplyFault } from '../../chaos/run.ts';
 import type { PlannedFault } from '../../chaos/schedule.ts';
 import { sleep, type Timers } from '../../core/clock.ts';
@@ -13,14 +13,19 @@ import type { Proxies } from './links.ts';
 import type { ManagedService } from './service.ts';
 
 export interface FaultTargets {
-  readonly services: Readonly<Record<ServiceName, ManagedService>>;
+  readonly services: Readonly<Record<string, ManagedService>>;
   readonly proxies: Proxies;
   /** Servers of this run; undefined: the user's. */
   readonly servers: StackServers | undefined;
   /** Opens a connection to the database beside the proxies. */
   readonly connect: () => Promise<SqlPool>;
+  /** Schema with the function and the sequence of a full disk; it exists. */
   readonly schema: string;
-  /** Replication slot of the relay. */
+  /** Name of a table in a statement. */
+  readonly tableOf: (name: string) => string;
+  /** Statements that lock rows, for an idle transaction. */
+  readonly lockRows: readonly string[];
+  /** Replication slot of the relay; empty where there is none. */
   readonly slot: string;
   readonly clock: Timers;
 }
@@ -28,11 +33,12 @@ export interface FaultTargets {
 type Apply = (targets: FaultTargets, fault: PlannedFault, signal: AbortSignal) => Promise<string>;
 
 const POLL_MS = 100;
-const ROWS_LOCKED_MAX = 50;
+/** Rows of a table that an idle transaction locks. */
+export const ROWS_LOCKED_MAX = 50;
 const POSTGRES = 'postgres';
 
 const serviceOf = ({ services }: FaultTargets, target: string): ManagedService => {
-  const service = services[target as ServiceName];
+  const service = services[target];
   if (service === undefined) throw coreError('internal', `there is no service ${target}`);
   return service;
 };
@@ -175,11 +181,10 @@ const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
     pool.transaction(async (session) => {
       await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
       const { rows } = await session.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
-      const locked = await session.query(
-        `SELECT id FROM ${targets.schema}.outbox ORDER BY id DESC LIMIT ${ROWS_LOCKED_MAX} FOR UPDATE SKIP LOCKED`,
-      );
+      let locked = 0;
+      for (const statement of targets.lockRows) locked += (await session.query(statement)).rowCount;
       await sleep(targets.clock, durationMs, signal);
-      return `transaction ${rows[0]?.xid} held ${locked.rowCount} rows`;
+      return `transaction ${rows[0]?.xid} held ${locked} rows`;
     }),
   );
 
@@ -187,11 +192,12 @@ const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
  *  refusals, because it does not roll back. */
 const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
   withDatabase(targets, signal, async (pool) => {
-    const { schema, clock } = targets;
+    const { schema, clock, tableOf } = targets;
     await pool.query(`CREATE SEQUENCE IF NOT EXISTS ${schema}.chaos_refused MINVALUE 0`);
     await pool.query(`SELECT setval('${schema}.chaos_refused', 0)`);
     await pool.query(
-      `CREATE OR REPLACE FUNCTION ${schema}.chaos_full_disk() RETURNS trigger LANGUAGE plpgsql AS
+      `CREATE OR REPLACE FUNCTION ${schema}.chaos_full_disk() RETURNS trigger
+       LANGUAGE plpgsql SECURITY DEFINER AS
        $$ BEGIN
          PERFORM nextval('${schema}.chaos_refused');
          RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
@@ -204,7 +210,7 @@ const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
     let count = 0;
     try {
       await pool.query(
-        `CREATE TRIGGER chaos_full_disk BEFORE INSERT OR UPDATE ON ${schema}.${target}
+        `CREATE TRIGGER chaos_full_disk BEFORE INSERT OR UPDATE ON ${tableOf(target)}
          FOR EACH ROW EXECUTE FUNCTION ${schema}.chaos_full_disk()`,
       );
       await sleep(clock, durationMs, signal);
@@ -213,7 +219,7 @@ const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
         await sleep(clock, POLL_MS, signal);
       }
     } finally {
-      await pool.query(`DROP TRIGGER IF EXISTS chaos_full_disk ON ${schema}.${target}`);
+      await pool.query(`DROP TRIGGER IF EXISTS chaos_full_disk ON ${tableOf(target)}`);
     }
     await allReady(targets, signal);
     return `${count} rows refused`;
@@ -281,8 +287,7 @@ const breakLink =
     } finally {
       for (const proxy of proxies) proxy.heal();
     }
-    const service = fault.target.split('-')[fault.target.startsWith('load-') ? 1 : 0] as string;
-    await serviceOf(targets, service).ready(signal);
+    for (const end of fault.target.split('-')) await targets.services[end]?.ready(signal);
     return effect;
   };
 

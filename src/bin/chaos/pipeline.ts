@@ -103,14 +103,14 @@ export async function preparePipeline(
       orders: service('orders', [`-listen=${LOOPBACK}:${httpPort}`, `-grpc-listen=${LOOPBACK}:${grpcPort}`]),
       relay: service('relay', [
         ...topic,
-        `-brokers=${servers.brokersOf.relay}`,
+        `-brokers=${servers.brokersOf('relay')}`,
         `-relay=${settings.relay}`,
         `-lease=${RELAY_LEASE}`,
         ...(settings.relay === 'wal' ? [`-slot=${names.slot}`, `-publication=${names.publication}`] : []),
       ]),
       payments: service('payments', [
         ...topic,
-        `-brokers=${servers.brokersOf.payments}`,
+        `-brokers=${servers.brokersOf('payments')}`,
         `-group=${names.group}`,
         `-session-timeout=${SESSION_TIMEOUT}`,
         `-dup-rate=${settings['dup-rate']}`,

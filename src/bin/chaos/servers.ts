@@ -1,5 +1,5 @@
 /** Kafka and PostgreSQL of a chaos run: servers of its own behind proxies, or those of the user. */
-import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS, SERVICES } from '../../chaos/faults.ts';
+import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS } from '../../chaos/faults.ts';
 import { coreError } from '../../core/errors.ts';
 import { LOOPBACK } from '../../devstack/ports.ts';
 import type { TcpProxy } from '../../devstack/proxy.ts';
@@ -11,14 +11,23 @@ import { lockDriver } from '../../shell/drivers.ts';
 import type { Proxies } from './links.ts';
 import type { ChaosContext as Context } from './settings.ts';
 
-/** Services with connections to Kafka. */
-const KAFKA_CLIENTS = ['relay', 'payments'] as const;
+/** Our services with connections to Kafka. */
+export const KAFKA_CLIENTS = ['relay', 'payments'] as const;
+
+/** Servers of a run, and the services that reach them through proxies. */
+export interface ServersWanted {
+  /** Addresses of the user; without one of PostgreSQL the run starts both servers. */
+  readonly postgres: string | undefined;
+  readonly brokers: string | undefined;
+  readonly databaseClients: readonly string[];
+  readonly brokerClients: readonly string[];
+}
 
 export interface Servers {
-  /** Addresses of the brokers for this process. */
-  readonly brokers: string;
-  /** Addresses for the services, through the proxies where there are any. */
-  readonly brokersOf: Readonly<Record<(typeof KAFKA_CLIENTS)[number], string>>;
+  /** Addresses of the brokers for this process; undefined: the user named none. */
+  readonly brokers: string | undefined;
+  /** Addresses for a service, through the proxies where there are any. */
+  readonly brokersOf: (service: string) => string;
   /** Database for this process. */
   readonly postgres: string;
   readonly postgresOf: (service: string) => string;
@@ -74,27 +83,37 @@ export function faultsOf(context: Pick<Context, 'settings'>): readonly FaultKind
 }
 
 /** Starts the servers, or uses the given ones, and opens the proxies before them. */
-export async function openServers(context: Context, proxies: Proxies): Promise<Servers> {
-  const { brokers, postgres } = context.settings;
-  if (brokers === undefined || postgres === undefined) return startServers(context, proxies);
+export async function openServers(
+  context: Context,
+  proxies: Proxies,
+  wanted: ServersWanted,
+): Promise<Servers> {
+  const { brokers, postgres, databaseClients } = wanted;
+  if (postgres === undefined) return startServers(context, proxies, wanted);
   return {
     brokers,
-    brokersOf: { relay: brokers, payments: brokers },
+    brokersOf: () => brokers ?? '',
     postgres,
-    postgresOf: canProxyPostgres(postgres) ? await proxiesBefore(postgres, proxies) : () => postgres,
+    postgresOf: canProxyPostgres(postgres)
+      ? await proxiesBefore(postgres, proxies, databaseClients)
+      : () => postgres,
     own: undefined,
   };
 }
 
 /** Opens a proxy before the database for each service. @returns the address for a service */
-async function proxiesBefore(postgres: string, proxies: Proxies): Promise<(service: string) => string> {
+async function proxiesBefore(
+  postgres: string,
+  proxies: Proxies,
+  services: readonly string[],
+): Promise<(service: string) => string> {
   const { hostname, port } = new URL(postgres);
   const target = {
     host: hostname === '' ? 'localhost' : hostname.replace(/^\[|\]$/g, ''),
     port: port === '' ? 5432 : Number(port),
   };
   const urls = new Map<string, string>();
-  for (const service of SERVICES) {
+  for (const service of services) {
     const [proxy] = await proxies.open(`${service}-postgres`, 1);
     proxy?.setTarget(target);
     const url = new URL(postgres);
@@ -105,12 +124,22 @@ async function proxiesBefore(postgres: string, proxies: Proxies): Promise<(servi
   return (service) => urls.get(service) ?? postgres;
 }
 
-async function startServers(context: Context, proxies: Proxies): Promise<Servers> {
+const LETTERS = 26;
+const letter = (index: number): string => String.fromCharCode(65 + (index % LETTERS));
+
+/** Name of a listener: letters alone. */
+const doorName = (index: number): string => `DOOR${letter(Math.floor(index / LETTERS))}${letter(index)}`;
+
+async function startServers(
+  context: Context,
+  proxies: Proxies,
+  { databaseClients, brokerClients }: ServersWanted,
+): Promise<Servers> {
   const count = context.settings['broker-count'];
   const doors: Array<{ client: string; name: string; opened: readonly TcpProxy[] }> = [];
-  for (const client of KAFKA_CLIENTS) {
+  for (const [index, client] of brokerClients.entries()) {
     const opened = await proxies.open(`${client}-kafka`, count);
-    doors.push({ client, name: client.toUpperCase(), opened });
+    doors.push({ client, name: doorName(index), opened });
   }
   const stack = await startStack({
     folder: undefined,
@@ -143,9 +172,9 @@ async function startServers(context: Context, proxies: Proxies): Promise<Servers
       .join(',');
   return {
     brokers: stack.brokers,
-    brokersOf: { relay: addressesOf('relay'), payments: addressesOf('payments') },
+    brokersOf: addressesOf,
     postgres: stack.postgres,
-    postgresOf: await proxiesBefore(stack.postgres, proxies),
+    postgresOf: await proxiesBefore(stack.postgres, proxies, databaseClients),
     own,
   };
 }

@@ -29,6 +29,9 @@ export interface ManagedServiceOptions {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly processes: Pick<Processes, 'spawn'>;
+  /** Resolves when a process is ready, and rejects if it ended before. Absent: /ready of its
+   *  address answers. */
+  readonly readiness?: (child: StartedCommand) => Promise<unknown>;
   /** Variables that preload the shim for `stepClock`. */
   readonly clockStep: (stepMs: number) => Readonly<Record<string, string>>;
   readonly clock: Timers;
@@ -67,7 +70,7 @@ export class ManagedService {
     void child.ended.then(async (how) => {
       current.over = how;
       if (current.isEnding || !this.isWanted) return;
-      if (isCrash(child, how)) return;
+      if (current.willCrash && isCrash(child, how)) return;
       onUnplannedEnd({ service: name, ...how, logPath: child.logPath });
       await sleep(clock, RESTART_MS);
       if (this.isWanted && this.current === current) this.start(extra, more);
@@ -81,7 +84,8 @@ export class ManagedService {
       const { current } = this;
       if (signal.aborted) throw coreError('timeout', `${this.name} did not become ready`);
       if (current !== undefined && current.over === undefined) {
-        const isReady = ready(this.name, current.child).then(
+        const { readiness = (child) => ready(this.name, child) } = this.options;
+        const isReady = readiness(current.child).then(
           () => true,
           () => false,
         );
