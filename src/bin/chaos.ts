@@ -43,6 +43,7 @@ import {
   usesGivenServers,
 } from './chaos/servers.ts';
 import { CHAOS_EXIT, type ChaosContext as Context, SETTINGS } from './chaos/settings.ts';
+import { openShim } from './chaos/shim.ts';
 import { removeTraces, requireEmptyTables } from './chaos/tables.ts';
 import { runTarget } from './chaos/target/run.ts';
 import { type Watch, watchChaos } from './chaos/watch.ts';
@@ -95,15 +96,17 @@ function planOf(context: Context): readonly PlannedFault[] {
   });
 }
 
-async function openWorld(context: Context, watch: Watch): Promise<World> {
+async function openWorld(context: Context, plan: readonly PlannedFault[], watch: Watch): Promise<World> {
   const { clock, settings } = context;
   const proxies = new Proxies(clock);
   context.onClose(() => proxies.close());
+  const shim = openShim(context, plan);
   const servers = await openServers(context, proxies, {
     postgres: settings.postgres,
     brokers: settings.brokers,
     databaseClients: SERVICES,
     brokerClients: KAFKA_CLIENTS,
+    shim,
   });
   const { brokers = '' } = servers;
   const names = namesOf(context);
@@ -134,7 +137,7 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
     watch.onUnplannedEnd(at);
   };
   const pipeline = await preparePipeline(context, {
-    ...{ processes, dir, servers, proxies, names },
+    ...{ processes, dir, servers, proxies, names, shim },
     onUnplannedEnd: record,
   });
   const observer = new Observer({
@@ -210,6 +213,7 @@ async function breakIt(
     ...{ plan, clock, signal: drain, faultMsMax: settings['fault-timeout'] },
     apply: applyTo({
       ...{ services: pipeline.services, proxies, servers: world.servers.own, connect: world.connect },
+      disks: world.servers.disks,
       ...{ schema: world.names.schema, slot: world.names.slot, clock },
       tableOf: (name) => `${world.names.schema}.${name}`,
       lockRows: [
@@ -365,7 +369,7 @@ async function run(context: Context): Promise<number> {
   checkReports(context);
   const watch = watchChaos(context, plan);
   watch.phase('starting');
-  const world = await openWorld(context, watch);
+  const world = await openWorld(context, plan, watch);
   context.setReady();
   // A run that was stopped leaves nothing to inspect.
   let isClean = false;

@@ -49,6 +49,8 @@ export interface FaultRow {
   readonly leastMs: number;
   readonly mostMs: number;
   readonly help: string;
+  /** True: a library is preloaded into the process, which needs Linux and a C compiler. */
+  readonly isPreloaded?: true;
 }
 
 export const FAULTS = {
@@ -70,6 +72,7 @@ export const FAULTS = {
     leastMs: 500,
     mostMs: 8000,
     help: 'the wall clock of a service jumps by up to four minutes, and jumps back',
+    isPreloaded: true,
   },
   'postgres-stop': {
     need: 'own',
@@ -115,6 +118,20 @@ export const FAULTS = {
     mostMs: 5000,
     help: 'a link delivers requests and loses the answers, then resets',
   },
+  'postgres-disk-full': {
+    need: 'own',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'no file of PostgreSQL can grow',
+    isPreloaded: true,
+  },
+  'broker-disk-full': {
+    need: 'own',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'no file of a broker can grow; the broker is restarted when there is space again',
+    isPreloaded: true,
+  },
 } as const satisfies Readonly<Record<string, FaultRow>>;
 export type FaultKind = keyof typeof FAULTS;
 export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
@@ -123,7 +140,10 @@ export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
 export const FULL_TABLES = ['idempotency_keys', 'orders', 'outbox', 'inbox', 'charges'] as const;
 
 /** Faults that need our own services: their crash points, or the slot of the relay. */
-export const PIPELINE_FAULTS: readonly FaultKind[] = ['crash', 'clock-step', 'slot-drop'];
+export const PIPELINE_FAULTS: readonly FaultKind[] = ['crash', 'slot-drop'];
+
+/** Faults by a preloaded library. */
+export const isPreloaded = (kind: FaultKind): boolean => (FAULTS[kind] as FaultRow).isPreloaded === true;
 
 /** Faults that run against servers of the user unless -faults names others. */
 export const GENTLE_FAULTS: readonly FaultKind[] = ['crash', 'kill', 'pause'];

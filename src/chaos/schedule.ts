@@ -112,9 +112,10 @@ function deckOf(
       'backend-kill',
       'idle-transaction',
       'disk-full',
+      'postgres-disk-full',
       ...(relay === 'wal' ? (['slot-drop'] as const) : []),
     ],
-    kafka: ['broker-kill'],
+    kafka: ['broker-kill', 'broker-disk-full'],
     network: ['net-cut', 'net-delay', 'net-half-open'],
   };
   return (kinds[lane] ?? []).filter(has).map((kind) => ({ kind }));
@@ -129,7 +130,8 @@ function poolOf(kind: FaultKind, settings: ScheduleSettings): readonly string[] 
     databaseClients = services,
     tables = FULL_TABLES,
   } = settings;
-  if (kind === 'broker-kill') return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
+  if (kind === 'broker-kill' || kind === 'broker-disk-full')
+    return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
   if (kind.startsWith('net-')) return links;
   if (kind === 'backend-kill') return databaseClients;
   if (kind === 'disk-full') return tables;

@@ -16,7 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../core/errors.ts';
 import type { LockDriver } from '../io/lock/port.ts';
 import { stackError } from './errors.ts';
-import { writableFolder } from './files.ts';
+import { type ServerEnvironment, writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
 import { fetchKafka } from './kafka/jars.ts';
 import {
@@ -87,6 +87,8 @@ export interface StackOptions {
   /** Further listeners of each broker, for clients behind a proxy; the advertised ports are in the
    *  order of the brokers. For a new plaintext folder. */
   readonly kafkaDoors?: ReadonlyArray<{ readonly name: string; readonly advertisedPorts: readonly number[] }>;
+  /** Further variables of each server, for a library that is preloaded into it. */
+  readonly environmentOf?: ServerEnvironment | undefined;
   /** True: servers of an ephemeral stack will be killed and started again. */
   readonly restarts?: boolean;
   /** Port of the first broker; the others use the next ports. Undefined: free ports. */
@@ -158,6 +160,7 @@ function kafkaOptions(
       options.folder === undefined && nodes.length === 1 && options.restarts !== true
         ? LONE_BROKER_SESSION_MS
         : BROKER_SESSION_MS,
+    environmentOf: options.environmentOf,
   };
 }
 
@@ -327,7 +330,8 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
   const { postgresPassword: password } = identity;
   const secured = identity.postgresSecurity === 'ssl';
   const ephemeral = options.folder === undefined;
-  writePostgresScript({ folder, binaries, password, ephemeral, secured }, postgresPort);
+  const { environmentOf } = options;
+  writePostgresScript({ folder, binaries, password, ephemeral, secured, environmentOf }, postgresPort);
   forgetPostmaster(folder);
   options.onStep('starting Kafka and PostgreSQL');
   const guard = new Guard({ folder, removeAtEnd: options.folder === undefined ? folder : undefined });

@@ -147,7 +147,7 @@ describe('a service of a user', () => {
 
 describe('a target that cannot run', () => {
   it.each<[string, (text: string) => string, number, string]>([
-    ['no YAML', () => 'processes: [', 2, 'no-run.yaml: '],
+    ['no YAML', () => 'processes: [', 2, 'no_run.yaml: '],
     [
       'an unknown program',
       (text) => text.replace(/node \S+shop\.mjs/, 'no-such-program'),
@@ -182,7 +182,7 @@ describe('a target that cannot run', () => {
   ])(
     'a target with %s is refused with one error line',
     async (_, edit, code, text) => {
-      const outcome = await run(own, 'no-run', [...given], { TMPDIR: own.dir }, edit);
+      const outcome = await run(own, 'no_run', [...given], { TMPDIR: own.dir }, edit);
       expect(outcome.code, outcome.stderr).toBe(code);
       const lines = outcome.stderr.split('\n').filter((line) => line.startsWith('error: '));
       expect(lines).toHaveLength(1);

@@ -4,8 +4,9 @@
 import type { FaultKind } from '../../chaos/faults.ts';
 import type { ApplyFault } from '../../chaos/run.ts';
 import type { PlannedFault } from '../../chaos/schedule.ts';
-import { sleep, type Timers } from '../../core/clock.ts';
+import { sleep, type Timers, within } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
+import type { ShimControl } from '../../devstack/fault-shim.ts';
 import type { ProxyEffects, TcpProxy } from '../../devstack/proxy.ts';
 import type { StackServers } from '../../devstack/servers.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
@@ -17,6 +18,8 @@ export interface FaultTargets {
   readonly proxies: Proxies;
   /** Servers of this run; undefined: the user's. */
   readonly servers: StackServers | undefined;
+  /** Disks of those servers that can be filled, by the name of the server. */
+  readonly disks: ReadonlyMap<string, ShimControl>;
   /** Opens a connection to the database beside the proxies. */
   readonly connect: () => Promise<SqlPool>;
   /** Schema with the function and the sequence of a full disk; it exists. */
@@ -36,6 +39,8 @@ const POLL_MS = 100;
 /** Rows of a table that an idle transaction locks. */
 export const ROWS_LOCKED_MAX = 50;
 const POSTGRES = 'postgres';
+/** Time between two checks of a server that may end. */
+const ALIVE_EVERY_MS = 500;
 
 const serviceOf = ({ services }: FaultTargets, target: string): ManagedService => {
   const service = services[target];
@@ -91,12 +96,12 @@ const pause: Apply = async (targets, { target, durationMs }, signal) => {
 
 const clockStep: Apply = async (targets, { target, durationMs, amount }, signal) => {
   const service = serviceOf(targets, target);
-  const pid = await startAfter(service, async () => {
-    const stepped = await service.stepClock(amount ?? 0, signal);
+  const { pid, back } = await service.stepClock(amount ?? 0, signal);
+  try {
     await sleep(targets.clock, durationMs, signal);
-    await stepped.back();
-    return stepped.pid;
-  });
+  } finally {
+    back();
+  }
   await service.ready(signal);
   return `pid ${pid}`;
 };
@@ -124,6 +129,53 @@ async function restartServer(
   await allReady(targets, signal);
   return `${how}, and restarted`;
 }
+
+/** Fills the disk of a server for the planned time, and longer until a write was refused.
+ *  @returns the refused writes */
+async function fillDisk(
+  { disks, clock }: FaultTargets,
+  { target, durationMs }: PlannedFault,
+  signal: AbortSignal,
+): Promise<number> {
+  const disk = disks.get(target);
+  if (disk === undefined) throw coreError('internal', `no shim is preloaded into ${target}`);
+  const before = disk.refused;
+  disk.setFull(true);
+  try {
+    await sleep(clock, durationMs, signal);
+    while (disk.refused === before) {
+      if (signal.aborted) throw stopped();
+      await sleep(clock, POLL_MS, signal);
+    }
+    return disk.refused - before;
+  } finally {
+    disk.setFull(false);
+  }
+}
+
+/** PostgreSQL refuses statements, or restarts itself; a recovery that meets the full disk ends it. */
+const postgresDiskFull: Apply = async (targets, fault, signal) => {
+  const servers = serversOf(targets);
+  const refused = await fillDisk(targets, fault, signal);
+  let detail = `${refused} writes refused`;
+  const ready = allReady(targets, signal);
+  ready.catch(() => {});
+  do {
+    if (servers.isAlive(POSTGRES)) continue;
+    detail = `${refused} writes refused, and the server ended`;
+    await servers.start(POSTGRES);
+  } while (!(await within(targets.clock, ALIVE_EVERY_MS, ready)));
+  return detail;
+};
+
+/** A broker whose log folder failed ends itself. It is restarted when there is space again, as its
+ *  operator would. */
+const brokerDiskFull: Apply = async (targets, fault, signal) => {
+  const refused = await fillDisk(targets, fault, signal);
+  const ended = serversOf(targets).isAlive(fault.target) ? '' : ', and the broker ended';
+  await restartServer(targets, fault.target, 'SIGKILL', 0, signal);
+  return `${refused} writes refused${ended}, restarted`;
+};
 
 /** Waits until each service is ready again after a fault of a server. */
 async function allReady({ services }: FaultTargets, signal: AbortSignal): Promise<void> {
@@ -304,6 +356,8 @@ const APPLY: Readonly<Record<FaultKind, Apply>> = {
   'disk-full': diskFull,
   'slot-drop': slotDrop,
   'broker-kill': brokerKill,
+  'postgres-disk-full': postgresDiskFull,
+  'broker-disk-full': brokerDiskFull,
   'net-cut': breakLink(
     (proxy) => proxy.cut(),
     ({ cut }) => some(cut, 'connections reset'),

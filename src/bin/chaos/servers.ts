@@ -1,6 +1,7 @@
 /** Kafka and PostgreSQL of a chaos run: servers of its own behind proxies, or those of the user. */
-import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS } from '../../chaos/faults.ts';
+import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS, isPreloaded } from '../../chaos/faults.ts';
 import { coreError } from '../../core/errors.ts';
+import { type FaultShim, type ShimControl, shimCompiler } from '../../devstack/fault-shim.ts';
 import { LOOPBACK } from '../../devstack/ports.ts';
 import type { TcpProxy } from '../../devstack/proxy.ts';
 import { StackServers } from '../../devstack/servers.ts';
@@ -21,6 +22,8 @@ export interface ServersWanted {
   readonly brokers: string | undefined;
   readonly databaseClients: readonly string[];
   readonly brokerClients: readonly string[];
+  /** Fills the disks of servers of this run; undefined: no fault does. */
+  readonly shim: FaultShim | undefined;
 }
 
 export interface Servers {
@@ -33,6 +36,8 @@ export interface Servers {
   readonly postgresOf: (service: string) => string;
   /** Undefined: the servers are the user's. */
   readonly own: StackServers | undefined;
+  /** Pages of the servers that the shim is preloaded into, by name. */
+  readonly disks: ReadonlyMap<string, ShimControl>;
 }
 
 /** True if the run uses servers of the user. @throws usage where one address is missing */
@@ -51,6 +56,14 @@ export const canProxyPostgres = (url: string): boolean => pgConnection(url).ssl 
 
 const needsDatabaseProxy = (kind: FaultKind): boolean => kind === 'backend-kill';
 
+let preloads: boolean | undefined;
+/** True if this machine can compile and preload the shim. */
+export function canPreload(): boolean {
+  preloads ??= shimCompiler(process.env) !== undefined;
+  return preloads;
+}
+export const PRELOAD_NEEDS = 'needs Linux and a C compiler (Debian: apt-get install gcc libc6-dev)';
+
 /** Reason why the settings exclude a kind of fault; undefined: they do not. */
 function obstacleOf(
   { settings }: Pick<Context, 'settings'>,
@@ -60,6 +73,7 @@ function obstacleOf(
   const { need } = FAULTS[kind];
   if (need === 'own' && isGiven) return 'needs servers that this run starts';
   if (need === 'wal' && settings.relay !== 'wal') return 'needs -relay=wal';
+  if (isPreloaded(kind) && !canPreload()) return PRELOAD_NEEDS;
   const { postgres } = settings;
   if (needsDatabaseProxy(kind) && postgres !== undefined && !canProxyPostgres(postgres))
     return 'needs a database without TLS, because it finds the connections by a proxy';
@@ -98,6 +112,7 @@ export async function openServers(
       ? await proxiesBefore(postgres, proxies, databaseClients)
       : () => postgres,
     own: undefined,
+    disks: new Map(),
   };
 }
 
@@ -133,7 +148,7 @@ const doorName = (index: number): string => `DOOR${letter(Math.floor(index / LET
 async function startServers(
   context: Context,
   proxies: Proxies,
-  { databaseClients, brokerClients }: ServersWanted,
+  { databaseClients, brokerClients, shim }: ServersWanted,
 ): Promise<Servers> {
   const count = context.settings['broker-count'];
   const doors: Array<{ client: string; name: string; opened: readonly TcpProxy[] }> = [];
@@ -141,7 +156,13 @@ async function startServers(
     const opened = await proxies.open(`${client}-kafka`, count);
     doors.push({ client, name: doorName(index), opened });
   }
+  const disks = new Map<string, ShimControl>();
   const stack = await startStack({
+    environmentOf: (name, dataFolder) => {
+      const control = shim?.control(name, dataFolder);
+      if (control !== undefined) disks.set(name, control);
+      return control?.environment ?? {};
+    },
     folder: undefined,
     owned: true,
     restarts: true,
@@ -176,5 +197,6 @@ async function startServers(
     postgres: stack.postgres,
     postgresOf: await proxiesBefore(stack.postgres, proxies, databaseClients),
     own,
+    disks,
   };
 }

@@ -19,7 +19,8 @@ const NAMED_MAX = 3;
 /** Query whose rows are the violations of a target, each as a document. */
 export function violationsQuery(reconcile: Target['reconcile']): string {
   const text = typeof reconcile === 'string' ? reconcile : pairQuery(reconcile);
-  return `SELECT to_jsonb(violation)::text AS violation FROM (${text}\n) AS violation LIMIT ${VIOLATIONS_MAX + 1}`;
+  // The name of the row must not be that of a column of the query.
+  return `SELECT to_jsonb(chaos_row)::text AS violation FROM (${text}\n) AS chaos_row LIMIT ${VIOLATIONS_MAX + 1}`;
 }
 
 /** Intents without an effect, effects without an intent, and intents with several effects. */

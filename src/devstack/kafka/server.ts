@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { stackError } from '../errors.ts';
-import { shellWord, writeWhole } from '../files.ts';
+import { exportLines, type ServerEnvironment, shellWord, writeWhole } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 import { LOOPBACK } from '../ports.ts';
 import { type KafkaSecurity, scramArguments, securityProperties } from './security.ts';
@@ -49,6 +49,8 @@ export interface KafkaOptions {
   readonly security: KafkaSecurity | undefined;
   /** Session timeout of the broker: how long it may miss heartbeats before it is fenced. */
   readonly sessionMs: number;
+  /** Further variables of a node. */
+  readonly environmentOf?: ServerEnvironment | undefined;
 }
 
 /** Largest batch that a broker accepts; stated so that no version's default changes it. */
@@ -263,7 +265,11 @@ export function writeKafkaScripts(options: KafkaOptions): void {
       config,
     ];
     const script = join(options.folder, 'run', `${node.name}.sh`);
-    writeWhole(script, `echo $$ >run/${node.name}.pid\nexec ${words.map(shellWord).join(' ')}\n`);
+    const variables = options.environmentOf?.(node.name, join(options.folder, node.name)) ?? {};
+    writeWhole(
+      script,
+      `${exportLines(variables)}echo $$ >run/${node.name}.pid\nexec ${words.map(shellWord).join(' ')}\n`,
+    );
     chmodSync(script, 0o755);
   }
 }

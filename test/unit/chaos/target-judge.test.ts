@@ -53,7 +53,7 @@ describe('verdict over a target', () => {
 
   it('a query is one subselect, so a second statement is an error of the server', () => {
     expect(violationsQuery('SELECT 1 AS a -- all')).toBe(
-      `SELECT to_jsonb(violation)::text AS violation FROM (SELECT 1 AS a -- all\n) AS violation LIMIT ${VIOLATIONS_MAX + 1}`,
+      `SELECT to_jsonb(chaos_row)::text AS violation FROM (SELECT 1 AS a -- all\n) AS chaos_row LIMIT ${VIOLATIONS_MAX + 1}`,
     );
   });
 

@@ -4,12 +4,13 @@ import {
   FAULTS,
   type FaultKind,
   GENTLE_FAULTS,
+  isPreloaded,
   PIPELINE_FAULTS,
 } from '../../../chaos/faults.ts';
 import { type PlannedFault, planChaos } from '../../../chaos/schedule.ts';
 import type { Target } from '../../../chaos/target/document.ts';
 import { coreError } from '../../../core/errors.ts';
-import { canProxyPostgres } from '../servers.ts';
+import { canPreload, canProxyPostgres, PRELOAD_NEEDS } from '../servers.ts';
 import type { ChaosContext as Context } from '../settings.ts';
 
 /** Addresses of a run: flags override the file. Without an address of PostgreSQL, the run starts
@@ -61,7 +62,8 @@ function obstacleOf(
 ): string | undefined {
   if (PIPELINE_FAULTS.includes(kind)) return 'is a fault of orders, relay and payments';
   if (FAULTS[kind].need === 'own' && isGiven) return 'needs servers that this run starts';
-  if (kind === 'broker-kill' && !target.processes.some(({ usesBrokers }) => usesBrokers))
+  if (isPreloaded(kind) && !canPreload()) return PRELOAD_NEEDS;
+  if (kind.startsWith('broker-') && !target.processes.some(({ usesBrokers }) => usesBrokers))
     return 'needs a process that uses {brokers}';
   if (kind === 'backend-kill' && databaseClients(links).length === 0)
     return 'needs a process that uses {postgres}, and a database without TLS';

@@ -5,6 +5,7 @@ import type { Target, TargetProcess } from '../../../chaos/target/document.ts';
 import { fillLast } from '../../../chaos/target/template.ts';
 import { sleep, type Timers } from '../../../core/clock.ts';
 import { coreError } from '../../../core/errors.ts';
+import type { FaultShim } from '../../../devstack/fault-shim.ts';
 import { freePort, LOOPBACK } from '../../../devstack/ports.ts';
 import type { StartedCommand } from '../../../shell/children/started-command.ts';
 import type { GroupProcess, ProcessGroups } from '../../user-processes/groups.ts';
@@ -26,6 +27,8 @@ export interface TargetParts {
   readonly servers: Servers;
   readonly proxies: Proxies;
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** Steps the clocks of the processes; undefined: no fault does. */
+  readonly shim: FaultShim | undefined;
   readonly clock: Timers;
   readonly onUnplannedEnd: ManagedServiceOptions['onUnplannedEnd'];
 }
@@ -94,7 +97,7 @@ function serviceOf(
   one: TargetProcess,
   addresses: Readonly<Record<string, string>>,
 ): ManagedService {
-  const { folder, groups, servers, env, clock, onUnplannedEnd } = parts;
+  const { folder, groups, servers, env, shim, clock, onUnplannedEnd } = parts;
   const { name } = one;
   const values = {
     ...addresses,
@@ -113,7 +116,7 @@ function serviceOf(
       spawn: (_, __, more) => startedGroup(groups.start(name, words, { ...env, ...more }, cwd)),
     },
     readiness: (child) => untilReady(child, address, clock),
-    clockStep: () => ({}),
+    shim: shim?.control(name),
     clock,
     onUnplannedEnd,
   });

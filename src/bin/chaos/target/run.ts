@@ -51,7 +51,7 @@ export async function runTarget(context: Context, path: string): Promise<number>
   checkReports(context);
   const watch = watchChaos(context, plan);
   watch.phase('starting');
-  const world = await openTargetWorld(context, target, folder, watch);
+  const world = await openTargetWorld(context, target, folder, plan, watch);
   context.setReady();
   try {
     const end = await breakTarget(context, world, target, plan, watch);
@@ -97,6 +97,7 @@ async function breakTarget(
     ...{ plan, clock, signal: drain, faultMsMax: settings['fault-timeout'] },
     apply: applyTo({
       ...{ services: world.services, proxies: world.proxies, servers: world.servers.own },
+      disks: world.servers.disks,
       ...{ connect: world.connect, schema: world.schema, slot: '', clock, tableOf: (name) => name },
       lockRows: target.tables.map(
         (name) => `SELECT FROM ${name} LIMIT ${ROWS_LOCKED_MAX} FOR UPDATE SKIP LOCKED`,
@@ -111,13 +112,13 @@ async function breakTarget(
   const loaded = await load.end();
   const timeoutMs = settings['settle-timeout'];
   const undrained = await observer.drained(timeoutMs, drain);
-  let violations = await reader.settled(loaded.sent, timeoutMs, drain);
+  await reader.settled(loaded.sent, timeoutMs, drain);
   await observer.stop();
   for (const service of Object.values(world.services)) await service.stop();
   if (drain.aborted) return undefined;
   watch.phase('judging');
   // A service may write while it stops.
-  violations = await reader.read(loaded.sent);
+  const violations = await reader.answered(loaded.sent, timeoutMs, drain);
   watch.onDeltas(violations.count);
   const verdict = judgeTarget({
     ...{ violations, outcomes, ends: world.ends, undrained },
@@ -155,7 +156,7 @@ async function startTarget(
       service.start();
       await service.ready(signal);
     }
-    await requireCleanState(world, reader);
+    await requireCleanState(world, reader, settings['settle-timeout'], signal);
     watch.phase('load');
     const started = new TargetLoadRun({
       ...{ load: target.load, url: world.loadUrl, seed: settings.seed, clock },
@@ -184,9 +185,14 @@ async function startTarget(
 }
 
 /** A violation before the first request would be counted as one of the run. @throws bad_value */
-async function requireCleanState({ observer }: TargetWorld, reader: ViolationReader): Promise<void> {
+async function requireCleanState(
+  { observer }: TargetWorld,
+  reader: ViolationReader,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<void> {
   await observer.pending();
-  const { count, rows } = await reader.read(() => []);
+  const { count, rows } = await reader.answered(() => [], timeoutMs, signal);
   if (count > 0)
     throw coreError(
       'bad_value',

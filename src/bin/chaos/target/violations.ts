@@ -55,12 +55,31 @@ export class ViolationReader {
   }
 
   /** Reads until there is no violation, and at most `timeoutMs`: a violation that ends was work in
-   *  flight. */
-  async settled(sent: SentRows, timeoutMs: number, signal: AbortSignal): Promise<Violations> {
+   *  flight. @throws unreachable where the database does not answer in that time */
+  settled(sent: SentRows, timeoutMs: number, signal: AbortSignal): Promise<Violations> {
+    return this.until(({ count }) => count === 0, sent, timeoutMs, signal);
+  }
+
+  /** Reads once, and again where the database does not answer. @throws unreachable */
+  answered(sent: SentRows, timeoutMs: number, signal: AbortSignal): Promise<Violations> {
+    return this.until(() => true, sent, timeoutMs, signal);
+  }
+
+  private async until(
+    isEnough: (found: Violations) => boolean,
+    sent: SentRows,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<Violations> {
     const endMs = this.clock.monotonicMs() + timeoutMs;
     for (;;) {
-      const found = await this.read(sent);
-      if (found.count === 0 || signal.aborted || this.clock.monotonicMs() >= endMs) return found;
+      const isLast = (): boolean => signal.aborted || this.clock.monotonicMs() >= endMs;
+      try {
+        const found = await this.read(sent);
+        if (isEnough(found) || isLast()) return found;
+      } catch (thrown) {
+        if (findMillraceError(thrown)?.kind !== 'unavailable' || isLast()) throw thrown;
+      }
       await sleep(this.clock, READ_EVERY_MS, signal);
     }
   }

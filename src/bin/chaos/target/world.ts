@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { PlannedFault } from '../../../chaos/schedule.ts';
 import type { Target } from '../../../chaos/target/document.ts';
 import type { UnplannedEnd } from '../../../chaos/verdict.ts';
 import { coreError } from '../../../core/errors.ts';
@@ -17,6 +18,7 @@ import { childEnvironment } from '../pipeline.ts';
 import { openServers, type Servers } from '../servers.ts';
 import type { ManagedService } from '../service.ts';
 import type { ChaosContext as Context } from '../settings.ts';
+import { openShim } from '../shim.ts';
 import type { Watch } from '../watch.ts';
 import { addressesOf } from './plan.ts';
 import { runSetup, targetServices } from './processes.ts';
@@ -43,15 +45,18 @@ export async function openTargetWorld(
   context: Context,
   target: Target,
   folder: string,
+  plan: readonly PlannedFault[],
   watch: Watch,
 ): Promise<TargetWorld> {
   const { clock, settings, drain } = context;
   const proxies = new Proxies(clock);
   context.onClose(() => proxies.close());
+  const shim = openShim(context, plan);
   const servers = await openServers(context, proxies, {
     ...addressesOf(context, target),
     databaseClients: namesWhere(target, 'usesPostgres'),
     brokerClients: namesWhere(target, 'usesBrokers'),
+    shim,
   });
   const sql = await sqlDriver(context);
   const connect = (): Promise<SqlPool> =>
@@ -69,7 +74,7 @@ export async function openTargetWorld(
   const startMs = clock.monotonicMs();
   const env = childEnvironment(context);
   const parts = {
-    ...{ target, folder, groups, servers, proxies, env, clock },
+    ...{ target, folder, groups, servers, proxies, env, shim, clock },
     onUnplannedEnd: (end: Omit<UnplannedEnd, 'atMs'>): void => {
       const at = { ...end, atMs: clock.monotonicMs() - startMs };
       ends.push(at);
