@@ -3,7 +3,7 @@
 import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type CrashPoint, LINKS, SERVICES } from '../chaos/faults.ts';
+import { type CrashPoint, FAULTS, LINKS, SERVICES } from '../chaos/faults.ts';
 import { type ChaosReport, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
 import { faultText, type PlannedFault, planChaos } from '../chaos/schedule.ts';
@@ -106,6 +106,7 @@ async function openWorld(context: Context, plan: readonly PlannedFault[], watch:
     brokers: settings.brokers,
     databaseClients: SERVICES,
     brokerClients: KAFKA_CLIENTS,
+    hasBrokerLinks: plan.some(({ kind }) => FAULTS[kind].need === 'cluster'),
     shim,
   });
   const { brokers = '' } = servers;

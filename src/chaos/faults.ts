@@ -40,6 +40,8 @@ export type FaultNeed =
   /** Signals a server, or stands between Kafka and its clients: only servers that the run
    *  started. */
   | 'own'
+  /** Several brokers that the run started. */
+  | 'cluster'
   /** A relay in wal mode. */
   | 'wal';
 
@@ -132,6 +134,24 @@ export const FAULTS = {
     help: 'no file of a broker can grow; the broker is restarted when there is space again',
     isPreloaded: true,
   },
+  'broker-cut': {
+    need: 'cluster',
+    leastMs: 500,
+    mostMs: 8000,
+    help: 'resets the connections between two brokers and refuses new ones',
+  },
+  'broker-delay': {
+    need: 'cluster',
+    leastMs: 1000,
+    mostMs: 8000,
+    help: 'delays both directions between two brokers',
+  },
+  'broker-half-open': {
+    need: 'cluster',
+    leastMs: 500,
+    mostMs: 8000,
+    help: 'requests between two brokers arrive and the answers are lost, then resets',
+  },
 } as const satisfies Readonly<Record<string, FaultRow>>;
 export type FaultKind = keyof typeof FAULTS;
 export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
@@ -147,3 +167,12 @@ export const isPreloaded = (kind: FaultKind): boolean => (FAULTS[kind] as FaultR
 
 /** Faults that run against servers of the user unless -faults names others. */
 export const GENTLE_FAULTS: readonly FaultKind[] = ['crash', 'kill', 'pause'];
+
+/** Link between two brokers; both directions. */
+export const brokerLinkOf = (one: string, other: string): string => [one, other].sort().join('-');
+
+/** Links between the brokers of a cluster. */
+export function brokerLinksOf(count: number): readonly string[] {
+  const names = Array.from({ length: count }, (_, index) => `kafka-${index + 1}`);
+  return names.flatMap((one, at) => names.slice(at + 1).map((other) => brokerLinkOf(one, other)));
+}

@@ -1,6 +1,7 @@
 /** Report of a chaos run: a document for programs and a plot of rate, lag and faults. */
 import { type PlotMark, type PlotPanel, type Shade, timelinePlot } from '../core/plot/timeline.ts';
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
+import { FAULTS } from './faults.ts';
 import { type FaultOutcome, outcomeText } from './run.ts';
 import type { PlannedFault } from './schedule.ts';
 import type { Violations } from './target/judge.ts';
@@ -98,7 +99,7 @@ const PANELS: readonly Panel[] = [
 
 function kindOf({ fault, applied }: FaultOutcome): string {
   if (!applied) return 'missed';
-  if (fault.lane === 'network') return 'network';
+  if (fault.lane === 'network' || FAULTS[fault.kind].need === 'cluster') return 'network';
   return fault.lane === 'postgres' || fault.lane === 'kafka' ? 'server' : 'process';
 }
 

@@ -10,6 +10,7 @@
 import { coreError } from '../core/errors.ts';
 import { RandomStream, seedOf } from '../core/random/threefry.ts';
 import {
+  brokerLinksOf,
   CRASH_POINT_NAMES,
   CRASH_POINTS,
   type CrashPoint,
@@ -54,7 +55,8 @@ export interface PlannedFault {
   readonly durationMs: number;
   /** crash: the point. */
   readonly point?: CrashPoint;
-  /** crash: units of finished work before the point takes effect; net-delay: the delay in ms;
+  /** crash: units of finished work before the point takes effect; net-delay and broker-delay: the
+   *  delay in ms;
    *  clock-step: the step in ms, negative for a step back;
    *  backend-kill: which of the connections, as a number that is taken modulo their count. */
   readonly amount?: number;
@@ -87,11 +89,9 @@ interface Card {
   readonly point?: CrashPoint;
 }
 
-/** Each fault of a lane once. */
-function deckOf(
-  lane: string,
-  { faults, crashPoints, relay, services = SERVICES }: ScheduleSettings,
-): readonly Card[] {
+/** Each fault of a lane that has a target, once. */
+function deckOf(lane: string, settings: ScheduleSettings): readonly Card[] {
+  const { faults, crashPoints, relay, services = SERVICES } = settings;
   const has = (kind: FaultKind): boolean => faults.includes(kind);
   const ofService = services.find((one) => one === lane);
   if (ofService !== undefined) {
@@ -115,10 +115,12 @@ function deckOf(
       'postgres-disk-full',
       ...(relay === 'wal' ? (['slot-drop'] as const) : []),
     ],
-    kafka: ['broker-kill', 'broker-disk-full'],
+    kafka: ['broker-kill', 'broker-disk-full', 'broker-cut', 'broker-delay', 'broker-half-open'],
     network: ['net-cut', 'net-delay', 'net-half-open'],
   };
-  return (kinds[lane] ?? []).filter(has).map((kind) => ({ kind }));
+  return (kinds[lane] ?? [])
+    .filter((kind) => has(kind) && poolOf(kind, settings).length > 0)
+    .map((kind) => ({ kind }));
 }
 
 /** Targets of a card without one. */
@@ -132,6 +134,7 @@ function poolOf(kind: FaultKind, settings: ScheduleSettings): readonly string[] 
   } = settings;
   if (kind === 'broker-kill' || kind === 'broker-disk-full')
     return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
+  if (FAULTS[kind].need === 'cluster') return brokerLinksOf(brokerCount);
   if (kind.startsWith('net-')) return links;
   if (kind === 'backend-kill') return databaseClients;
   if (kind === 'disk-full') return tables;
@@ -167,8 +170,10 @@ class LaneDraws {
 const between = (least: number, most: number, fraction: number): number =>
   Math.round(least + (most - least) * fraction);
 
+const isDelay = (kind: FaultKind): boolean => kind === 'net-delay' || kind === 'broker-delay';
+
 function amountOf(card: Card, fraction: number): number | undefined {
-  if (card.kind === 'net-delay') return between(DELAY_MS.least, DELAY_MS.most, fraction);
+  if (isDelay(card.kind)) return between(DELAY_MS.least, DELAY_MS.most, fraction);
   if (card.kind === 'backend-kill') return between(0, 1_000_000, fraction);
   if (card.kind === 'clock-step') {
     // The upper half steps forward.
@@ -215,6 +220,11 @@ function planLane(lane: string, number: number, settings: ScheduleSettings): rea
   });
 }
 
+const NEXT_OF: Readonly<Record<string, string>> = {
+  wal: 'give -relay=wal, or leave it out',
+  cluster: 'give -broker-count=3, or leave it out',
+};
+
 /** Returns the faults in the order of their times.
  *  @throws bad_value where a chosen fault cannot be planned */
 export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
@@ -223,7 +233,7 @@ export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
   const missing = settings.faults.find((kind) => !all.some((one) => one.kind === kind));
   if (missing !== undefined)
     throw coreError('bad_value', `the fault ${missing} cannot be planned with these settings`, {
-      next: FAULTS[missing].need === 'wal' ? 'give -relay=wal, or leave it out' : 'leave it out of -faults',
+      next: NEXT_OF[FAULTS[missing].need] ?? 'leave it out of -faults',
     });
   return all
     .sort((a, b) => a.atMs - b.atMs || lanes.indexOf(a.lane) - lanes.indexOf(b.lane))
@@ -233,7 +243,7 @@ export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
 /** One line about a fault. */
 export function faultText({ kind, target, point, durationMs, amount }: PlannedFault): string {
   const what = point === undefined ? kind : `${kind} at ${point}`;
-  const by = kind === 'net-delay' || kind === 'clock-step' ? ` by ${amount} ms` : '';
+  const by = isDelay(kind) || kind === 'clock-step' ? ` by ${amount} ms` : '';
   const lasting = durationMs === 0 ? '' : ` for ${(durationMs / 1000).toFixed(1)} s`;
   return `${what} of ${target}${by}${lasting}`;
 }

@@ -177,7 +177,7 @@ describe('a target that cannot run', () => {
       'violations before the first request',
       (text) => text.replace(/reconcile: \|[\s\S]*/, 'reconcile: SELECT 1 AS old'),
       2,
-      'finds 1 violations before the first request: {"old": 1}',
+      'finds 1 violations before the first request: {"old":1}',
     ],
   ])(
     'a target with %s is refused with one error line',
@@ -191,14 +191,18 @@ describe('a target that cannot run', () => {
     RUN_MS,
   );
 
-  it.each([
-    [['-faults=crash'], 'the fault crash is a fault of orders, relay and payments'],
-    [['-dup-rate=0.1'], '-dup-rate changes nothing with -target'],
-    [['-relay=wal'], '-relay changes nothing with -target'],
-    [[`-postgres=${postgres}`], 'only the address of PostgreSQL is given'],
-    [[...given, '-faults=broker-kill'], 'the fault broker-kill needs servers that this run starts'],
-    [['-rate=100000', '-duration=1h'], 'requests, over 5000000'],
-  ])('chaos of a target with %j is refused with exit 2', async (flags, text) => {
+  it.each<[string, readonly string[], string]>([
+    ['a crash point', ['-faults=crash'], 'the fault crash is a fault of orders, relay and payments'],
+    ['injected duplicates', ['-dup-rate=0.1'], '-dup-rate changes nothing with -target'],
+    ['a relay', ['-relay=wal'], '-relay changes nothing with -target'],
+    ['one address of two', [`-postgres=${postgres}`], 'only the address of PostgreSQL is given'],
+    [
+      'a kill of given brokers',
+      [...given, '-faults=broker-kill'],
+      'the fault broker-kill needs servers that this run starts',
+    ],
+    ['too many requests', ['-rate=100000', '-duration=1h'], 'requests, over 5000000'],
+  ])('chaos of a target with %s is refused with exit 2', async (_, flags, text) => {
     const { code, stderr } = await runTarget(own, join(folder, 'chaos.yaml'), flags);
     expect(code, stderr).toBe(2);
     expect(stderr).toContain(text);

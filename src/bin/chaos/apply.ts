@@ -1,7 +1,7 @@
 /** Applies the faults of a plan to the processes, servers and links of a run. Each function ends
  *  its fault, whatever happens, waits until the target is healthy, and returns the evidence that
  *  the fault met it. */
-import type { FaultKind } from '../../chaos/faults.ts';
+import { FAULTS, type FaultKind } from '../../chaos/faults.ts';
 import type { ApplyFault } from '../../chaos/run.ts';
 import type { PlannedFault } from '../../chaos/schedule.ts';
 import { sleep, type Timers, within } from '../../core/clock.ts';
@@ -339,11 +339,25 @@ const breakLink =
     } finally {
       for (const proxy of proxies) proxy.heal();
     }
-    for (const end of fault.target.split('-')) await targets.services[end]?.ready(signal);
+    if (FAULTS[fault.kind].need === 'cluster') await allReady(targets, signal);
+    else for (const end of fault.target.split('-')) await targets.services[end]?.ready(signal);
     return effect;
   };
 
 const some = (count: number, unit: string): string => (count === 0 ? '' : `${count} ${unit}`);
+
+const cut = breakLink(
+  (proxy) => proxy.cut(),
+  (effects) => some(effects.cut, 'connections reset'),
+);
+const delay = breakLink(
+  (proxy, { amount }) => proxy.delay(amount ?? 0),
+  ({ delayed }) => some(delayed, 'parts of streams delayed'),
+);
+const halfOpen = breakLink(
+  (proxy) => proxy.halfOpen(),
+  ({ droppedBytes }) => some(droppedBytes, 'bytes of answers lost'),
+);
 
 const APPLY: Readonly<Record<FaultKind, Apply>> = {
   crash,
@@ -358,18 +372,12 @@ const APPLY: Readonly<Record<FaultKind, Apply>> = {
   'broker-kill': brokerKill,
   'postgres-disk-full': postgresDiskFull,
   'broker-disk-full': brokerDiskFull,
-  'net-cut': breakLink(
-    (proxy) => proxy.cut(),
-    ({ cut }) => some(cut, 'connections reset'),
-  ),
-  'net-delay': breakLink(
-    (proxy, { amount }) => proxy.delay(amount ?? 0),
-    ({ delayed }) => some(delayed, 'parts of streams delayed'),
-  ),
-  'net-half-open': breakLink(
-    (proxy) => proxy.halfOpen(),
-    ({ droppedBytes }) => some(droppedBytes, 'bytes of answers lost'),
-  ),
+  'net-cut': cut,
+  'net-delay': delay,
+  'net-half-open': halfOpen,
+  'broker-cut': cut,
+  'broker-delay': delay,
+  'broker-half-open': halfOpen,
 };
 
 export const applyTo =

@@ -1,6 +1,6 @@
 /** Proxies of a chaos run, by link. */
 import type { Timers } from '../../core/clock.ts';
-import { TcpProxy } from '../../devstack/proxy.ts';
+import { type ProxyTarget, TcpProxy } from '../../devstack/proxy.ts';
 
 export class Proxies {
   private readonly clock: Timers;
@@ -16,6 +16,17 @@ export class Proxies {
     for (let i = 0; i < count; i++) proxies.push(await TcpProxy.listen(this.clock));
     this.byLink.set(link, proxies);
     return proxies;
+  }
+
+  /** Opens proxies at fixed addresses, each before its target, instead of the link's former ones. */
+  async openAt(
+    link: string,
+    places: ReadonlyArray<{ readonly at: ProxyTarget; readonly target: ProxyTarget }>,
+  ): Promise<void> {
+    await Promise.all(this.of(link).map((proxy) => proxy.close()));
+    const opened: TcpProxy[] = [];
+    this.byLink.set(link, opened);
+    for (const { at, target } of places) opened.push(await TcpProxy.listen(this.clock, target, at));
   }
 
   of(link: string): readonly TcpProxy[] {

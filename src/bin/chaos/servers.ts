@@ -1,7 +1,15 @@
 /** Kafka and PostgreSQL of a chaos run: servers of its own behind proxies, or those of the user. */
-import { FAULT_KINDS, FAULTS, type FaultKind, GENTLE_FAULTS, isPreloaded } from '../../chaos/faults.ts';
+import {
+  brokerLinkOf,
+  FAULT_KINDS,
+  FAULTS,
+  type FaultKind,
+  GENTLE_FAULTS,
+  isPreloaded,
+} from '../../chaos/faults.ts';
 import { coreError } from '../../core/errors.ts';
 import { type FaultShim, type ShimControl, shimCompiler } from '../../devstack/fault-shim.ts';
+import type { BrokerLink } from '../../devstack/kafka/server.ts';
 import { LOOPBACK } from '../../devstack/ports.ts';
 import type { TcpProxy } from '../../devstack/proxy.ts';
 import { StackServers } from '../../devstack/servers.ts';
@@ -22,6 +30,8 @@ export interface ServersWanted {
   readonly brokers: string | undefined;
   readonly databaseClients: readonly string[];
   readonly brokerClients: readonly string[];
+  /** True: brokers reach each other through proxies. */
+  readonly hasBrokerLinks: boolean;
   /** Fills the disks of servers of this run; undefined: no fault does. */
   readonly shim: FaultShim | undefined;
 }
@@ -56,6 +66,15 @@ export const canProxyPostgres = (url: string): boolean => pgConnection(url).ssl 
 
 const needsDatabaseProxy = (kind: FaultKind): boolean => kind === 'backend-kill';
 
+export const isOfServers = (kind: FaultKind): boolean => ['own', 'cluster'].includes(FAULTS[kind].need);
+
+/** Reason why there is no link between two brokers. */
+export function clusterObstacle(brokerCount: number): string | undefined {
+  if (brokerCount < 2) return 'needs -broker-count=2 or more';
+  // Only Linux routes the whole loopback network.
+  return process.platform === 'linux' ? undefined : 'needs Linux';
+}
+
 let preloads: boolean | undefined;
 /** True if this machine can compile and preload the shim. */
 export function canPreload(): boolean {
@@ -71,7 +90,8 @@ function obstacleOf(
   kind: FaultKind,
 ): string | undefined {
   const { need } = FAULTS[kind];
-  if (need === 'own' && isGiven) return 'needs servers that this run starts';
+  if (isGiven && isOfServers(kind)) return 'needs servers that this run starts';
+  if (need === 'cluster') return clusterObstacle(settings['broker-count']);
   if (need === 'wal' && settings.relay !== 'wal') return 'needs -relay=wal';
   if (isPreloaded(kind) && !canPreload()) return PRELOAD_NEEDS;
   const { postgres } = settings;
@@ -139,6 +159,21 @@ async function proxiesBefore(
   return (service) => urls.get(service) ?? postgres;
 }
 
+/** Opens the proxies between each two brokers: for both directions, and for replication and for
+ *  the quorum of controllers. */
+async function openBrokerLinks(links: readonly BrokerLink[], proxies: Proxies): Promise<void> {
+  const byLink = new Map<string, BrokerLink[]>();
+  for (const link of links) {
+    const name = brokerLinkOf(link.client, link.server);
+    byLink.set(name, [...(byLink.get(name) ?? []), link]);
+  }
+  for (const [name, places] of byLink)
+    await proxies.openAt(
+      name,
+      places.map(({ host, port }) => ({ at: { host, port }, target: { host: LOOPBACK, port } })),
+    );
+}
+
 const LETTERS = 26;
 const letter = (index: number): string => String.fromCharCode(65 + (index % LETTERS));
 
@@ -148,7 +183,7 @@ const doorName = (index: number): string => `DOOR${letter(Math.floor(index / LET
 async function startServers(
   context: Context,
   proxies: Proxies,
-  { databaseClients, brokerClients, shim }: ServersWanted,
+  { databaseClients, brokerClients, hasBrokerLinks, shim }: ServersWanted,
 ): Promise<Servers> {
   const count = context.settings['broker-count'];
   const doors: Array<{ client: string; name: string; opened: readonly TcpProxy[] }> = [];
@@ -164,6 +199,7 @@ async function startServers(
       return control?.environment ?? {};
     },
     folder: undefined,
+    openBrokerLinks: hasBrokerLinks ? (links) => openBrokerLinks(links, proxies) : undefined,
     owned: true,
     restarts: true,
     brokerCount: count,

@@ -10,7 +10,7 @@ import {
 import { type PlannedFault, planChaos } from '../../../chaos/schedule.ts';
 import type { Target } from '../../../chaos/target/document.ts';
 import { coreError } from '../../../core/errors.ts';
-import { canPreload, canProxyPostgres, PRELOAD_NEEDS } from '../servers.ts';
+import { canPreload, canProxyPostgres, clusterObstacle, isOfServers, PRELOAD_NEEDS } from '../servers.ts';
 import type { ChaosContext as Context } from '../settings.ts';
 
 /** Addresses of a run: flags override the file. Without an address of PostgreSQL, the run starts
@@ -58,13 +58,15 @@ function obstacleOf(
   target: Target,
   links: readonly string[],
   isGiven: boolean,
+  brokerCount: number,
   kind: FaultKind,
 ): string | undefined {
   if (PIPELINE_FAULTS.includes(kind)) return 'is a fault of orders, relay and payments';
-  if (FAULTS[kind].need === 'own' && isGiven) return 'needs servers that this run starts';
+  if (isGiven && isOfServers(kind)) return 'needs servers that this run starts';
   if (isPreloaded(kind) && !canPreload()) return PRELOAD_NEEDS;
   if (kind.startsWith('broker-') && !target.processes.some(({ usesBrokers }) => usesBrokers))
     return 'needs a process that uses {brokers}';
+  if (FAULTS[kind].need === 'cluster') return clusterObstacle(brokerCount);
   if (kind === 'backend-kill' && databaseClients(links).length === 0)
     return 'needs a process that uses {postgres}, and a database without TLS';
   if (kind === 'disk-full' && target.tables.length === 0) return 'needs tables in the file of the target';
@@ -79,7 +81,8 @@ export function planTarget(context: Context, target: Target): readonly PlannedFa
   const addresses = addressesOf(context, target);
   const isGiven = addresses.postgres !== undefined;
   const links = linksOf(target, addresses);
-  const obstacle = (kind: FaultKind): string | undefined => obstacleOf(target, links, isGiven, kind);
+  const obstacle = (kind: FaultKind): string | undefined =>
+    obstacleOf(target, links, isGiven, settings['broker-count'], kind);
   const given = settings.faults as readonly FaultKind[] | undefined;
   for (const kind of given ?? []) {
     const why = obstacle(kind);

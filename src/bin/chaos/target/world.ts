@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { FAULTS } from '../../../chaos/faults.ts';
 import type { PlannedFault } from '../../../chaos/schedule.ts';
 import type { Target } from '../../../chaos/target/document.ts';
 import type { UnplannedEnd } from '../../../chaos/verdict.ts';
@@ -56,6 +57,7 @@ export async function openTargetWorld(
     ...addressesOf(context, target),
     databaseClients: namesWhere(target, 'usesPostgres'),
     brokerClients: namesWhere(target, 'usesBrokers'),
+    hasBrokerLinks: plan.some(({ kind }) => FAULTS[kind].need === 'cluster'),
     shim,
   });
   const sql = await sqlDriver(context);
