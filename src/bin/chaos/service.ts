@@ -79,6 +79,7 @@ export class ManagedService {
   /** Waits until the process answers /ready with success. A process that ended and was replaced
    *  does not end the wait. @throws timeout when the signal is aborted */
   async ready(signal: AbortSignal): Promise<void> {
+    const over = aborted(signal).then(() => false);
     for (;;) {
       const { current } = this;
       if (signal.aborted) throw coreError('timeout', `${this.name} did not become ready`);
@@ -88,8 +89,7 @@ export class ManagedService {
           () => true,
           () => false,
         );
-        if ((await Promise.race([isReady, aborted(signal).then(() => false)])) && this.current === current)
-          return;
+        if ((await Promise.race([isReady, over])) && this.current === current) return;
       }
       await sleep(this.options.clock, POLL_MS, signal);
     }
