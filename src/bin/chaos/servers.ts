@@ -186,6 +186,8 @@ async function startServers(
   { databaseClients, brokerClients, hasBrokerLinks, shim }: ServersWanted,
 ): Promise<Servers> {
   const count = context.settings['broker-count'];
+  // A server that starts slowly makes a fault long, and a fault has a limit of its own.
+  const startTimeoutMs = Math.max(START_TIMEOUT_MS, context.settings['fault-timeout']);
   const doors: Array<{ client: string; name: string; opened: readonly TcpProxy[] }> = [];
   for (const [index, client] of brokerClients.entries()) {
     const opened = await proxies.open(`${client}-kafka`, count);
@@ -209,12 +211,12 @@ async function startServers(
     kafkaHeapBytes: undefined,
     locks: await lockDriver(context),
     environment: process.env,
-    startTimeoutMs: START_TIMEOUT_MS,
+    startTimeoutMs,
     onStep: (step) => context.say(step),
     signal: context.drain,
   });
   context.onClose(() => stack.close());
-  const own = new StackServers(stack.folder, { startTimeoutMs: START_TIMEOUT_MS, removeAtEnd: stack.folder });
+  const own = new StackServers(stack.folder, { startTimeoutMs, removeAtEnd: stack.folder });
   context.onClose(() => own.end());
   const nodes = readState(stack.folder)?.brokers ?? [];
   for (const { name, opened } of doors)
