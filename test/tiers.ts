@@ -108,6 +108,7 @@ export const SECOND_PASS_ONLY: readonly string[] = ['test/e2e/demos.test.ts'];
 /** Files that pass MILLRACE_NATIVE to a command but prove nothing more in the second pass: benches,
  *  and files whose proof another file has. */
 export const PASS_ON_ONLY: readonly string[] = [
+  'test/e2e/chaos-bench.test.ts',
   'test/e2e/compat-check-gate.test.ts',
   'test/e2e/contracts-bench.test.ts',
   'test/e2e/contracts-faults.test.ts',

@@ -10,7 +10,7 @@ const tool = (name) => join(root, 'node_modules', '.bin', name);
 const nativeSources = () =>
   readdirSync(join(root, 'native'), { recursive: true })
     .map((path) => join('native', String(path)))
-    .filter((path) => /\.(cc|h)$/.test(path) && !path.endsWith('.gen.h'))
+    .filter((path) => /\.(cc|c|h)$/.test(path) && !path.endsWith('.gen.h'))
     .sort();
 
 const CHECKS = [

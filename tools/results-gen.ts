@@ -1,9 +1,11 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
- *  rollout bench, the load of contracts and the replays have pages of their own. */
+ *  rollout bench, the load of contracts, the replays and the runs of chaos have pages of their
+ *  own. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { type ChaosBenchReport, chaosRunsPage } from '../bench/chaos/page.ts';
 import { type ContractsReport, contractsPage } from '../bench/contracts/page.ts';
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
 import { type ReplayReport, replayPage } from '../bench/replay/page.ts';
@@ -69,12 +71,16 @@ export function generateResults(): ReadonlyMap<string, string> {
   const reportOf = (bench: string): BenchReport | undefined =>
     reports.find(({ report }) => report.bench === bench)?.report;
   const [cells, load, replays] = [reportOf('rollout'), reportOf('contracts'), reportOf('replay')];
+  const chaos = reportOf('chaos');
   return new Map([
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
     ...(load === undefined
       ? []
       : [[`${FOLDER}/contracts.md`, contractsPage(load as ContractsReport)] as const]),
+    ...(chaos === undefined
+      ? []
+      : [[`${FOLDER}/chaos.md`, chaosRunsPage(chaos as ChaosBenchReport)] as const]),
     ...(replays === undefined ? [] : [[`${FOLDER}/replay.md`, replayPage(replays as ReplayReport)] as const]),
   ]);
 }

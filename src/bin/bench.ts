@@ -40,11 +40,11 @@ const SETTINGS = {
   postgres: {
     type: 'string',
     secret: true,
-    help: 'orders, relay, inbox, idempotency, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
+    help: 'orders, relay, inbox, idempotency, engine, chaos: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it, chaos a schema in it',
   },
   only: {
     type: 'list',
-    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all); contracts: avro, protobuf (default: avro)',
+    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all); contracts: avro, protobuf (default: avro); chaos: crash points',
   },
   peers: {
     type: 'list',
@@ -53,12 +53,12 @@ const SETTINGS = {
   duration: {
     type: 'duration',
     min: 1000,
-    help: 'orders, relay, engine, engine-soak, contracts: length of a run (60s, the engine 20s, engine-soak 40m, contracts 20m, with -smoke 2s)',
+    help: 'orders, relay, engine, engine-soak, contracts, chaos: length of a run (60s, the engine 20s, engine-soak 40m, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
   },
   rate: {
     type: 'rate',
     min: 1,
-    help: 'orders, relay, engine, engine-soak, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, for contracts the highest flat rate, which it searches)',
+    help: 'orders, relay, engine, engine-soak, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, for contracts the highest flat rate, which it searches, chaos 200)',
   },
   rows: {
     type: 'int',
@@ -72,7 +72,12 @@ const SETTINGS = {
     max: 1_000_000_000,
     help: 'orders: idempotency keys inserted before the load (0); inbox: rows (100000000)',
   },
-  'broker-count': { type: 'int', min: 1, max: 9, help: 'brokers of a cluster that the bench starts (1)' },
+  'broker-count': {
+    type: 'int',
+    min: 1,
+    max: 9,
+    help: 'brokers of a cluster that the bench starts (1, chaos 3)',
+  },
   'held-xmin': {
     type: 'bool',
     default: 'false',
@@ -95,7 +100,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'rollout, contracts: folder for NAME.json and NAME.md, such as docs/results; cells of rollout that the same build has run there are kept',
+    help: 'rollout, contracts, chaos: folder for NAME.json and NAME.md, such as docs/results; cells of rollout and runs of chaos that the same build has made there are kept',
   },
   cases: {
     type: 'int',

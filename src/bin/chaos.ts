@@ -1,13 +1,13 @@
 /** `millrace chaos`: runs orders, relay and payments under load, breaks them by a plan from a seed,
  *  and ends with the verdict of the reconciler. */
-import { closeSync, createReadStream, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { extname, join } from 'node:path';
-import { type CrashPoint, LINKS } from '../chaos/faults.ts';
-import { type ChaosReport, chaosPage, chaosPlot, REPORT_FORMAT } from '../chaos/report.ts';
+import { join } from 'node:path';
+import { type CrashPoint, FAULTS, LINKS, SERVICES } from '../chaos/faults.ts';
+import { type ChaosReport, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
 import { faultText, type PlannedFault, planChaos } from '../chaos/schedule.ts';
-import { type ChaosVerdict, judge, replayCommand, type UnplannedEnd } from '../chaos/verdict.ts';
+import { type ChaosVerdict, judge, type UnplannedEnd } from '../chaos/verdict.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
@@ -21,7 +21,10 @@ import type { StartedCommand } from '../shell/children/started-command.ts';
 import { defineCommand } from '../shell/command.ts';
 import { brokerDriver, sqlDriver } from '../shell/drivers.ts';
 import { packageVersion } from '../shell/package.ts';
-import { applyTo } from './chaos/apply.ts';
+import { answeredBy } from './chaos/answered.ts';
+import { applyTo, ROWS_LOCKED_MAX } from './chaos/apply.ts';
+import { beforeFaults, START_MS_MAX } from './chaos/before-faults.ts';
+import { checkReports, replayOf, shownSettings, writeReports } from './chaos/documents.ts';
 import { Proxies } from './chaos/links.ts';
 import { Observer } from './chaos/observer.ts';
 import {
@@ -31,17 +34,21 @@ import {
   preparePipeline,
   type RunNames,
 } from './chaos/pipeline.ts';
-import { canProxyPostgres, faultsOf, openServers, type Servers, usesGivenServers } from './chaos/servers.ts';
-import { type ChaosContext as Context, SETTINGS } from './chaos/settings.ts';
+import {
+  canProxyPostgres,
+  faultsOf,
+  KAFKA_CLIENTS,
+  openServers,
+  type Servers,
+  usesGivenServers,
+} from './chaos/servers.ts';
+import { CHAOS_EXIT, type ChaosContext as Context, SETTINGS } from './chaos/settings.ts';
+import { openShim } from './chaos/shim.ts';
 import { removeTraces, requireEmptyTables } from './chaos/tables.ts';
+import { runTarget } from './chaos/target/run.ts';
 import { type Watch, watchChaos } from './chaos/watch.ts';
 
-const CHAOS_EXIT = { stopped: 5 } as const;
-const REPORTS = ['.json', '.html', '.svg'];
 const CONNECT_TIMEOUT_MS = 5000;
-/** Time limit until the first charge, in ms. */
-const START_MS_MAX = 600_000;
-const WATCH_MS = 200;
 const END_GRACE_MS = 5000;
 const IDS_MAX = 20;
 
@@ -89,57 +96,20 @@ function planOf(context: Context): readonly PlannedFault[] {
   });
 }
 
-/** Checks the files before anything is started.
- *  @throws bad_value for a report of another form, not_writable */
-function checkReports({ settings }: Context): void {
-  const wrong = (settings.report ?? []).find((path) => !REPORTS.includes(extname(path)));
-  if (wrong !== undefined)
-    throw coreError('bad_value', `-report=${wrong} has no known ending`, {
-      next: `give a file that ends in ${REPORTS.join(', ')}`,
-    });
-  for (const path of settings.report ?? []) {
-    try {
-      // Opened for appending: a report that exists keeps its content until the run has ended.
-      closeSync(openSync(path, 'a'));
-    } catch (cause) {
-      throw coreError('not_writable', `cannot write the report ${path}: ${(cause as Error).message}`, {
-        next: 'give a path in a folder that exists and can be written',
-        cause,
-      });
-    }
-  }
-}
-
-/** Command that repeats the plan. An address of the user is left to the environment: it is
- *  secret. */
-function replayOf({ settings }: Context, plan: readonly PlannedFault[]): string {
-  const kinds = [...new Set(plan.map(({ kind }) => kind))];
-  const ms = (value: number | undefined): string | undefined =>
-    value === undefined ? undefined : `${value}ms`;
-  return replayCommand([
-    ['seed', String(settings.seed)],
-    ['duration', ms(settings.duration)],
-    ['rate', String(settings.rate)],
-    ['retry-rate', String(settings['retry-rate'])],
-    ['dup-rate', String(settings['dup-rate'])],
-    ['relay', settings.relay],
-    ['dedup-ttl', ms(settings['dedup-ttl'])],
-    ['unsafe-ttl', settings['unsafe-ttl'] ? 'true' : undefined],
-    ['faults', kinds.join(',')],
-    ['crash-point', kinds.includes('crash') ? settings['crash-point'].join(',') : undefined],
-    ['fault-every', ms(settings['fault-every'])],
-    ['partitions', String(settings.partitions)],
-    ['brokers', settings.brokers],
-    ['broker-count', settings.brokers === undefined ? String(settings['broker-count']) : undefined],
-    ['broker-config', settings['broker-config']],
-  ]);
-}
-
-async function openWorld(context: Context, watch: Watch): Promise<World> {
+async function openWorld(context: Context, plan: readonly PlannedFault[], watch: Watch): Promise<World> {
   const { clock, settings } = context;
   const proxies = new Proxies(clock);
   context.onClose(() => proxies.close());
-  const servers = await openServers(context, proxies);
+  const shim = openShim(context, plan);
+  const servers = await openServers(context, proxies, {
+    postgres: settings.postgres,
+    brokers: settings.brokers,
+    databaseClients: SERVICES,
+    brokerClients: KAFKA_CLIENTS,
+    hasBrokerLinks: plan.some(({ kind }) => FAULTS[kind].need === 'cluster'),
+    shim,
+  });
+  const { brokers = '' } = servers;
   const names = namesOf(context);
   const sql = await sqlDriver(context);
   const connect = (): Promise<SqlPool> =>
@@ -153,7 +123,7 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
   await requireEmptyTables(pool, names.schema).finally(() => pool.close());
   const driver = await brokerDriver(context);
   const group = await driver.consumer({
-    ...{ brokers: servers.brokers, clientId: 'millrace-chaos', group: names.group },
+    ...{ brokers, clientId: 'millrace-chaos', group: names.group },
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
   });
   context.onClose(() => group.close());
@@ -168,15 +138,21 @@ async function openWorld(context: Context, watch: Watch): Promise<World> {
     watch.onUnplannedEnd(at);
   };
   const pipeline = await preparePipeline(context, {
-    ...{ processes, dir, servers, proxies, names },
+    ...{ processes, dir, servers, proxies, names, shim },
     onUnplannedEnd: record,
   });
   const observer = new Observer({
-    ...{ clock, schema: names.schema, connect, group, onSample: watch.onSample },
-    partitions: Array.from({ length: settings.partitions }, (_, partition) => ({
-      topic: names.topic,
-      partition,
-    })),
+    ...{ clock, connect, onSample: watch.onSample },
+    pendingQuery: `SELECT count(*) AS n FROM ${names.schema}.outbox WHERE published_at IS NULL`,
+    groups: [
+      {
+        client: group,
+        partitions: Array.from({ length: settings.partitions }, (_, partition) => ({
+          topic: names.topic,
+          partition,
+        })),
+      },
+    ],
   });
   context.onClose(() => observer.stop());
   return { servers, proxies, names, processes, pipeline, driver, connect, observer, ends, record, dir };
@@ -194,42 +170,8 @@ function startProcesses(context: Context, dir: string): Processes {
   return processes;
 }
 
-/** Runs a step before the first fault, which ends early when a process ends for another reason than
- *  an unreachable server: without a fault, that is an error of the set-up.
- *  @throws unreachable, timeout */
-async function beforeFaults(
-  { clock, drain }: Context,
-  { ends, dir }: World,
-  step: (signal: AbortSignal) => Promise<void>,
-): Promise<void> {
-  const over = new AbortController();
-  const stop = (): void => over.abort();
-  drain.addEventListener('abort', stop, { once: true });
-  const cancels = [
-    clock.after(START_MS_MAX, stop),
-    clock.every(WATCH_MS, () => {
-      if (ends.some(({ code }) => code !== EXIT.unavailable)) stop();
-    }),
-  ];
-  try {
-    await step(over.signal);
-  } catch (thrown) {
-    const early = ends.find(({ code }) => code !== EXIT.unavailable);
-    if (early === undefined || drain.aborted) throw thrown;
-    const { service, code, signal, logPath } = early;
-    throw coreError(
-      'unreachable',
-      `${service} ended with ${signal ?? `code ${code}`} before the first fault`,
-      {
-        next: `see ${logPath}, and the other logs in ${dir}`,
-        cause: thrown,
-      },
-    );
-  } finally {
-    for (const cancel of cancels) cancel();
-    drain.removeEventListener('abort', stop);
-  }
-}
+/** Without a fault, a service ends by itself only where its server is unreachable. */
+const isEarlyError = ({ code }: UnplannedEnd): boolean => code !== EXIT.unavailable;
 
 /** Starts the services one after the other (orders makes the tables that the relay reads), then the
  *  load client, and waits for the first charge. */
@@ -237,14 +179,15 @@ async function startAll(context: Context, world: World, watch: Watch): Promise<L
   const { pipeline, observer } = world;
   const { clock, drain } = context;
   let load: Load | undefined;
-  await beforeFaults(context, world, async (signal) => {
+  const early = { ends: world.ends, isError: isEarlyError, dir: world.dir };
+  await beforeFaults(context, early, async (signal) => {
     for (const service of Object.values(pipeline.services)) {
       service.start();
       await service.ready(signal);
     }
     watch.phase('load');
     load = startLoad(world, clock.monotonicMs());
-    observer.start(load.child, load.startMs);
+    observer.start(answeredBy(load.child), load.startMs);
     if (!(await observer.consumed(START_MS_MAX, signal)))
       throw coreError('timeout', `no order was charged within ${START_MS_MAX} ms`, {
         next: `see the logs in ${world.dir}`,
@@ -271,7 +214,12 @@ async function breakIt(
     ...{ plan, clock, signal: drain, faultMsMax: settings['fault-timeout'] },
     apply: applyTo({
       ...{ services: pipeline.services, proxies, servers: world.servers.own, connect: world.connect },
+      disks: world.servers.disks,
       ...{ schema: world.names.schema, slot: world.names.slot, clock },
+      tableOf: (name) => `${world.names.schema}.${name}`,
+      lockRows: [
+        `SELECT FROM ${world.names.schema}.outbox ORDER BY id DESC LIMIT ${ROWS_LOCKED_MAX} FOR UPDATE SKIP LOCKED`,
+      ],
     }),
     onStart: watch.onStart,
     onEnd: watch.onOutcome,
@@ -352,28 +300,14 @@ function titleOf({ settings }: Context, { holds }: ChaosVerdict): string {
   return `chaos, seed ${settings.seed}, relay ${settings.relay}: ${holds ? 'zero deltas, every fault applied' : 'BROKEN'}`;
 }
 
-function writeReports(context: Context, report: ChaosReport): void {
-  const title = titleOf(context, report);
-  for (const path of context.settings.report ?? []) {
-    const text: Readonly<Record<string, () => string>> = {
-      '.json': () => `${JSON.stringify(report, undefined, 2)}\n`,
-      '.svg': () => chaosPlot(title, report.samples, report.outcomes),
-      '.html': () => chaosPage(title, report),
-    };
-    writeFileSync(path, text[extname(path)]?.() ?? '');
-  }
-}
-
 function describe(context: Context, world: World, plan: readonly PlannedFault[], end: Finished): number {
   const { settings } = context;
   const replay = replayOf(context, plan);
-  // JSON leaves undefined values out.
-  const shown = { ...settings, postgres: undefined, 'broker-property': undefined };
   const report: ChaosReport = {
     format: REPORT_FORMAT,
     version: packageVersion(),
     seed: settings.seed,
-    settings: shown,
+    settings: shownSettings(context),
     replay,
     seconds: end.seconds,
     load: end.load,
@@ -385,7 +319,7 @@ function describe(context: Context, world: World, plan: readonly PlannedFault[],
     holds: end.holds,
     reasons: end.reasons,
   };
-  writeReports(context, report);
+  writeReports(context, titleOf(context, end), report);
   const applied = end.outcomes.filter((one) => one.applied).length;
   const lines = [
     reconciliationText(end.reconciliation),
@@ -408,7 +342,14 @@ async function cleanUp(context: Context, world: World, isClean: boolean): Promis
   const removesData = context.settings.schema === undefined && isClean;
   const pool = await connect();
   try {
-    await removeTraces({ names, pool, driver, brokers: servers.brokers, clock: context.clock, removesData });
+    await removeTraces({
+      names,
+      pool,
+      driver,
+      brokers: servers.brokers ?? '',
+      clock: context.clock,
+      removesData,
+    });
   } finally {
     await pool.close();
   }
@@ -416,7 +357,8 @@ async function cleanUp(context: Context, world: World, isClean: boolean): Promis
 }
 
 async function run(context: Context): Promise<number> {
-  const { schema } = context.settings;
+  const { schema, target } = context.settings;
+  if (target !== undefined) return runTarget(context, target);
   if (schema !== undefined) requirePlainSchema(schema);
   const plan = planOf(context);
   if (context.settings.plan) {
@@ -428,7 +370,7 @@ async function run(context: Context): Promise<number> {
   checkReports(context);
   const watch = watchChaos(context, plan);
   watch.phase('starting');
-  const world = await openWorld(context, watch);
+  const world = await openWorld(context, plan, watch);
   context.setReady();
   // A run that was stopped leaves nothing to inspect.
   let isClean = false;
@@ -461,10 +403,14 @@ and kills, stops and disconnects processes, servers and links by a plan that the
 everything, waits until nothing is pending, and reconciles. Exit code 0 only if there is no delta and every planned
 fault met its target; otherwise the last lines have the command that repeats the plan.
 
+With -target=FILE the same faults meet processes of your own: the file names their command lines, a request, and a
+query whose rows are violations (docs/how-to/chaos-your-service.md).
+
   millrace chaos -seed=7 -duration=2m -report=chaos.html
   millrace chaos -seed=7 -relay=wal -broker-count=3 -dup-rate=0.3 -report=chaos.json,chaos.svg
   millrace chaos -faults=crash -crash-point=publish,effect
-  millrace chaos -seed=7 -plan`,
+  millrace chaos -seed=7 -plan
+  millrace chaos -target=chaos.yaml -duration=2m -report=chaos.html`,
   settings: SETTINGS,
   exits: { [CHAOS_EXIT.stopped]: 'the run was stopped before its verdict' },
   run,

@@ -27,9 +27,11 @@ export const LINKS = [
 ] as const;
 export type Link = (typeof LINKS)[number];
 
-/** Component whose faults follow one another. Faults of different lanes overlap. */
-export const LANES = [...SERVICES, 'postgres', 'kafka', 'network'] as const;
-export type Lane = (typeof LANES)[number];
+/** Components whose faults follow one another. Faults of different lanes overlap. */
+export const lanesOf = (services: readonly string[]): readonly string[] => [
+  ...services,
+  ...(['postgres', 'kafka', 'network'] as const),
+];
 
 /** Requirement of a fault on the servers. */
 export type FaultNeed =
@@ -38,6 +40,8 @@ export type FaultNeed =
   /** Signals a server, or stands between Kafka and its clients: only servers that the run
    *  started. */
   | 'own'
+  /** Several brokers that the run started. */
+  | 'cluster'
   /** A relay in wal mode. */
   | 'wal';
 
@@ -47,6 +51,8 @@ export interface FaultRow {
   readonly leastMs: number;
   readonly mostMs: number;
   readonly help: string;
+  /** True: a library is preloaded into the process, which needs Linux and a C compiler. */
+  readonly isPreloaded?: true;
 }
 
 export const FAULTS = {
@@ -68,6 +74,7 @@ export const FAULTS = {
     leastMs: 500,
     mostMs: 8000,
     help: 'the wall clock of a service jumps by up to four minutes, and jumps back',
+    isPreloaded: true,
   },
   'postgres-stop': {
     need: 'own',
@@ -113,6 +120,38 @@ export const FAULTS = {
     mostMs: 5000,
     help: 'a link delivers requests and loses the answers, then resets',
   },
+  'postgres-disk-full': {
+    need: 'own',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'no file of PostgreSQL can grow',
+    isPreloaded: true,
+  },
+  'broker-disk-full': {
+    need: 'own',
+    leastMs: 500,
+    mostMs: 5000,
+    help: 'no file of a broker can grow; the broker is restarted when there is space again',
+    isPreloaded: true,
+  },
+  'broker-cut': {
+    need: 'cluster',
+    leastMs: 500,
+    mostMs: 8000,
+    help: 'resets the connections between two brokers and refuses new ones',
+  },
+  'broker-delay': {
+    need: 'cluster',
+    leastMs: 1000,
+    mostMs: 8000,
+    help: 'delays both directions between two brokers',
+  },
+  'broker-half-open': {
+    need: 'cluster',
+    leastMs: 500,
+    mostMs: 8000,
+    help: 'requests between two brokers arrive and the answers are lost, then resets',
+  },
 } as const satisfies Readonly<Record<string, FaultRow>>;
 export type FaultKind = keyof typeof FAULTS;
 export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
@@ -120,5 +159,20 @@ export const FAULT_KINDS = Object.keys(FAULTS) as readonly FaultKind[];
 /** Tables that a full disk refuses rows of. */
 export const FULL_TABLES = ['idempotency_keys', 'orders', 'outbox', 'inbox', 'charges'] as const;
 
+/** Faults that need our own services: their crash points, or the slot of the relay. */
+export const PIPELINE_FAULTS: readonly FaultKind[] = ['crash', 'slot-drop'];
+
+/** Faults by a preloaded library. */
+export const isPreloaded = (kind: FaultKind): boolean => (FAULTS[kind] as FaultRow).isPreloaded === true;
+
 /** Faults that run against servers of the user unless -faults names others. */
 export const GENTLE_FAULTS: readonly FaultKind[] = ['crash', 'kill', 'pause'];
+
+/** Link between two brokers; both directions. */
+export const brokerLinkOf = (one: string, other: string): string => [one, other].sort().join('-');
+
+/** Links between the brokers of a cluster. */
+export function brokerLinksOf(count: number): readonly string[] {
+  const names = Array.from({ length: count }, (_, index) => `kafka-${index + 1}`);
+  return names.flatMap((one, at) => names.slice(at + 1).map((other) => brokerLinkOf(one, other)));
+}

@@ -5,7 +5,6 @@
  *  faults; (2) each planned fault has exactly one outcome; (3) after a stop no further fault
  *  begins. */
 import { sleep, type Timers } from '../core/clock.ts';
-import type { Lane } from './faults.ts';
 import { faultText, type PlannedFault } from './schedule.ts';
 
 export interface FaultOutcome {
@@ -41,7 +40,7 @@ const messageOf = (thrown: unknown): string => (thrown instanceof Error ? thrown
 export async function runFaults(options: FaultRunOptions): Promise<readonly FaultOutcome[]> {
   const { plan, clock } = options;
   const startMs = clock.monotonicMs();
-  const lanes = new Map<Lane, PlannedFault[]>();
+  const lanes = new Map<string, PlannedFault[]>();
   for (const fault of plan) lanes.set(fault.lane, [...(lanes.get(fault.lane) ?? []), fault]);
   const outcomes = await Promise.all([...lanes.values()].map((faults) => runLane(options, faults, startMs)));
   return outcomes.flat().sort((a, b) => a.fault.id - b.fault.id);

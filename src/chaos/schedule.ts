@@ -10,6 +10,7 @@
 import { coreError } from '../core/errors.ts';
 import { RandomStream, seedOf } from '../core/random/threefry.ts';
 import {
+  brokerLinksOf,
   CRASH_POINT_NAMES,
   CRASH_POINTS,
   type CrashPoint,
@@ -17,9 +18,7 @@ import {
   FAULTS,
   type FaultKind,
   FULL_TABLES,
-  LANES,
-  type Lane,
-  type Link,
+  lanesOf,
   SERVICES,
 } from './faults.ts';
 
@@ -34,7 +33,13 @@ export interface ScheduleSettings {
   readonly relay: 'poll' | 'wal';
   readonly brokerCount: number;
   /** Links with a proxy. */
-  readonly links: readonly Link[];
+  readonly links: readonly string[];
+  /** Processes; absent: the services of the pipeline. */
+  readonly services?: readonly string[];
+  /** Those of them whose connections to the database can be terminated; absent: all. */
+  readonly databaseClients?: readonly string[];
+  /** Tables that a full disk refuses rows of; absent: those of the pipeline. */
+  readonly tables?: readonly string[];
 }
 
 export interface PlannedFault {
@@ -42,14 +47,16 @@ export interface PlannedFault {
   readonly id: number;
   /** Time after the start of the load, in ms. */
   readonly atMs: number;
-  readonly lane: Lane;
+  /** Component whose faults follow one another. Faults of different lanes overlap. */
+  readonly lane: string;
   readonly kind: FaultKind;
   /** Service, server or link. */
   readonly target: string;
   readonly durationMs: number;
   /** crash: the point. */
   readonly point?: CrashPoint;
-  /** crash: units of finished work before the point takes effect; net-delay: the delay in ms;
+  /** crash: units of finished work before the point takes effect; net-delay and broker-delay: the
+   *  delay in ms;
    *  clock-step: the step in ms, negative for a step back;
    *  backend-kill: which of the connections, as a number that is taken modulo their count. */
   readonly amount?: number;
@@ -82,10 +89,11 @@ interface Card {
   readonly point?: CrashPoint;
 }
 
-/** Each fault of a lane once. */
-function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): readonly Card[] {
+/** Each fault of a lane that has a target, once. */
+function deckOf(lane: string, settings: ScheduleSettings): readonly Card[] {
+  const { faults, crashPoints, relay, services = SERVICES } = settings;
   const has = (kind: FaultKind): boolean => faults.includes(kind);
-  const ofService = SERVICES.find((one) => one === lane);
+  const ofService = services.find((one) => one === lane);
   if (ofService !== undefined) {
     // In the order of the table: the order of the flag must not change the plan.
     const points = CRASH_POINT_NAMES.filter(
@@ -98,26 +106,38 @@ function deckOf(lane: Lane, { faults, crashPoints, relay }: ScheduleSettings): r
         .map((kind): Card => ({ kind, target: ofService })),
     ];
   }
-  const kinds: Readonly<Partial<Record<Lane, readonly FaultKind[]>>> = {
+  const kinds: Readonly<Record<string, readonly FaultKind[]>> = {
     postgres: [
       'postgres-stop',
       'backend-kill',
       'idle-transaction',
       'disk-full',
+      'postgres-disk-full',
       ...(relay === 'wal' ? (['slot-drop'] as const) : []),
     ],
-    kafka: ['broker-kill'],
+    kafka: ['broker-kill', 'broker-disk-full', 'broker-cut', 'broker-delay', 'broker-half-open'],
     network: ['net-cut', 'net-delay', 'net-half-open'],
   };
-  return (kinds[lane] ?? []).filter(has).map((kind) => ({ kind }));
+  return (kinds[lane] ?? [])
+    .filter((kind) => has(kind) && poolOf(kind, settings).length > 0)
+    .map((kind) => ({ kind }));
 }
 
 /** Targets of a card without one. */
-function poolOf(kind: FaultKind, { brokerCount, links }: ScheduleSettings): readonly string[] {
-  if (kind === 'broker-kill') return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
+function poolOf(kind: FaultKind, settings: ScheduleSettings): readonly string[] {
+  const {
+    brokerCount,
+    links,
+    services = SERVICES,
+    databaseClients = services,
+    tables = FULL_TABLES,
+  } = settings;
+  if (kind === 'broker-kill' || kind === 'broker-disk-full')
+    return Array.from({ length: brokerCount }, (_, i) => `kafka-${i + 1}`);
+  if (FAULTS[kind].need === 'cluster') return brokerLinksOf(brokerCount);
   if (kind.startsWith('net-')) return links;
-  if (kind === 'backend-kill') return SERVICES;
-  if (kind === 'disk-full') return FULL_TABLES;
+  if (kind === 'backend-kill') return databaseClients;
+  if (kind === 'disk-full') return tables;
   return ['postgres'];
 }
 
@@ -125,9 +145,10 @@ class LaneDraws {
   private readonly stream: RandomStream;
   private readonly lane: number;
 
-  constructor(seed: number, lane: Lane) {
+  /** @param lane its number */
+  constructor(seed: number, lane: number) {
     this.stream = new RandomStream(seedOf(seed), STREAM);
-    this.lane = LANES.indexOf(lane);
+    this.lane = lane;
   }
 
   /** Uniform in [0, 1). */
@@ -149,8 +170,10 @@ class LaneDraws {
 const between = (least: number, most: number, fraction: number): number =>
   Math.round(least + (most - least) * fraction);
 
+const isDelay = (kind: FaultKind): boolean => kind === 'net-delay' || kind === 'broker-delay';
+
 function amountOf(card: Card, fraction: number): number | undefined {
-  if (card.kind === 'net-delay') return between(DELAY_MS.least, DELAY_MS.most, fraction);
+  if (isDelay(card.kind)) return between(DELAY_MS.least, DELAY_MS.most, fraction);
   if (card.kind === 'backend-kill') return between(0, 1_000_000, fraction);
   if (card.kind === 'clock-step') {
     // The upper half steps forward.
@@ -164,11 +187,11 @@ function amountOf(card: Card, fraction: number): number | undefined {
 
 type Unnumbered = Omit<PlannedFault, 'id'>;
 
-function planLane(lane: Lane, settings: ScheduleSettings): readonly Unnumbered[] {
+function planLane(lane: string, number: number, settings: ScheduleSettings): readonly Unnumbered[] {
   const deck = deckOf(lane, settings);
   if (deck.length === 0) return [];
   const { seed, durationMs, everyMs } = settings;
-  const draws = new LaneDraws(seed, lane);
+  const draws = new LaneDraws(seed, number);
   const edgeMs = Math.min(EDGE_MS_MAX, durationMs * EDGE);
   const windowMs = durationMs - 2 * edgeMs;
   const count = Math.min(FAULTS_MAX, Math.max(deck.length, Math.round(windowMs / everyMs)));
@@ -197,24 +220,30 @@ function planLane(lane: Lane, settings: ScheduleSettings): readonly Unnumbered[]
   });
 }
 
+const NEXT_OF: Readonly<Record<string, string>> = {
+  wal: 'give -relay=wal, or leave it out',
+  cluster: 'give -broker-count=3, or leave it out',
+};
+
 /** Returns the faults in the order of their times.
  *  @throws bad_value where a chosen fault cannot be planned */
 export function planChaos(settings: ScheduleSettings): readonly PlannedFault[] {
-  const all = LANES.flatMap((lane) => planLane(lane, settings));
+  const lanes = lanesOf(settings.services ?? SERVICES);
+  const all = lanes.flatMap((lane, number) => planLane(lane, number, settings));
   const missing = settings.faults.find((kind) => !all.some((one) => one.kind === kind));
   if (missing !== undefined)
     throw coreError('bad_value', `the fault ${missing} cannot be planned with these settings`, {
-      next: FAULTS[missing].need === 'wal' ? 'give -relay=wal, or leave it out' : 'leave it out of -faults',
+      next: NEXT_OF[FAULTS[missing].need] ?? 'leave it out of -faults',
     });
   return all
-    .sort((a, b) => a.atMs - b.atMs || LANES.indexOf(a.lane) - LANES.indexOf(b.lane))
+    .sort((a, b) => a.atMs - b.atMs || lanes.indexOf(a.lane) - lanes.indexOf(b.lane))
     .map((fault, index) => ({ id: index + 1, ...fault }));
 }
 
 /** One line about a fault. */
 export function faultText({ kind, target, point, durationMs, amount }: PlannedFault): string {
   const what = point === undefined ? kind : `${kind} at ${point}`;
-  const by = kind === 'net-delay' || kind === 'clock-step' ? ` by ${amount} ms` : '';
+  const by = isDelay(kind) || kind === 'clock-step' ? ` by ${amount} ms` : '';
   const lasting = durationMs === 0 ? '' : ` for ${(durationMs / 1000).toFixed(1)} s`;
   return `${what} of ${target}${by}${lasting}`;
 }

@@ -77,3 +77,12 @@ export function tailOf(path: string, lines: number): string {
     return '';
   }
 }
+
+/** Further variables of a server, by its name and its data folder. */
+export type ServerEnvironment = (name: string, dataFolder: string) => Readonly<Record<string, string>>;
+
+/** Lines of a script that export variables. */
+export const exportLines = (variables: Readonly<Record<string, string>>): string =>
+  Object.entries(variables)
+    .map(([name, value]) => `export ${name}=${shellWord(value)}\n`)
+    .join('');

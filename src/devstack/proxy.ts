@@ -104,13 +104,18 @@ export class TcpProxy {
     server.on('connection', (outer) => this.accept(outer));
   }
 
-  /** Listens on a free port of 127.0.0.1. Until a target is set, connections are refused. */
-  static async listen(clock: Timers, target?: ProxyTarget): Promise<TcpProxy> {
+  /** Listens, by default on a free port of 127.0.0.1. Until a target is set, connections are
+   *  refused. */
+  static async listen(
+    clock: Timers,
+    target?: ProxyTarget,
+    at: ProxyTarget = { host: LOOPBACK, port: 0 },
+  ): Promise<TcpProxy> {
     // An end of one direction must not end the other one.
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const proxy = new TcpProxy(server, clock);
     proxy.target = target;
-    server.listen(0, LOOPBACK);
+    server.listen(at.port, at.host);
     await once(server, 'listening');
     server.unref();
     return proxy;

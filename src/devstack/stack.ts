@@ -16,7 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../core/errors.ts';
 import type { LockDriver } from '../io/lock/port.ts';
 import { stackError } from './errors.ts';
-import { writableFolder } from './files.ts';
+import { type ServerEnvironment, writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
 import { fetchKafka } from './kafka/jars.ts';
 import {
@@ -28,6 +28,8 @@ import {
 } from './kafka/security.ts';
 import {
   BROKER_SESSION_MS,
+  type BrokerLink,
+  brokerLinks,
   checkJava,
   formatKafka,
   javaProgram,
@@ -87,6 +89,11 @@ export interface StackOptions {
   /** Further listeners of each broker, for clients behind a proxy; the advertised ports are in the
    *  order of the brokers. For a new plaintext folder. */
   readonly kafkaDoors?: ReadonlyArray<{ readonly name: string; readonly advertisedPorts: readonly number[] }>;
+  /** Called with the addresses by which the brokers reach each other, before they start; it must
+   *  listen there. For a new plaintext folder, on Linux. Undefined: they reach each other directly. */
+  readonly openBrokerLinks?: ((links: readonly BrokerLink[]) => Promise<void>) | undefined;
+  /** Further variables of each server, for a library that is preloaded into it. */
+  readonly environmentOf?: ServerEnvironment | undefined;
   /** True: servers of an ephemeral stack will be killed and started again. */
   readonly restarts?: boolean;
   /** Port of the first broker; the others use the next ports. Undefined: free ports. */
@@ -158,6 +165,7 @@ function kafkaOptions(
       options.folder === undefined && nodes.length === 1 && options.restarts !== true
         ? LONE_BROKER_SESSION_MS
         : BROKER_SESSION_MS,
+    environmentOf: options.environmentOf,
   };
 }
 
@@ -188,7 +196,7 @@ async function chooseNodes(
       ...{ id: i + 1, name: `kafka-${i + 1}`, port, controllerPort },
       ...(doors.length === 0 ? {} : { doors }),
     };
-    if (!isSecured) nodes.push(node);
+    if (!isSecured && options.openBrokerLinks === undefined) nodes.push(node);
     else {
       const internalPort = await choosePort('-kafka-port', undefined, old?.internalPort, taken);
       nodes.push({ ...node, internalPort });
@@ -324,10 +332,12 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
   const { security } = identity;
   writeKafkaScripts(kafkaOptions(options, folder, jars, identity.kafkaClusterId, nodes, security));
   if (security !== undefined) writeClientFiles(folder, security, brokersOf(nodes));
+  await options.openBrokerLinks?.(brokerLinks(nodes));
   const { postgresPassword: password } = identity;
   const secured = identity.postgresSecurity === 'ssl';
   const ephemeral = options.folder === undefined;
-  writePostgresScript({ folder, binaries, password, ephemeral, secured }, postgresPort);
+  const { environmentOf } = options;
+  writePostgresScript({ folder, binaries, password, ephemeral, secured, environmentOf }, postgresPort);
   forgetPostmaster(folder);
   options.onStep('starting Kafka and PostgreSQL');
   const guard = new Guard({ folder, removeAtEnd: options.folder === undefined ? folder : undefined });

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import type { Clock } from '../core/clock.ts';
 import { findMillraceError } from '../core/errors.ts';
 import type { GrpcClient } from '../io/grpc/client-port.ts';
-import type { HttpClient, HttpClientReply } from '../io/http/client-port.ts';
+import type { HttpClient, HttpClientReply, HttpClientRequest } from '../io/http/client-port.ts';
 import {
   isFinalStatus,
   type LedgerEntry,
@@ -36,6 +36,8 @@ export interface LoadOptions {
   /** When aborted, no new intent is sent, and open requests are completed. */
   readonly signal: AbortSignal;
   readonly path: string;
+  /** Builds the HTTP request of an intent. Absent: an order for `path`. */
+  readonly requestOf?: (intent: Intent) => HttpClientRequest;
   /** Wait before the first resend in ms; it doubles up to resendMaxMs. */
   readonly resendFirstMs: number;
   readonly resendMaxMs: number;
@@ -190,12 +192,13 @@ export class LoadRun {
   }
 
   private request(send: Send, intent: Intent): Promise<HttpClientReply> {
-    const { authorization: current, client, grpc, intents, path } = this.options;
+    const { authorization: current, client, grpc, intents, path, requestOf } = this.options;
     const authorization = current?.();
     // The due time distinguishes the repeats of an intent, the failures the attempts of each.
     const attempt = Math.floor(send.dueMs) + send.failures;
     if (grpc !== undefined && intents.transportDraw(send.index, attempt) < grpc.share)
       return createOverGrpc(grpc.client, intent, authorization);
+    if (requestOf !== undefined) return client.send(requestOf(intent));
     return client.send({
       method: 'POST',
       path,

@@ -1,7 +1,7 @@
 /** Short chaos runs, one a row: each ends with zero deltas and with every planned fault applied. A
  *  failure shows the command that repeats the plan. */
 import { expect, it } from 'vitest';
-import { FAULT_KINDS } from '../../src/chaos/faults.ts';
+import { FAULT_KINDS, FAULTS, type FaultKind } from '../../src/chaos/faults.ts';
 import { reportOf, runChaos } from '../fixtures/chaos.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -19,7 +19,14 @@ interface Row {
 }
 
 /** Faults that do not disturb other tests on the shared servers. */
-const SHARED = FAULT_KINDS.filter((kind) => !['postgres-stop', 'broker-kill', 'slot-drop'].includes(kind));
+const SHARED = FAULT_KINDS.filter((kind) => FAULTS[kind].need === 'any');
+/** Faults of a run on its own servers. */
+const ownKinds = (relay: string, flags: readonly string[]): readonly FaultKind[] =>
+  FAULT_KINDS.filter(
+    (kind) =>
+      (relay === 'wal' || FAULTS[kind].need !== 'wal') &&
+      (flags.includes('-broker-count=3') || FAULTS[kind].need !== 'cluster'),
+  );
 
 const ROWS: readonly Row[] = [
   { seed: 1, relay: 'poll', servers: 'own', flags: ['-dup-rate=0.05'] },
@@ -43,8 +50,7 @@ it.each(ROWS)(
       reasons: [],
     });
     expect(report?.outcomes.every(({ applied }) => applied)).toBe(true);
-    const kinds =
-      servers === 'shared' ? SHARED : FAULT_KINDS.filter((kind) => relay === 'wal' || kind !== 'slot-drop');
+    const kinds = servers === 'shared' ? SHARED : ownKinds(relay, flags);
     expect(new Set(report?.outcomes.map(({ fault }) => fault.kind))).toEqual(new Set(kinds));
   },
   RUN_MS,

@@ -2,13 +2,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  brokerLinksOf,
   CRASH_POINT_NAMES,
   CRASH_POINTS,
   FAULT_KINDS,
   FAULTS,
   FULL_TABLES,
-  LANES,
   LINKS,
+  lanesOf,
   SERVICES,
 } from '../../src/chaos/faults.ts';
 import { type PlannedFault, planChaos, type ScheduleSettings } from '../../src/chaos/schedule.ts';
@@ -27,7 +28,11 @@ const settings: fc.Arbitrary<ScheduleSettings> = fc
   })
   .map((one) => ({
     ...one,
-    faults: one.faults.filter((kind) => one.relay === 'wal' || FAULTS[kind].need !== 'wal'),
+    faults: one.faults.filter(
+      (kind) =>
+        (one.relay === 'wal' || FAULTS[kind].need !== 'wal') &&
+        (one.brokerCount > 1 || FAULTS[kind].need !== 'cluster'),
+    ),
   }));
 
 const ofLane = (plan: readonly PlannedFault[], lane: string): readonly PlannedFault[] =>
@@ -80,7 +85,7 @@ describe('plan of a chaos run', () => {
       const plan = planChaos(given);
       expect(plan.map(({ id }) => id)).toEqual(plan.map((_, index) => index + 1));
       expect(plan.map(({ atMs }) => atMs)).toEqual(plan.map(({ atMs }) => atMs).sort((a, b) => a - b));
-      for (const lane of LANES)
+      for (const lane of lanesOf(SERVICES))
         for (const [i, fault] of ofLane(plan, lane).entries()) {
           const next = ofLane(plan, lane)[i + 1];
           expect(fault.atMs).toBeGreaterThanOrEqual(0);
@@ -97,6 +102,7 @@ describe('plan of a chaos run', () => {
         'postgres',
         ...Array.from({ length: given.brokerCount }, (_, i) => `kafka-${i + 1}`),
         ...given.links,
+        ...brokerLinksOf(given.brokerCount),
         ...FULL_TABLES,
       ];
       for (const { target, kind, point, durationMs } of planChaos(given)) {
@@ -114,6 +120,7 @@ describe('plan of a chaos run', () => {
       for (const [kind, count] of [
         ['net-cut', given.links.length],
         ['broker-kill', given.brokerCount],
+        ['broker-cut', brokerLinksOf(given.brokerCount).length],
       ] as const) {
         const targets = plan.filter((fault) => fault.kind === kind).map(({ target }) => target);
         expect(new Set(targets).size).toBe(Math.min(targets.length, count));

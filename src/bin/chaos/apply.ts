@@ -1,11 +1,12 @@
 /** Applies the faults of a plan to the processes, servers and links of a run. Each function ends
  *  its fault, whatever happens, waits until the target is healthy, and returns the evidence that
  *  the fault met it. */
-import type { FaultKind, ServiceName } from '../../chaos/faults.ts';
+import { FAULTS, type FaultKind } from '../../chaos/faults.ts';
 import type { ApplyFault } from '../../chaos/run.ts';
 import type { PlannedFault } from '../../chaos/schedule.ts';
-import { sleep, type Timers } from '../../core/clock.ts';
+import { sleep, type Timers, within } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
+import type { ShimControl } from '../../devstack/fault-shim.ts';
 import type { ProxyEffects, TcpProxy } from '../../devstack/proxy.ts';
 import type { StackServers } from '../../devstack/servers.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
@@ -13,14 +14,21 @@ import type { Proxies } from './links.ts';
 import type { ManagedService } from './service.ts';
 
 export interface FaultTargets {
-  readonly services: Readonly<Record<ServiceName, ManagedService>>;
+  readonly services: Readonly<Record<string, ManagedService>>;
   readonly proxies: Proxies;
   /** Servers of this run; undefined: the user's. */
   readonly servers: StackServers | undefined;
+  /** Disks of those servers that can be filled, by the name of the server. */
+  readonly disks: ReadonlyMap<string, ShimControl>;
   /** Opens a connection to the database beside the proxies. */
   readonly connect: () => Promise<SqlPool>;
+  /** Schema with the function and the sequence of a full disk; it exists. */
   readonly schema: string;
-  /** Replication slot of the relay. */
+  /** Name of a table in a statement. */
+  readonly tableOf: (name: string) => string;
+  /** Statements that lock rows, for an idle transaction. */
+  readonly lockRows: readonly string[];
+  /** Replication slot of the relay; empty where there is none. */
   readonly slot: string;
   readonly clock: Timers;
 }
@@ -28,11 +36,14 @@ export interface FaultTargets {
 type Apply = (targets: FaultTargets, fault: PlannedFault, signal: AbortSignal) => Promise<string>;
 
 const POLL_MS = 100;
-const ROWS_LOCKED_MAX = 50;
+/** Rows of a table that an idle transaction locks. */
+export const ROWS_LOCKED_MAX = 50;
 const POSTGRES = 'postgres';
+/** Time between two checks of a server that may end. */
+const ALIVE_EVERY_MS = 500;
 
 const serviceOf = ({ services }: FaultTargets, target: string): ManagedService => {
-  const service = services[target as ServiceName];
+  const service = services[target];
   if (service === undefined) throw coreError('internal', `there is no service ${target}`);
   return service;
 };
@@ -85,12 +96,12 @@ const pause: Apply = async (targets, { target, durationMs }, signal) => {
 
 const clockStep: Apply = async (targets, { target, durationMs, amount }, signal) => {
   const service = serviceOf(targets, target);
-  const pid = await startAfter(service, async () => {
-    const stepped = await service.stepClock(amount ?? 0, signal);
+  const { pid, back } = await service.stepClock(amount ?? 0, signal);
+  try {
     await sleep(targets.clock, durationMs, signal);
-    await stepped.back();
-    return stepped.pid;
-  });
+  } finally {
+    back();
+  }
   await service.ready(signal);
   return `pid ${pid}`;
 };
@@ -118,6 +129,53 @@ async function restartServer(
   await allReady(targets, signal);
   return `${how}, and restarted`;
 }
+
+/** Fills the disk of a server for the planned time, and longer until a write was refused.
+ *  @returns the refused writes */
+async function fillDisk(
+  { disks, clock }: FaultTargets,
+  { target, durationMs }: PlannedFault,
+  signal: AbortSignal,
+): Promise<number> {
+  const disk = disks.get(target);
+  if (disk === undefined) throw coreError('internal', `no shim is preloaded into ${target}`);
+  const before = disk.refused;
+  disk.setFull(true);
+  try {
+    await sleep(clock, durationMs, signal);
+    while (disk.refused === before) {
+      if (signal.aborted) throw stopped();
+      await sleep(clock, POLL_MS, signal);
+    }
+    return disk.refused - before;
+  } finally {
+    disk.setFull(false);
+  }
+}
+
+/** PostgreSQL refuses statements, or restarts itself; a recovery that meets the full disk ends it. */
+const postgresDiskFull: Apply = async (targets, fault, signal) => {
+  const servers = serversOf(targets);
+  const refused = await fillDisk(targets, fault, signal);
+  let detail = `${refused} writes refused`;
+  const ready = allReady(targets, signal);
+  ready.catch(() => {});
+  do {
+    if (servers.isAlive(POSTGRES)) continue;
+    detail = `${refused} writes refused, and the server ended`;
+    await servers.start(POSTGRES);
+  } while (!(await within(targets.clock, ALIVE_EVERY_MS, ready)));
+  return detail;
+};
+
+/** A broker whose log folder failed ends itself. It is restarted when there is space again, as its
+ *  operator would. */
+const brokerDiskFull: Apply = async (targets, fault, signal) => {
+  const refused = await fillDisk(targets, fault, signal);
+  const ended = serversOf(targets).isAlive(fault.target) ? '' : ', and the broker ended';
+  await restartServer(targets, fault.target, 'SIGKILL', 0, signal);
+  return `${refused} writes refused${ended}, restarted`;
+};
 
 /** Waits until each service is ready again after a fault of a server. */
 async function allReady({ services }: FaultTargets, signal: AbortSignal): Promise<void> {
@@ -175,11 +233,10 @@ const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
     pool.transaction(async (session) => {
       await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
       const { rows } = await session.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
-      const locked = await session.query(
-        `SELECT id FROM ${targets.schema}.outbox ORDER BY id DESC LIMIT ${ROWS_LOCKED_MAX} FOR UPDATE SKIP LOCKED`,
-      );
+      let locked = 0;
+      for (const statement of targets.lockRows) locked += (await session.query(statement)).rowCount;
       await sleep(targets.clock, durationMs, signal);
-      return `transaction ${rows[0]?.xid} held ${locked.rowCount} rows`;
+      return `transaction ${rows[0]?.xid} held ${locked} rows`;
     }),
   );
 
@@ -187,11 +244,12 @@ const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
  *  refusals, because it does not roll back. */
 const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
   withDatabase(targets, signal, async (pool) => {
-    const { schema, clock } = targets;
+    const { schema, clock, tableOf } = targets;
     await pool.query(`CREATE SEQUENCE IF NOT EXISTS ${schema}.chaos_refused MINVALUE 0`);
     await pool.query(`SELECT setval('${schema}.chaos_refused', 0)`);
     await pool.query(
-      `CREATE OR REPLACE FUNCTION ${schema}.chaos_full_disk() RETURNS trigger LANGUAGE plpgsql AS
+      `CREATE OR REPLACE FUNCTION ${schema}.chaos_full_disk() RETURNS trigger
+       LANGUAGE plpgsql SECURITY DEFINER AS
        $$ BEGIN
          PERFORM nextval('${schema}.chaos_refused');
          RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
@@ -204,7 +262,7 @@ const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
     let count = 0;
     try {
       await pool.query(
-        `CREATE TRIGGER chaos_full_disk BEFORE INSERT OR UPDATE ON ${schema}.${target}
+        `CREATE TRIGGER chaos_full_disk BEFORE INSERT OR UPDATE ON ${tableOf(target)}
          FOR EACH ROW EXECUTE FUNCTION ${schema}.chaos_full_disk()`,
       );
       await sleep(clock, durationMs, signal);
@@ -213,7 +271,7 @@ const diskFull: Apply = async (targets, { target, durationMs }, signal) =>
         await sleep(clock, POLL_MS, signal);
       }
     } finally {
-      await pool.query(`DROP TRIGGER IF EXISTS chaos_full_disk ON ${schema}.${target}`);
+      await pool.query(`DROP TRIGGER IF EXISTS chaos_full_disk ON ${tableOf(target)}`);
     }
     await allReady(targets, signal);
     return `${count} rows refused`;
@@ -281,12 +339,25 @@ const breakLink =
     } finally {
       for (const proxy of proxies) proxy.heal();
     }
-    const service = fault.target.split('-')[fault.target.startsWith('load-') ? 1 : 0] as string;
-    await serviceOf(targets, service).ready(signal);
+    if (FAULTS[fault.kind].need === 'cluster') await allReady(targets, signal);
+    else for (const end of fault.target.split('-')) await targets.services[end]?.ready(signal);
     return effect;
   };
 
 const some = (count: number, unit: string): string => (count === 0 ? '' : `${count} ${unit}`);
+
+const cut = breakLink(
+  (proxy) => proxy.cut(),
+  (effects) => some(effects.cut, 'connections reset'),
+);
+const delay = breakLink(
+  (proxy, { amount }) => proxy.delay(amount ?? 0),
+  ({ delayed }) => some(delayed, 'parts of streams delayed'),
+);
+const halfOpen = breakLink(
+  (proxy) => proxy.halfOpen(),
+  ({ droppedBytes }) => some(droppedBytes, 'bytes of answers lost'),
+);
 
 const APPLY: Readonly<Record<FaultKind, Apply>> = {
   crash,
@@ -299,18 +370,14 @@ const APPLY: Readonly<Record<FaultKind, Apply>> = {
   'disk-full': diskFull,
   'slot-drop': slotDrop,
   'broker-kill': brokerKill,
-  'net-cut': breakLink(
-    (proxy) => proxy.cut(),
-    ({ cut }) => some(cut, 'connections reset'),
-  ),
-  'net-delay': breakLink(
-    (proxy, { amount }) => proxy.delay(amount ?? 0),
-    ({ delayed }) => some(delayed, 'parts of streams delayed'),
-  ),
-  'net-half-open': breakLink(
-    (proxy) => proxy.halfOpen(),
-    ({ droppedBytes }) => some(droppedBytes, 'bytes of answers lost'),
-  ),
+  'postgres-disk-full': postgresDiskFull,
+  'broker-disk-full': brokerDiskFull,
+  'net-cut': cut,
+  'net-delay': delay,
+  'net-half-open': halfOpen,
+  'broker-cut': cut,
+  'broker-delay': delay,
+  'broker-half-open': halfOpen,
 };
 
 export const applyTo =

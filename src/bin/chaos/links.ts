@@ -1,30 +1,36 @@
 /** Proxies of a chaos run, by link. */
-import { LINKS, type Link } from '../../chaos/faults.ts';
 import type { Timers } from '../../core/clock.ts';
-import { TcpProxy } from '../../devstack/proxy.ts';
+import { type ProxyTarget, TcpProxy } from '../../devstack/proxy.ts';
 
 export class Proxies {
   private readonly clock: Timers;
-  private readonly byLink = new Map<Link, readonly TcpProxy[]>();
+  private readonly byLink = new Map<string, readonly TcpProxy[]>();
 
   constructor(clock: Timers) {
     this.clock = clock;
   }
 
   /** Opens proxies without a target. */
-  async open(link: Link, count: number): Promise<readonly TcpProxy[]> {
+  async open(link: string, count: number): Promise<readonly TcpProxy[]> {
     const proxies: TcpProxy[] = [];
     for (let i = 0; i < count; i++) proxies.push(await TcpProxy.listen(this.clock));
     this.byLink.set(link, proxies);
     return proxies;
   }
 
-  get links(): readonly Link[] {
-    return LINKS.filter((link) => this.byLink.has(link));
+  /** Opens proxies at fixed addresses, each before its target, instead of the link's former ones. */
+  async openAt(
+    link: string,
+    places: ReadonlyArray<{ readonly at: ProxyTarget; readonly target: ProxyTarget }>,
+  ): Promise<void> {
+    await Promise.all(this.of(link).map((proxy) => proxy.close()));
+    const opened: TcpProxy[] = [];
+    this.byLink.set(link, opened);
+    for (const { at, target } of places) opened.push(await TcpProxy.listen(this.clock, target, at));
   }
 
   of(link: string): readonly TcpProxy[] {
-    return this.byLink.get(link as Link) ?? [];
+    return this.byLink.get(link) ?? [];
   }
 
   /** Ends every failure. */

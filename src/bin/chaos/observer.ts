@@ -1,29 +1,33 @@
-/** Reads the state of the pipeline from outside: the pages of the load client, the outbox, and the
- *  offsets of the topic. */
+/** Reads the state of the services from outside: the answers to the load client, the rows that are
+ *  pending, and the offsets of the consumer groups. */
 import type { ChaosSample } from '../../chaos/report.ts';
 import { sleep, type Timers } from '../../core/clock.ts';
+import { coreError } from '../../core/errors.ts';
 import type { BatchConsumer, TopicPartition } from '../../io/kafka/port.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
-import type { StartedCommand } from '../../shell/children/started-command.ts';
-import { textOf } from '../../shell/fetch-text.ts';
-import { EXPOSITION_BYTES_MAX, parseExposition } from '../../slo/exposition.ts';
 
 /** Time between two samples at first. It doubles each time that there are SAMPLES_MAX samples, of
  *  which every second one is then dropped. */
 const SAMPLE_MS = 1000;
 const SAMPLES_MAX = 4000;
 const OFFSETS_MS_MAX = 5000;
-const SCRAPE_MS_MAX = 2000;
 const POLL_MS = 200;
-const FINAL = ['acknowledged', 'refused'];
+
+/** Consumer group with its client, which never joins it. */
+export interface ObservedGroup {
+  readonly client: BatchConsumer;
+  readonly partitions: readonly TopicPartition[];
+}
+
+/** Number of final answers since the start of the load. @throws where it cannot be read now */
+export type AnsweredCount = () => Promise<number>;
 
 export interface ObserverOptions {
   readonly clock: Timers;
-  readonly schema: string;
   readonly connect: () => Promise<SqlPool>;
-  /** Client of the group of payments, which never joins. */
-  readonly group: BatchConsumer;
-  readonly partitions: readonly TopicPartition[];
+  /** Query of one number: the units that are not finished. Absent: none are counted. */
+  readonly pendingQuery: string | undefined;
+  readonly groups: readonly ObservedGroup[];
   readonly onSample: (sample: ChaosSample) => void;
 }
 
@@ -45,8 +49,8 @@ export class Observer {
 
   /** Samples until `stop`. A value that cannot be read keeps its last one.
    *  @param startMs monotonic time of the start */
-  start(load: StartedCommand, startMs: number): void {
-    this.running = this.sampleUntilStopped(load, startMs);
+  start(answered: AnsweredCount, startMs: number): void {
+    this.running = this.sampleUntilStopped(answered, startMs);
   }
 
   async stop(): Promise<void> {
@@ -56,27 +60,34 @@ export class Observer {
     this.pool = undefined;
   }
 
-  /** Rows that are not marked. @throws unreachable */
+  /** Units that are not finished. @throws unreachable, sql_failed; bad_value where the query
+   *  returns no number */
   async pending(): Promise<number> {
-    this.pool ??= await this.options.connect();
-    const { rows } = await this.pool.query<{ n: bigint }>(
-      `SELECT count(*) AS n FROM ${this.options.schema}.outbox WHERE published_at IS NULL`,
-    );
-    return Number(rows[0]?.n);
+    const { pendingQuery, connect } = this.options;
+    if (pendingQuery === undefined) return 0;
+    this.pool ??= await connect();
+    const { rows } = await this.pool.query(pendingQuery);
+    const count = Number(Object.values(rows[0] ?? {})[0] ?? Number.NaN);
+    if (Number.isNaN(count))
+      throw coreError('bad_value', 'the query pending returns no number', {
+        next: 'give a query that returns one row with one number, such as SELECT count(*) ...',
+      });
+    return count;
   }
 
-  /** Records that payments has committed, and those that it has not. @throws timeout */
+  /** Records that the groups have committed, and those that they have not. @throws timeout */
   async offsets(): Promise<Offsets> {
-    const { group, partitions } = this.options;
-    const committed = await group.committed(partitions);
-    const positions = new Map(committed.map(({ partition, offset }) => [partition, offset]));
     let [lag, consumed] = [0, 0];
-    for (const at of partitions) {
-      const { low, high } = await group.watermarkOffsets(at, OFFSETS_MS_MAX);
-      const position = positions.get(at.partition) ?? -1n;
-      const from = position < low ? low : position;
-      lag += Number(high - from);
-      consumed += Number(from - low);
+    for (const { client, partitions } of this.options.groups) {
+      const committed = await client.committed(partitions);
+      const positions = new Map(committed.map(({ partition, offset }) => [partition, offset]));
+      for (const at of partitions) {
+        const { low, high } = await client.watermarkOffsets(at, OFFSETS_MS_MAX);
+        const position = positions.get(at.partition) ?? -1n;
+        const from = position < low ? low : position;
+        lag += Number(high - from);
+        consumed += Number(from - low);
+      }
     }
     return { lag, consumed };
   }
@@ -113,7 +124,7 @@ export class Observer {
     return false;
   }
 
-  private async sampleUntilStopped(load: StartedCommand, startMs: number): Promise<void> {
+  private async sampleUntilStopped(answeredNow: AnsweredCount, startMs: number): Promise<void> {
     let everyMs = SAMPLE_MS;
     const { clock, onSample } = this.options;
     const { signal } = this.over;
@@ -123,7 +134,7 @@ export class Observer {
     };
     while (!signal.aborted) {
       const [answered, pending, offsets] = await Promise.all([
-        answeredBy(load).catch(() => undefined),
+        answeredNow().catch(() => undefined),
         this.pending().catch(() => undefined),
         this.offsets().catch(() => undefined),
       ]);
@@ -148,16 +159,4 @@ export class Observer {
       await sleep(clock, everyMs, signal);
     }
   }
-}
-
-/** Final answers on the page of the load client. */
-async function answeredBy(load: StartedCommand): Promise<number> {
-  const url = `http://${await load.address()}/metrics`;
-  const page = parseExposition(
-    await textOf(url, { timeoutMs: SCRAPE_MS_MAX, bytesMax: EXPOSITION_BYTES_MAX }),
-    url,
-  );
-  return (page.samples.get('load_requests_total') ?? [])
-    .filter(({ labels }) => FINAL.includes(labels['outcome'] ?? ''))
-    .reduce((sum, { value }) => sum + value, 0);
 }

@@ -1,9 +1,9 @@
 /** Processes of a chaos run: orders, relay and payments behind the proxies, and the load client. */
 import { randomBytes } from 'node:crypto';
-import { extname, join } from 'node:path';
-import { CLOCK_STEP_VARIABLE } from '../../chaos/clock-step.ts';
+import { join } from 'node:path';
 import type { ServiceName } from '../../chaos/faults.ts';
 import { environmentName } from '../../core/settings.ts';
+import type { FaultShim } from '../../devstack/fault-shim.ts';
 import { freePort, LOOPBACK } from '../../devstack/ports.ts';
 import { brokerEnvironment } from '../../shell/broker-settings.ts';
 import type { Processes } from '../../shell/children/processes.ts';
@@ -50,13 +50,6 @@ export function childEnvironment(context: Context): Readonly<Record<string, stri
   return { ...env, ...brokerEnvironment(context.settings['broker-property']) };
 }
 
-/** Variables of a process that preload the shim which steps its clock. */
-function clockStep(stepMs: number): Readonly<Record<string, string>> {
-  const shim = new URL(`../../chaos/clock-shim${extname(import.meta.url)}`, import.meta.url);
-  const options = [process.env['NODE_OPTIONS'] ?? '', `--import=${shim.href}`].join(' ').trim();
-  return { NODE_OPTIONS: options, [CLOCK_STEP_VARIABLE]: String(stepMs) };
-}
-
 export interface ChaosPipeline {
   readonly services: Readonly<Record<ServiceName, ManagedService>>;
   /** Starts the load client. */
@@ -74,11 +67,13 @@ export async function preparePipeline(
     readonly servers: Servers;
     readonly proxies: Proxies;
     readonly names: RunNames;
+    /** Steps the clocks of the services; undefined: no fault does. */
+    readonly shim: FaultShim | undefined;
     readonly onUnplannedEnd: ManagedServiceOptions['onUnplannedEnd'];
   },
 ): Promise<ChaosPipeline> {
   const { settings, clock } = context;
-  const { processes, dir, servers, proxies, names, onUnplannedEnd } = parts;
+  const { processes, dir, servers, proxies, names, shim, onUnplannedEnd } = parts;
   const [http, grpc] = await proxies.open('load-orders', 2);
   const [httpPort, grpcPort] = await twoPorts();
   http?.setTarget({ host: LOOPBACK, port: httpPort });
@@ -90,7 +85,7 @@ export async function preparePipeline(
       // Other users can see arguments.
       env: { [environmentName('postgres')]: servers.postgresOf(name) },
       processes,
-      clockStep,
+      shim: shim?.control(name),
       clock,
       onUnplannedEnd,
     });
@@ -103,14 +98,14 @@ export async function preparePipeline(
       orders: service('orders', [`-listen=${LOOPBACK}:${httpPort}`, `-grpc-listen=${LOOPBACK}:${grpcPort}`]),
       relay: service('relay', [
         ...topic,
-        `-brokers=${servers.brokersOf.relay}`,
+        `-brokers=${servers.brokersOf('relay')}`,
         `-relay=${settings.relay}`,
         `-lease=${RELAY_LEASE}`,
         ...(settings.relay === 'wal' ? [`-slot=${names.slot}`, `-publication=${names.publication}`] : []),
       ]),
       payments: service('payments', [
         ...topic,
-        `-brokers=${servers.brokersOf.payments}`,
+        `-brokers=${servers.brokersOf('payments')}`,
         `-group=${names.group}`,
         `-session-timeout=${SESSION_TIMEOUT}`,
         `-dup-rate=${settings['dup-rate']}`,

@@ -4,11 +4,11 @@
  *  Invariants: (1) at most one process of a service runs at a time; (2) every end is either
  *  planned by a fault or recorded; (3) after `stop` no process is started. */
 import { readFileSync } from 'node:fs';
-import { stepsIn } from '../../chaos/clock-step.ts';
 import { crashLineOf } from '../../chaos/crash-line.ts';
 import type { UnplannedEnd } from '../../chaos/verdict.ts';
 import { sleep, type Timers, within } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
+import type { ShimControl } from '../../devstack/fault-shim.ts';
 import type { Processes } from '../../shell/children/processes.ts';
 import { ready } from '../../shell/children/ready.ts';
 import type { StartedCommand } from '../../shell/children/started-command.ts';
@@ -19,7 +19,7 @@ const RESTART_MS = 500;
 const POLL_MS = 50;
 /** Crashes at a point with nothing in flight before the fault counts as not applied. */
 const CRASHES_MAX = 10;
-/** Time until a process confirms a step of its clock, in ms. */
+/** Time until a process reads its stepped clock, in ms. */
 const STEP_MS_MAX = 60_000;
 /** Time that a service gets after SIGTERM, in ms, above the -drain-timeout of the services. */
 const STOP_MS_MAX = 60_000;
@@ -29,8 +29,11 @@ export interface ManagedServiceOptions {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly processes: Pick<Processes, 'spawn'>;
-  /** Variables that preload the shim for `stepClock`. */
-  readonly clockStep: (stepMs: number) => Readonly<Record<string, string>>;
+  /** Resolves when a process is ready, and rejects if it ended before. Absent: /ready of its
+   *  address answers. */
+  readonly readiness?: (child: StartedCommand) => Promise<unknown>;
+  /** Page of the shim that is preloaded into each process; absent: its clock cannot be stepped. */
+  readonly shim?: Pick<ShimControl, 'environment' | 'stepClock' | 'clockReads'> | undefined;
   readonly clock: Timers;
   readonly onUnplannedEnd: (end: Omit<UnplannedEnd, 'atMs'>) => void;
 }
@@ -56,37 +59,37 @@ export class ManagedService {
   }
 
   /** Starts a process.
-   *  @param extra flags of this process and of those that replace it
-   *  @param more variables of this process and of those that replace it */
-  start(extra: readonly string[] = [], more: ManagedServiceOptions['env'] = {}): void {
+   *  @param extra flags of this process and of those that replace it */
+  start(extra: readonly string[] = []): void {
     this.isWanted = true;
-    const { name, args, env, processes, clock, onUnplannedEnd } = this.options;
-    const child = processes.spawn(name, [name, ...args, ...extra], { ...env, ...more });
+    const { name, args, env, processes, shim, clock, onUnplannedEnd } = this.options;
+    const child = processes.spawn(name, [name, ...args, ...extra], { ...env, ...shim?.environment });
     const current: Current = { child, willCrash: extra.length > 0, isEnding: false, over: undefined };
     this.current = current;
     void child.ended.then(async (how) => {
       current.over = how;
       if (current.isEnding || !this.isWanted) return;
-      if (isCrash(child, how)) return;
+      if (current.willCrash && isCrash(child, how)) return;
       onUnplannedEnd({ service: name, ...how, logPath: child.logPath });
       await sleep(clock, RESTART_MS);
-      if (this.isWanted && this.current === current) this.start(extra, more);
+      if (this.isWanted && this.current === current) this.start(extra);
     });
   }
 
   /** Waits until the process answers /ready with success. A process that ended and was replaced
    *  does not end the wait. @throws timeout when the signal is aborted */
   async ready(signal: AbortSignal): Promise<void> {
+    const over = aborted(signal).then(() => false);
     for (;;) {
       const { current } = this;
       if (signal.aborted) throw coreError('timeout', `${this.name} did not become ready`);
       if (current !== undefined && current.over === undefined) {
-        const isReady = ready(this.name, current.child).then(
+        const { readiness = (child) => ready(this.name, child) } = this.options;
+        const isReady = readiness(current.child).then(
           () => true,
           () => false,
         );
-        if ((await Promise.race([isReady, aborted(signal).then(() => false)])) && this.current === current)
-          return;
+        if ((await Promise.race([isReady, over])) && this.current === current) return;
       }
       await sleep(this.options.clock, POLL_MS, signal);
     }
@@ -118,30 +121,28 @@ export class ManagedService {
     };
   }
 
-  /** Steps the wall clock of the process, which must have been started with the shim, and waits
-   *  until it has. @returns a function that steps it back, and its pid */
+  /** Steps the wall clock of the process, and waits until the process has read it.
+   *  @returns a function that steps it back, and the pid
+   *  @throws unreachable if the process ended, or reads no clock of the C library */
   async stepClock(
     stepMs: number,
     signal: AbortSignal,
-  ): Promise<{ readonly pid: number; readonly back: () => Promise<void> }> {
-    await this.end();
-    this.start([], { ...this.options.clockStep(stepMs) });
-    await this.ready(signal);
+  ): Promise<{ readonly pid: number; readonly back: () => void }> {
+    const { shim, clock } = this.options;
+    if (shim === undefined) throw coreError('internal', `no shim is preloaded into ${this.name}`);
     const current = await this.running(signal);
-    const { child } = current;
-    const toggle = async (): Promise<void> => {
-      const before = stepsIn(readFileSync(child.logPath, 'utf8'));
-      child.kill('SIGUSR2');
-      const { clock } = this.options;
-      const endMs = clock.monotonicMs() + STEP_MS_MAX;
-      while (stepsIn(readFileSync(child.logPath, 'utf8')) === before) {
-        if (current.over !== undefined || clock.monotonicMs() > endMs)
-          throw coreError('unreachable', `${this.name} did not step its clock`);
-        await sleep(clock, POLL_MS);
+    const before = shim.clockReads;
+    shim.stepClock(stepMs);
+    const endMs = clock.monotonicMs() + STEP_MS_MAX;
+    while (shim.clockReads === before) {
+      if (current.over === undefined && clock.monotonicMs() < endMs && !signal.aborted) {
+        await sleep(clock, POLL_MS, signal);
+        continue;
       }
-    };
-    await toggle();
-    return { pid: child.pid, back: toggle };
+      shim.stepClock(0);
+      throw coreError('unreachable', `${this.name} did not read its stepped clock`);
+    }
+    return { pid: current.child.pid, back: () => shim.stepClock(0) };
   }
 
   /** Replaces the process by one that ends itself at the point, until one of them had work in

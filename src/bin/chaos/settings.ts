@@ -4,7 +4,13 @@ import type { SettingTable } from '../../core/settings.ts';
 import { BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import type { CommandContext } from '../../shell/command.ts';
 
+export const CHAOS_EXIT = { stopped: 5 } as const;
+
 export const SETTINGS = {
+  target: {
+    type: 'string',
+    help: 'YAML file with processes of your own, their load and the query that finds violations, instead of orders, relay and payments; or a compose file with x-chaos',
+  },
   seed: {
     type: 'int',
     default: '1',
@@ -34,6 +40,7 @@ export const SETTINGS = {
   },
   'dup-rate': {
     type: 'number',
+    excludes: ['target'],
     default: '0.05',
     min: 0,
     max: 1,
@@ -41,12 +48,14 @@ export const SETTINGS = {
   },
   relay: {
     type: 'string',
+    excludes: ['target'],
     choices: ['poll', 'wal'],
     default: 'poll',
     help: 'how the relay finds pending rows: poll reads the table, wal follows a replication slot',
   },
   'dedup-ttl': {
     type: 'duration',
+    excludes: ['target'],
     min: 1,
     help: 'minimum time for which payments keeps a msg_id (default: the redelivery horizon)',
   },
@@ -63,6 +72,7 @@ export const SETTINGS = {
   },
   'crash-point': {
     type: 'list',
+    excludes: ['target'],
     choices: CRASH_POINT_NAMES,
     default: CRASH_POINT_NAMES.join(','),
     help: 'points of the fault crash: respond in orders; commit, publish and mark in relay; effect and offset in payments',
@@ -98,6 +108,7 @@ export const SETTINGS = {
   },
   schema: {
     type: 'string',
+    excludes: ['target'],
     help: 'schema to use and to keep; its tables, if they exist, must be empty (default: a new one, which is dropped if the verdict holds)',
   },
   'broker-count': {
@@ -108,7 +119,14 @@ export const SETTINGS = {
     excludes: ['brokers'],
     help: 'brokers that this run starts',
   },
-  partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of the topic' },
+  partitions: {
+    type: 'int',
+    default: '4',
+    min: 1,
+    max: 10_000,
+    excludes: ['target'],
+    help: 'partitions of the topic',
+  },
   plan: { type: 'bool', default: 'false', help: 'print the planned faults and run nothing' },
   ...BROKER_SETTINGS,
 } as const satisfies SettingTable;

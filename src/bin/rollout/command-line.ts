@@ -1,14 +1,9 @@
-/** Command lines of a user's fleet: split into words without a shell, then filled with the values
- *  of an instance.
- *
- *  Rules: blanks separate words. Single quotes keep everything, double quotes everything but `\"`
- *  and `\\`; outside quotes a backslash keeps the next character. Variables, globs, pipes and
- *  redirections mean nothing. `{name}` is replaced after the split, so a value never makes another
- *  word; `{{name}}` is the text `{name}`. Other braces are kept. */
-import { accessSync, constants, statSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+/** Command lines of a user's fleet, filled with the values of an instance. `{name}` is replaced
+ *  after the split into words, so a value never makes another word; `{{name}}` is the text
+ *  `{name}`. Other braces are kept. */
 import { coreError } from '../../core/errors.ts';
 import { nearest } from '../../core/settings.ts';
+import { requireProgram, splitWords } from '../user-processes/words.ts';
 
 /** Names of the values that an instance gets, in braces or as MILLRACE_NAME of its environment. */
 export const PLACEHOLDERS = [
@@ -32,43 +27,9 @@ const TEMPLATE = /\{\{([a-z_]+)\}\}|\{([a-z_]+)\}/g;
 
 /** Splits a command line into words, one of which is the program. @throws bad_value */
 export function splitCommand(flag: string, line: string): readonly string[] {
-  const words = wordsOf(flag, line);
-  if (words.length === 0)
-    throw coreError('bad_value', `${flag} is empty`, { next: 'give a program and its arguments' });
+  const words = splitWords(flag, line);
   checkPlaceholders(flag, words);
-  checkProgram(flag, words[0] as string);
-  return words;
-}
-
-function wordsOf(flag: string, line: string): readonly string[] {
-  const bad = (why: string, next: string): Error => coreError('bad_value', `${flag} ${why}`, { next });
-  const words: string[] = [];
-  let word: string | undefined;
-  let quote: string | undefined;
-  const add = (text: string): void => {
-    word = (word ?? '') + text;
-  };
-  for (let at = 0; at < line.length; at++) {
-    const char = line[at] as string;
-    const follows = line[at + 1];
-    if (quote !== undefined) {
-      if (char === quote) quote = undefined;
-      else if (char === '\\' && quote === '"' && (follows === '"' || follows === '\\'))
-        add(line[++at] as string);
-      else add(char);
-    } else if (/\s/.test(char)) {
-      if (word !== undefined) words.push(word);
-      word = undefined;
-    } else if (char === "'" || char === '"') {
-      add('');
-      quote = char;
-    } else if (char === '\\') {
-      if (follows === undefined) throw bad('ends with a backslash', 'quote the backslash');
-      add(line[++at] as string);
-    } else add(char);
-  }
-  if (quote !== undefined) throw bad(`has a quote ${quote} without its end`, 'close the quote');
-  if (word !== undefined) words.push(word);
+  requireProgram(flag, words[0] as string);
   return words;
 }
 
@@ -83,28 +44,6 @@ function checkPlaceholders(flag: string, words: readonly string[]): void {
         ? `there are ${PLACEHOLDERS.join(', ')}; write {{${unknown}}} for the text itself`
         : `did you mean {${near}}?`,
   });
-}
-
-/** @throws bad_value when the program cannot be found, before anything is started */
-function checkProgram(flag: string, program: string): void {
-  if (program.includes('{')) return;
-  const places = program.includes('/')
-    ? [program]
-    : (process.env['PATH'] ?? '').split(delimiter).map((folder) => join(folder, program));
-  if (places.some(isProgram)) return;
-  const where = program.includes('/') ? 'is not a program that this user may run' : 'is in no folder of PATH';
-  throw coreError('bad_value', `${flag}: ${program} ${where}`, {
-    next: 'check the name; a command of a shell needs sh -c in front',
-  });
-}
-
-function isProgram(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return statSync(path).isFile();
-  } catch {
-    return false;
-  }
 }
 
 /** Replaces the placeholders of each word. */

@@ -5,9 +5,9 @@ import { sleep, type Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { freePort } from '../../devstack/ports.ts';
 import type { FleetInstance, FleetRole, FleetSlot, Side } from '../../registry/rollout/model.ts';
+import type { GroupProcess, ProcessGroups } from '../user-processes/groups.ts';
 import { fillWords, type Placeholder, valueEnvironment } from './command-line.ts';
 import type { StartInstance } from './fleet.ts';
-import type { GroupProcess, ProcessGroups } from './groups.ts';
 import { type FleetMetrics, MetricsPage } from './page.ts';
 
 const POLL_MS = 50;

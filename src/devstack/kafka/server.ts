@@ -6,11 +6,12 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, renameSync, rmSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { stackError } from '../errors.ts';
-import { shellWord, writeWhole } from '../files.ts';
+import { exportLines, type ServerEnvironment, shellWord, writeWhole } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 import { LOOPBACK } from '../ports.ts';
 import { type KafkaSecurity, scramArguments, securityProperties } from './security.ts';
@@ -21,7 +22,8 @@ export interface KafkaNode {
   readonly name: string;
   readonly port: number;
   readonly controllerPort: number;
-  /** Port of the listener between brokers; only of a secured cluster. */
+  /** Port of the listener between brokers; only of a secured cluster, and of a plaintext one whose
+   *  brokers reach each other by links. */
   readonly internalPort?: number;
   /** Further listeners for clients; only of a plaintext cluster. */
   readonly doors?: readonly KafkaDoor[];
@@ -37,6 +39,54 @@ export interface KafkaDoor {
   readonly advertisedPort: number;
 }
 
+/** Address by which a broker of a cluster with links reaches a listener of another broker. Something
+ *  must listen there and forward to the same port of 127.0.0.1. */
+export interface BrokerLink {
+  /** Names of the brokers. */
+  readonly client: string;
+  readonly server: string;
+  readonly host: string;
+  readonly port: number;
+}
+
+/** True for a cluster whose brokers know each other by name: each broker has a hosts file of its
+ *  own, so that each pair has an address of its own on the loopback network. Linux routes all of
+ *  it. */
+const isLinked = ({ nodes, security }: Pick<KafkaOptions, 'nodes' | 'security'>): boolean =>
+  security === undefined && nodes.some(({ internalPort }) => internalPort !== undefined);
+
+const linkHost = (client: KafkaNode, server: KafkaNode): string => `127.1.${client.id}.${server.id}`;
+
+/** Links of a cluster, to the listener for brokers and to the controller of each other broker. */
+export function brokerLinks(nodes: readonly KafkaNode[]): readonly BrokerLink[] {
+  return nodes.flatMap((client) =>
+    nodes
+      .filter((server) => server !== client)
+      .flatMap((server) =>
+        [server.internalPort, server.controllerPort].flatMap((port) =>
+          port === undefined
+            ? []
+            : [{ client: client.name, server: server.name, host: linkHost(client, server), port }],
+        ),
+      ),
+  );
+}
+
+/** Writes the hosts file of a broker of a cluster with links. @returns the flag of its JVM */
+function hostsFlag(options: KafkaOptions, node: KafkaNode): readonly string[] {
+  if (!isLinked(options)) return [];
+  writeHosts(options, node);
+  return [`-Djdk.net.hosts.file=${hostsFile(node)}`];
+}
+
+const hostsFile = (node: KafkaNode): string => join('run', `${node.name}.hosts`);
+
+/** Names of all brokers as one of them sees them. */
+function writeHosts({ folder, nodes }: KafkaOptions, node: KafkaNode): void {
+  const lines = nodes.map((one) => `${one === node ? LOOPBACK : linkHost(node, one)} ${one.name}`);
+  writeWhole(join(folder, hostsFile(node)), `${LOOPBACK} localhost ${hostname()}\n${lines.join('\n')}\n`);
+}
+
 export interface KafkaOptions {
   /** Folder of the stack. */
   readonly folder: string;
@@ -49,6 +99,8 @@ export interface KafkaOptions {
   readonly security: KafkaSecurity | undefined;
   /** Session timeout of the broker: how long it may miss heartbeats before it is fenced. */
   readonly sessionMs: number;
+  /** Further variables of a node. */
+  readonly environmentOf?: ServerEnvironment | undefined;
 }
 
 /** Largest batch that a broker accepts; stated so that no version's default changes it. */
@@ -81,16 +133,27 @@ function listenerSettings(
   const controller = `CONTROLLER://${LOOPBACK}:${node.controllerPort}`;
   if (security === undefined) {
     const doors = node.doors ?? [];
+    const { name, internalPort } = node;
+    const between = (host: string): readonly string[] =>
+      internalPort === undefined ? [] : [`BROKERS://${host}:${internalPort}`];
     const plain = `PLAINTEXT://${LOOPBACK}:${node.port}`;
     const at = (pick: (door: KafkaDoor) => number): readonly string[] =>
       doors.map((door) => `${door.name}://${LOOPBACK}:${pick(door)}`);
     return {
-      listeners: [plain, ...at(({ port }) => port), controller].join(','),
-      'advertised.listeners': [plain, ...at(({ advertisedPort }) => advertisedPort)].join(','),
-      'listener.security.protocol.map': ['PLAINTEXT', 'CONTROLLER', ...doors.map(({ name }) => name)]
-        .map((name) => `${name}:PLAINTEXT`)
+      listeners: [plain, ...at(({ port }) => port), ...between(LOOPBACK), controller].join(','),
+      'advertised.listeners': [
+        ...[plain, ...at(({ advertisedPort }) => advertisedPort), ...between(name)],
+        ...(internalPort === undefined ? [] : [`CONTROLLER://${name}:${node.controllerPort}`]),
+      ].join(','),
+      'listener.security.protocol.map': [
+        'PLAINTEXT',
+        'CONTROLLER',
+        ...(internalPort === undefined ? [] : ['BROKERS']),
+        ...doors.map((one) => one.name),
+      ]
+        .map((one) => `${one}:PLAINTEXT`)
         .join(','),
-      'inter.broker.listener.name': 'PLAINTEXT',
+      'inter.broker.listener.name': internalPort === undefined ? 'PLAINTEXT' : 'BROKERS',
     };
   }
   const served = `CLIENT://${LOOPBACK}:${node.port},INTERNAL://${LOOPBACK}:${node.internalPort}`;
@@ -111,10 +174,11 @@ export function serverProperties(
 ): string {
   const replication = Math.min(REPLICATION_MAX, nodes.length);
   const inSync = Math.min(2, replication);
+  const host = (one: KafkaNode): string => (isLinked({ nodes, security }) ? one.name : LOOPBACK);
   const settings: Readonly<Record<string, string | number | boolean>> = {
     'process.roles': 'broker,controller',
     'node.id': node.id,
-    'controller.quorum.voters': nodes.map((one) => `${one.id}@${LOOPBACK}:${one.controllerPort}`).join(','),
+    'controller.quorum.voters': nodes.map((one) => `${one.id}@${host(one)}:${one.controllerPort}`).join(','),
     ...listenerSettings(node, security),
     'controller.listener.names': 'CONTROLLER',
     'log.dirs': logDir,
@@ -199,6 +263,7 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
     const words = [
       ...deathSignalWords(),
       options.java,
+      ...hostsFlag(options, node),
       '-Xmx128m',
       '-Xshare:auto',
       '-XX:TieredStopAtLevel=1',
@@ -249,6 +314,7 @@ export function writeKafkaScripts(options: KafkaOptions): void {
     const words = [
       ...deathSignalWords(),
       options.java,
+      ...hostsFlag(options, node),
       `-Xmx${heapMiB}m`,
       '-Xshare:auto',
       '-XX:+UseG1GC',
@@ -263,7 +329,11 @@ export function writeKafkaScripts(options: KafkaOptions): void {
       config,
     ];
     const script = join(options.folder, 'run', `${node.name}.sh`);
-    writeWhole(script, `echo $$ >run/${node.name}.pid\nexec ${words.map(shellWord).join(' ')}\n`);
+    const variables = options.environmentOf?.(node.name, join(options.folder, node.name)) ?? {};
+    writeWhole(
+      script,
+      `${exportLines(variables)}echo $$ >run/${node.name}.pid\nexec ${words.map(shellWord).join(' ')}\n`,
+    );
     chmodSync(script, 0o755);
   }
 }

@@ -22,7 +22,7 @@ import pg from 'pg';
 import { coreError } from '../../core/errors.ts';
 import { pgConnection } from '../../io/postgres/tls.ts';
 import { stackError } from '../errors.ts';
-import { shellWord, writeWhole } from '../files.ts';
+import { exportLines, type ServerEnvironment, shellWord, writeWhole } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 import { LOOPBACK } from '../ports.ts';
 import { runs } from '../process.ts';
@@ -48,6 +48,8 @@ export interface PostgresOptions {
   readonly secured?: boolean;
   /** The folder is removed at the end, so formatting need not be durable. */
   readonly ephemeral: boolean;
+  /** Further variables of the server. */
+  readonly environmentOf?: ServerEnvironment | undefined;
 }
 
 const isRoot = (): boolean => process.getuid?.() === 0;
@@ -179,10 +181,12 @@ export function writePostgresScript(options: PostgresOptions, port: number): voi
   };
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
   const words = [...launchWords(), options.binaries.postgres, '-D', dataFolder(options.folder), ...flags];
-  const environment = { ...options.binaries.environment, LC_ALL: 'C' };
-  const exports = Object.entries(environment).map(([name, value]) => `export ${name}=${shellWord(value)}\n`);
+  const environment = {
+    ...{ ...options.binaries.environment, LC_ALL: 'C' },
+    ...options.environmentOf?.(POSTGRES_NAME, dataFolder(options.folder)),
+  };
   const script = join(options.folder, 'run', `${POSTGRES_NAME}.sh`);
-  writeWhole(script, `${exports.join('')}exec ${words.map(shellWord).join(' ')}\n`);
+  writeWhole(script, `${exportLines(environment)}exec ${words.map(shellWord).join(' ')}\n`);
   chmodSync(script, 0o755);
 }
 

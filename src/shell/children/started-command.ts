@@ -6,7 +6,7 @@ export interface StartedCommand {
   /** Resolves with `host:port` once the process has printed its listen address. Rejects with its
    *  stderr if it ends before. */
   address(): Promise<string>;
-  kill(signal: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT' | 'SIGUSR2'): void;
+  kill(signal: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT'): void;
   /** All of stdout so far. */
   stdout(): string;
   /** Path of the file that holds its stderr. */

@@ -1,13 +1,12 @@
 /** Execution of a plan under virtual time: order within a lane, overlap of lanes, limits and
  *  stops. */
 import { describe, expect, it } from 'vitest';
-import type { Lane } from '../../../src/chaos/faults.ts';
 import { type FaultOutcome, outcomeText, runFaults } from '../../../src/chaos/run.ts';
 import type { PlannedFault } from '../../../src/chaos/schedule.ts';
 import { sleep } from '../../../src/core/clock.ts';
 import { VirtualClock } from '../../../src/sim/clock.ts';
 
-const fault = (id: number, lane: Lane, atMs: number): PlannedFault => ({
+const fault = (id: number, lane: string, atMs: number): PlannedFault => ({
   ...{ id, lane, atMs, kind: 'kill', target: lane, durationMs: 100 },
 });
 

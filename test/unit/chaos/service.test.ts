@@ -44,8 +44,12 @@ const crashLine = (point: string, unfinished: number): string =>
 
 let logs = 0;
 
-/** @param onSignal reaction of a process, beside SIGKILL, which ends it */
-function world(onSignal: (signal: string, one: Fake) => void = () => {}): World {
+/** @param onSignal reaction of a process, beside SIGKILL, which ends it
+ *  @param shim page of the processes */
+function world(
+  onSignal: (signal: string, one: Fake) => void = () => {},
+  shim?: NonNullable<ConstructorParameters<typeof ManagedService>[0]['shim']>,
+): World {
   const clock = new VirtualClock();
   const started: Fake[] = [];
   const ends: World['ends'] = [];
@@ -86,7 +90,7 @@ function world(onSignal: (signal: string, one: Fake) => void = () => {}): World 
     args: ['-a'],
     env: {},
     processes: { spawn },
-    clockStep: () => ({}),
+    shim,
     clock,
     onUnplannedEnd: (end) => ends.push(end),
   });
@@ -207,5 +211,46 @@ describe('service of a chaos run', () => {
     });
     expect(await service.stop()).toEqual({ code: 0, signal: null });
     expect(await service.stop()).toBeUndefined();
+  });
+
+  describe('with a stepped clock', () => {
+    /** @param reads true for a process that reads its clock */
+    const shimOf = (
+      reads: boolean,
+    ): {
+      environment: Record<string, string>;
+      steps: number[];
+      clockReads: number;
+      stepClock(ms: number): void;
+    } => ({
+      environment: {},
+      steps: [],
+      clockReads: 0,
+      stepClock(ms) {
+        this.steps.push(ms);
+        if (reads && ms !== 0) this.clockReads++;
+      },
+    });
+
+    it('the step is confirmed by a process that reads it, and ends when it is taken back', async () => {
+      const shim = shimOf(true);
+      const { service, started } = world(() => {}, shim);
+      const { pid, back } = await service.stepClock(-5000, never);
+      expect([pid, shim.steps]).toEqual([1, [-5000]]);
+      back();
+      expect(shim.steps).toEqual([-5000, 0]);
+      // The running process was stepped, and none was started for it.
+      expect(started).toHaveLength(1);
+    });
+
+    it('a process that never reads its clock is not stepped, and its clock is right again', async () => {
+      const shim = shimOf(false);
+      const { clock, service } = world(() => {}, shim);
+      const step = service.stepClock(5000, never);
+      const refused = expect(step).rejects.toThrow('relay did not read its stepped clock');
+      await clock.advance(61_000);
+      await refused;
+      expect(shim.steps).toEqual([5000, 0]);
+    });
   });
 });

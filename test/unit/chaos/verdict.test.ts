@@ -133,7 +133,7 @@ describe('report of a chaos run', () => {
       fault: { ...OUTCOME.fault, kind: 'net-cut', target: 'a<b', lane: 'network' },
       applied: false,
     };
-    const svg = chaosPlot('a & b', samples, [OUTCOME, missed]);
+    const svg = chaosPlot('a & b', { format: REPORT_FORMAT, samples, outcomes: [OUTCOME, missed] });
     expect(svg.match(/<polyline/g)).toHaveLength(4);
     expect(svg.match(/class="process band"/g)).toHaveLength(1);
     expect(svg.match(/class="missed band"/g)).toHaveLength(1);

@@ -1,4 +1,4 @@
-/** Processes of a user's fleet, each with a process group of its own, so that a wrapper such as
+/** Processes of a user, each with a process group of its own, so that a wrapper such as
  *  `npm start` ends with what it started.
  *
  *  Invariants: (1) an ended instance leaves no process of its group; (2) when this process ends,
@@ -11,6 +11,8 @@ import { sleep, type Timers } from '../../core/clock.ts';
 import { deathSignalWords } from '../../devstack/guard.ts';
 
 const POLL_MS = 50;
+/** Time until a killed group is gone, in ms. A zombie without a parent that reaps it stays. */
+const GONE_MS_MAX = 5000;
 /** Lines of a log that an error quotes, and the characters of each. */
 const QUOTED_LINES = 3;
 const QUOTED_CHARS = 200;
@@ -36,6 +38,12 @@ export interface GroupProcess {
   readonly ended: Promise<void>;
   /** Ending of the process; undefined while it runs. */
   ending(): string | undefined;
+  /** How the process itself ended; both are null before, and where it did not start. */
+  exit(): { readonly code: number | null; readonly signal: string | null };
+  /** Sends a signal to the group. @returns false if the group has no process any more */
+  signal(signal: NodeJS.Signals): boolean;
+  /** Kills what is left of the group and waits until it is gone, GONE_MS_MAX at most. */
+  gone(): Promise<void>;
   /** Sends SIGTERM to the group, and SIGKILL to what is left of it after the grace. */
   stop(graceMs: number): Promise<void>;
   kill(): void;
@@ -65,21 +73,26 @@ export class ProcessGroups {
     (this.guard.stdin as unknown as { unref?(): void } | null)?.unref?.();
   }
 
-  start(name: string, words: readonly string[], env: NodeJS.ProcessEnv): GroupProcess {
+  /** @param cwd working folder; absent: that of this process */
+  start(name: string, words: readonly string[], env: NodeJS.ProcessEnv, cwd?: string): GroupProcess {
     const logPath = join(this.dir, `${String(this.count++).padStart(2, '0')}-${name}.log`);
     const log = openSync(logPath, 'a');
     const [file, ...args] = [...this.prefix, ...words] as [string, ...string[]];
     // Its output goes to a file, which no process of the group holds open like a pipe.
-    const child = spawn(file, args, { stdio: ['ignore', log, log], env, detached: true });
+    const child = spawn(file, args, { stdio: ['ignore', log, log], env, detached: true, cwd });
     closeSync(log);
     const pid = child.pid ?? -1;
     let ending: string | undefined;
+    let exit: ReturnType<GroupProcess['exit']> = { code: null, signal: null };
     const ended = new Promise<void>((resolve) => {
       const end = (how: string): void => {
         ending ??= how;
         resolve();
       };
-      child.once('exit', (code, signal) => end(`ended with ${signal ?? `code ${code}`}`));
+      child.once('exit', (code, signal) => {
+        exit = { code, signal };
+        end(`ended with ${signal ?? `code ${code}`}`);
+      });
       child.once('error', (error: NodeJS.ErrnoException) => end(`does not start (${error.code})`));
     });
     if (pid > 0) {
@@ -91,6 +104,9 @@ export class ProcessGroups {
       logPath,
       ended,
       ending: () => ending,
+      exit: () => exit,
+      signal: (signal) => this.signal(pid, signal),
+      gone: () => this.gone(pid),
       stop: (graceMs) => this.stop(pid, graceMs),
       kill: () => this.signal(pid, 'SIGKILL'),
       tail: () => tailOf(logPath),
@@ -114,8 +130,18 @@ export class ProcessGroups {
     this.signal(pid, 'SIGTERM');
     while (this.signal(pid, 0) && this.clock.monotonicMs() < endMs) await sleep(this.clock, POLL_MS);
     this.signal(pid, 'SIGKILL');
-    this.leaders.delete(pid);
-    this.guard.stdin?.write(`drop ${pid}\n`);
+    this.forget(pid);
+  }
+
+  private async gone(pid: number): Promise<void> {
+    const endMs = this.clock.monotonicMs() + GONE_MS_MAX;
+    while (this.signal(pid, 'SIGKILL') && this.clock.monotonicMs() < endMs) await sleep(this.clock, POLL_MS);
+    this.forget(pid);
+  }
+
+  /** From now on another group may have this id. */
+  private forget(pid: number): void {
+    if (this.leaders.delete(pid)) this.guard.stdin?.write(`drop ${pid}\n`);
   }
 
   /** @returns false if the group has no process any more */

@@ -1,0 +1,86 @@
+/** Page about the runs of the chaos bench, made from its JSON alone. */
+import type { BenchReport } from '../harness.ts';
+import { type ChaosCell, cellName } from './cells.ts';
+
+/** A finished run with its verdict. */
+export interface ChaosRun {
+  readonly cell: ChaosCell;
+  readonly holds: boolean;
+  readonly reasons: readonly string[];
+  readonly replay: string;
+  readonly seconds: number;
+  readonly intents: number;
+  readonly orders: number;
+  readonly charges: number;
+  /** Sum over all classes of deltas. */
+  readonly deltas: number;
+  /** Messages that the inbox recognised and did not charge again. */
+  readonly suppressed: number;
+  readonly planned: number;
+  readonly applied: number;
+  /** Applied faults by kind. */
+  readonly kinds: Readonly<Record<string, number>>;
+  readonly unplannedEnds: number;
+  /** Highest values of the timeline. */
+  readonly pendingMax: number;
+  readonly lagMax: number;
+}
+
+/** JSON of the bench: a report with its runs. */
+export interface ChaosBenchReport extends BenchReport {
+  readonly runs: readonly ChaosRun[];
+}
+
+const count = (value: number): string => value.toLocaleString('en-US');
+const escaped = (text: string): string => text.replaceAll('|', '\\|').replace(/\s+/g, ' ');
+
+function row(run: ChaosRun): string {
+  const { cell } = run;
+  const verdict = run.holds ? 'holds' : `**broken**: ${escaped(run.reasons.join('; '))}`;
+  return `| ${cellName(cell)} | ${cell.seed} | ${cell.durationMs / 60_000} min | ${Math.round(run.seconds)} s | ${count(run.intents)} | ${count(run.orders)} | ${count(run.charges)} | ${run.deltas} | ${count(run.suppressed)} | ${run.applied} of ${run.planned} | ${run.unplannedEnds} | ${count(run.pendingMax)} | ${count(run.lagMax)} | ${verdict} |`;
+}
+
+/** Faults by kind over all runs. */
+function faultLines(runs: readonly ChaosRun[]): readonly string[] {
+  const sums = new Map<string, number>();
+  for (const { kinds } of runs)
+    for (const [kind, number] of Object.entries(kinds)) sums.set(kind, (sums.get(kind) ?? 0) + number);
+  return [...sums]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([kind, number]) => `| ${kind} | ${count(number)} |`);
+}
+
+/** Makes docs/results/chaos.md. */
+export function chaosRunsPage({ build, machine, flags = [], runs }: ChaosBenchReport): string {
+  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+  const sum = (of: (run: ChaosRun) => number): string =>
+    count(runs.reduce((total, run) => total + of(run), 0));
+  const lines = [
+    '# Effects under faults, run by run',
+    '',
+    '<!-- Generated from chaos.json by `npm run generate`; do not edit. -->',
+    '',
+    `\`millrace bench chaos -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each run was made once.`,
+    '',
+    'Each run is [`millrace chaos`](../how-to/chaos.md) on servers of its own with every fault that fits the relay, and of the crash points the one of its name.',
+    'Its plan is a function of the seed. The verdict is that of `reconcile` over the ledger of the load client: it holds with zero deltas, every planned fault applied,',
+    'and no process that ended by a bug. `seen` counts messages that payments received again and did not charge.',
+    '',
+    `${runs.filter(({ holds }) => holds).length} of ${runs.length} runs hold: ${sum(({ intents }) => intents)} intents, ${sum(({ charges }) => charges)} charges, ${sum(({ deltas }) => deltas)} deltas, ${sum(({ applied }) => applied)} faults.`,
+    '',
+    '| crash point, relay, duplicates | seed | planned | took | intents | orders | charges | deltas | seen | faults | unplanned ends | most pending | most lag | verdict |',
+    '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+    ...runs.map(row),
+    '',
+    '## Faults over all runs',
+    '',
+    '| fault | applied |',
+    '| --- | --- |',
+    ...faultLines(runs),
+    '',
+    '## Replay',
+    '',
+    ...runs.map(({ cell, replay }) => `- ${cellName(cell)}: \`${replay}\``),
+  ];
+  return `${lines.join('\n')}\n`;
+}
