@@ -107,6 +107,9 @@ export class SessionsState implements StateBackend, Spillable {
   private get rowBytes(): number {
     return this.kernels.form.bytes;
   }
+  private get storedBytes(): number {
+    return this.kernels.form.storedBytes;
+  }
 
   accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void {
     this.table.accumulate(events, admitted, values);
@@ -252,7 +255,7 @@ export class SessionsState implements StateBackend, Spillable {
     const before = this.table.sessionCount();
     const run = this.table.fire(frontier);
     const rowCount = before - this.table.sessionCount();
-    const bytes = rowCount * (this.rowBytes + SORT_BYTES);
+    const bytes = rowCount * (this.storedBytes + SORT_BYTES);
     const held: HeldRun = new HeldRun(run, rowCount, bytes, () => void this.runs.delete(held));
     if (rowCount === 0) {
       held.release();
@@ -277,7 +280,7 @@ export class SessionsState implements StateBackend, Spillable {
     if (rowCount === 0) return undefined;
     const [leastEnd, before] = [this.table.leastEnd(), this.table.bytes()];
     const run = this.table.detach();
-    const bytes = Math.max(rowCount * this.rowBytes, before - this.table.bytes()) + rowCount * SORT_BYTES;
+    const bytes = Math.max(rowCount * this.storedBytes, before - this.table.bytes()) + rowCount * SORT_BYTES;
     const onFreed = (): void => void this.runs.delete(part);
     const part: SessionRun = new SessionRun(
       run,
