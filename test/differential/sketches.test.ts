@@ -201,6 +201,51 @@ describe.each([
   });
 });
 
+describe('memory', () => {
+  const [KEYS, DISTINCT] = [200, 500];
+  const columnsOf = (rows: number, from: number): ValueColumns => {
+    const columns = new ValueColumns(1, rows);
+    columns.valid.fill(1);
+    for (let i = 0; i < rows; i++) columns.cells[i] = BigInt(from + i);
+    return columns;
+  };
+
+  it('blocks of sketches count as memory of the state or of its run, until their rows are dropped', async () => {
+    const kernels = loadWindowKernels('native', INTEGERS);
+    const slices = kernels.open(SLICE_MS, 2);
+    const sessions = kernels.openSessions(30, 2);
+    const accounts = Array.from({ length: KEYS }, (_, i) => ({ accountId: BigInt(i), eventTs: 5n, value: 1n }));
+    const sizes: number[][] = [];
+    for (let from = 0; from < DISTINCT * KEYS; from += KEYS) {
+      const batch = batchesOf(accounts);
+      const values = columnsOf(KEYS, from);
+      admitAll(batch, BigInt(SLICE_MS));
+      slices.accumulate(batch.events, batch.admitted, values);
+      admitAll(batch, 1n);
+      sessions.accumulate(batch.events, batch.admitted, values);
+      if (from === 0 || from === (DISTINCT - 1) * KEYS) sizes.push([slices.bytes(), sessions.bytes()]);
+    }
+    const [few, many] = sizes as [number[], number[]];
+    const hashes = KEYS * DISTINCT * 8;
+    // At first a sketch is inside its row, and 4 KiB of a page are never taken.
+    for (const side of [0, 1]) {
+      expect(few[side]).toBeLessThan(KEYS * 2500);
+      expect(many[side]).toBeGreaterThan((few[side] as number) + hashes);
+      expect(many[side]).toBeLessThan((few[side] as number) + 4 * hashes);
+    }
+    const run = await slices.seal(0);
+    expect(run.bytes()).toBeGreaterThan(hashes);
+    run.close();
+    const detached = await sessions.detach();
+    expect(detached.bytes()).toBeGreaterThan(hashes);
+    detached.close();
+    slices.trim();
+    sessions.trim();
+    expect(slices.bytes()).toBeLessThan(hashes);
+    expect(sessions.bytes()).toBeLessThan(hashes);
+  });
+});
+
 describe('special values', () => {
   const kernels = loadWindowKernels('native', DOUBLES);
   const p = async (values: readonly number[], share: bigint): Promise<number> =>
