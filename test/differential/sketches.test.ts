@@ -210,7 +210,7 @@ describe('memory', () => {
     return columns;
   };
 
-  it('blocks of sketches count as memory of the state or of its run, until their rows are dropped', async () => {
+  it('blocks of sketches count as memory of the state until their rows leave it', async () => {
     const kernels = loadWindowKernels('native', INTEGERS);
     const slices = kernels.open(SLICE_MS, 2);
     const sessions = kernels.openSessions(30, 2);
@@ -233,12 +233,8 @@ describe('memory', () => {
       expect(many[side]).toBeGreaterThan((few[side] as number) + hashes);
       expect(many[side]).toBeLessThan((few[side] as number) + 4 * hashes);
     }
-    const run = await slices.seal(0);
-    expect(run.bytes()).toBeGreaterThan(hashes);
-    run.close();
-    const detached = await sessions.detach();
-    expect(detached.bytes()).toBeGreaterThan(hashes);
-    detached.close();
+    (await slices.seal(0)).close();
+    (await sessions.detach()).close();
     slices.trim();
     sessions.trim();
     expect(slices.bytes()).toBeLessThan(hashes);

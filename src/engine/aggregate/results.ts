@@ -81,10 +81,13 @@ export class ResultReader {
         ? [AGGREGATE.DISTINCT, AGGREGATE.DISTINCT_DOUBLE]
         : [AGGREGATE.BUCKETS, AGGREGATE.BUCKETS_DOUBLE];
     const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kinds[isDouble ? 1 : 0] as number, field) * CELL;
-    const cells = ({ view, at }: Row): BigInt64Array =>
-      new BigInt64Array(view.buffer, view.byteOffset + at + first, SKETCH_CELLS);
-    if (percent === '0')
-      return (row) => distinctOf(cells(row));
+    const cells = ({ view, at }: Row): BigInt64Array => {
+      const from = view.byteOffset + at + first;
+      // Rows that a store has read lie behind their keys, at any offset.
+      if (from % CELL === 0) return new BigInt64Array(view.buffer, from, SKETCH_CELLS);
+      return new BigInt64Array(view.buffer.slice(from, from + SKETCH_CELLS * CELL));
+    };
+    if (percent === '0') return (row) => distinctOf(cells(row));
     const places = percent.split('.')[1]?.length ?? 0;
     const share = [BigInt(percent.replace('.', '')), 10n ** BigInt(2 + places)] as const;
     return (row) => {

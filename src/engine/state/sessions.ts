@@ -252,10 +252,11 @@ export class SessionsState implements StateBackend, Spillable {
     this.firedTo = Math.max(this.firedTo, frontier);
     const least = this.table.leastEnd();
     if (least > frontier || least === Number.POSITIVE_INFINITY) return [];
-    const before = this.table.sessionCount();
+    const [before, bytesBefore] = [this.table.sessionCount(), this.table.bytes()];
     const run = this.table.fire(frontier);
     const rowCount = before - this.table.sessionCount();
-    const bytes = rowCount * (this.storedBytes + SORT_BYTES);
+    const taken = Math.max(rowCount * this.storedBytes, bytesBefore - this.table.bytes());
+    const bytes = taken + rowCount * SORT_BYTES;
     const held: HeldRun = new HeldRun(run, rowCount, bytes, () => void this.runs.delete(held));
     if (rowCount === 0) {
       held.release();
