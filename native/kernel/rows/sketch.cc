@@ -52,6 +52,18 @@ std::uint64_t Mix(std::uint64_t x) {
   return x ^ (x >> 33);
 }
 
+// Number of cells below a cell, in an ascending list. Without branches: the values of a stream are
+// in no order, so half of the branches of a search would be mispredicted.
+std::size_t CountBelow(const std::int64_t* cells, std::size_t count, std::int64_t cell) {
+  const std::int64_t* base = cells;
+  while (count > 1) {
+    const std::size_t half = count / 2;
+    base += base[half - 1] < cell ? half : 0;
+    count -= half;
+  }
+  return static_cast<std::size_t>(base - cells) + (count == 1 && *base < cell ? 1 : 0);
+}
+
 // Moves cells to buckets of 2^by, and returns their number.
 std::size_t Coarsen(std::int64_t* cells, std::size_t count, std::uint32_t by) {
   std::size_t kept = 0;
@@ -114,10 +126,9 @@ void AddBucket(std::int64_t bucket, std::uint32_t level, std::int64_t number, Sk
   const std::size_t used = into->used();
   std::int64_t* cells = into->cells();
   const std::int64_t wanted = bucket >> std::min(into->level() - level, kLevelMax);
-  std::int64_t* const at = std::lower_bound(cells, cells + used, CellOf(wanted, 0));
-  const auto place = static_cast<std::size_t>(at - cells);
-  if (place < used && BucketOf(*at) == wanted) {
-    *at = CellOf(wanted, AddCounts(CountOf(*at), number));
+  const std::size_t place = CountBelow(cells, used, CellOf(wanted, 0));
+  if (place < used && BucketOf(cells[place]) == wanted) {
+    cells[place] = CellOf(wanted, AddCounts(CountOf(cells[place]), number));
   } else if (used < kCells) {
     cells = into->Reserve(used + 1);
     std::memmove(cells + place + 1, cells + place, (used - place) * sizeof *cells);
@@ -189,9 +200,8 @@ void AddHash(std::uint64_t hash, Sketch* into) {
     return;
   }
   const auto wanted = static_cast<std::int64_t>(hash);
-  std::int64_t* const at = std::lower_bound(cells, cells + used, wanted);
-  const auto place = static_cast<std::size_t>(at - cells);
-  if (place < used && *at == wanted) return;
+  const std::size_t place = CountBelow(cells, used, wanted);
+  if (place < used && cells[place] == wanted) return;
   if (used == kCells) {
     std::int64_t both[kCells + 1];
     std::memcpy(both, cells, used * sizeof *both);
@@ -276,21 +286,6 @@ bool IsSketch(std::int32_t kind) {
          kind == layout::kAggregateDistinctDouble;
 }
 
-std::size_t Sketch::used() const {
-  return std::min(static_cast<std::size_t>(*at_ & 0xffff), kCells);
-}
-
-std::int64_t* Sketch::cells() const {
-  if (block_bits() == 0) return at_ + 1;
-  std::int64_t* block = nullptr;
-  std::memcpy(&block, at_ + 1, sizeof block);
-  return block;
-}
-
-std::size_t Sketch::block_bytes() const {
-  return block_bits() == 0 ? 0 : (std::size_t{1} << block_bits()) * sizeof(std::int64_t);
-}
-
 bool Sketch::IsPlain() const {
   if ((*at_ & 0xffff) > static_cast<std::int64_t>(kCells)) return false;
   if (is_stored_) return true;
@@ -309,11 +304,6 @@ std::int64_t* Sketch::Reserve(std::size_t cells) {
   std::memcpy(at_ + 1, &block, sizeof block);
   *at_ = header() | (std::int64_t{bits} << 24);
   return block;
-}
-
-void Sketch::Set(std::size_t used, std::uint32_t level) {
-  *at_ = (*at_ & ~std::int64_t{0xffffff}) | static_cast<std::int64_t>(used) |
-         (std::int64_t{level} << 16);
 }
 
 void Sketch::Assign(const std::int64_t* cells, std::size_t used, std::uint32_t level) {

@@ -17,8 +17,10 @@
 // decides nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernel/span.h"
 
@@ -46,22 +48,32 @@ class Sketch {
   static Sketch InPage(std::int64_t* at) { return Sketch(at, false); }
 
   // Number of cells in use; at most kCells, whatever the header has.
-  std::size_t used() const;
+  std::size_t used() const { return std::min(static_cast<std::size_t>(*at_ & 0xffff), kCells); }
   std::uint32_t level() const { return static_cast<std::uint32_t>(*at_ >> 16) & 0xffU; }
-  std::int64_t* cells() const;
+  std::int64_t* cells() const {
+    if (block_bits() == 0) return at_ + 1;
+    std::int64_t* block = nullptr;
+    std::memcpy(&block, at_ + 1, sizeof block);
+    return block;
+  }
   // Header without what only a table needs.
   std::int64_t header() const { return *at_ & 0xffffff; }
   // True when the number of cells is in bounds; of a page also when all behind them is zero, so that
   // equal rows have equal bytes.
   bool IsPlain() const;
   // Bytes of the block.
-  std::size_t block_bytes() const;
+  std::size_t block_bytes() const {
+    return block_bits() == 0 ? 0 : (std::size_t{1} << block_bits()) * sizeof(std::int64_t);
+  }
 
   // Begins an empty sketch. REQUIRES: it has no block.
   void Begin() { *at_ = 0; }
   // Makes room for so many cells, and returns them; those in use are kept.
   std::int64_t* Reserve(std::size_t cells);
-  void Set(std::size_t used, std::uint32_t level);
+  void Set(std::size_t used, std::uint32_t level) {
+    *at_ = (*at_ & ~std::int64_t{0xffffff}) | static_cast<std::int64_t>(used) |
+           (std::int64_t{level} << 16);
+  }
   // Replaces the content. REQUIRES: used <= kCells; the cells are not its own.
   void Assign(const std::int64_t* cells, std::size_t used, std::uint32_t level);
   // Frees the block and leaves an empty sketch.
