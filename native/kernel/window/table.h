@@ -56,7 +56,11 @@ class AccumulatorTable {
   [[gnu::always_inline]] Hint HintFor(std::uint32_t hash) const {
     KeyIndex::Probe probe = index_.Home(hash);
     while (probe.slot()->number != 0 && probe.slot()->hash != hash) probe.Next();
-    if (probe.slot()->number != 0) __builtin_prefetch(RowAt(probe.slot()->number - 1), 1);
+    if (probe.slot()->number != 0) {
+      const Accumulator* const row = RowAt(probe.slot()->number - 1);
+      __builtin_prefetch(row, 1);
+      if (lines_ > 1) __builtin_prefetch(row + 1, 1);
+    }
     return {probe, growths_};
   }
 
