@@ -52,9 +52,8 @@ bool MoreReader::Complete(std::uint64_t others, Accumulator* row) {
 std::size_t SketchCells(const RowParts& parts) {
   std::size_t cells = 0;
   for (std::size_t number = 0; number < parts.form.sketches(); number++) {
-    parts.ForEach([&](const Accumulator& row) {
-      cells += parts.form.SketchOf(&row, number, false).used();
-    });
+    parts.ForEach(
+        [&](const Accumulator& row) { cells += parts.form.SketchOf(&row, number, false).used(); });
   }
   return cells;
 }
@@ -171,7 +170,7 @@ void CellReader::NextSketch(std::size_t number, Accumulator* row) {
       cells[i] = static_cast<std::int64_t>(cell);
       continue;
     }
-    // What does not fit into a cell becomes one that is not sound: it has no values.
+    // A step that does not fit makes a cell without values, which is not sound.
     const std::uint64_t values = reader.numbers.Next() + 1;
     const std::int64_t step = i == 0 ? UnZigZag(cell) : static_cast<std::int64_t>(cell) + 1;
     const bool fits = step >= -kBucketMax && step <= 2 * kBucketMax &&

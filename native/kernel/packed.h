@@ -186,8 +186,8 @@ class CellReader {
       : form_(form), columns_(form.cells()), sketches_(form.sketches()) {}
   // Consumes the columns, as ColumnReader::Open does.
   bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count);
-  // Reads the cells of the next row, which is zeroed behind its head. False when they are not sound;
-  // the row has blocks then too.
+  // Reads the cells of the next row, which is zeroed behind its head. False when they are not
+  // sound; the row has blocks then too.
   bool Next(Accumulator* row);
 
  private:

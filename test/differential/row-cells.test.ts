@@ -297,8 +297,7 @@ describe('cells of slices', () => {
           const deltas = states.map((state) => fold(state, events, size).map((one) => hexOf(one.buffer)));
           expect(deltas[1]).toEqual(deltas[0]);
           // The addon stores small sketches in less room.
-          if (!list.some(({ kind }) => isSketch(kind)))
-            expect(states[1]?.bytes()).toBe(states[0]?.bytes());
+          if (!list.some(({ kind }) => isSketch(kind))) expect(states[1]?.bytes()).toBe(states[0]?.bytes());
           const [reference, native] = await Promise.all(states.map((state) => emptied(state, form)));
           expect(native).toEqual(reference);
           const expected = slicesOfEvents(events);

@@ -1,5 +1,5 @@
-/** Sketches of many values: the addon and the reference implementation have the same cells, whatever
- *  the order, the batches and the merges, and their results are as exact as they state. */
+/** Sketches of many values: the addon and the reference implementation have the same cells,
+ *  whatever the order, the batches and the merges, and their results are as exact as they state. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { WindowKernels } from '../../src/addon/window-surface.ts';
@@ -184,7 +184,9 @@ describe.each([
       fc.asyncProperty(lists, async (values) => {
         const row = await rowOf(sides[1] as WindowKernels, values, 3000);
         const exact = new Set(
-          values.map((value) => (form === DOUBLES ? value : Math.trunc(Math.max(-9e18, Math.min(9e18, value))))),
+          values.map((value) =>
+            form === DOUBLES ? value : Math.trunc(Math.max(-9e18, Math.min(9e18, value))),
+          ),
         ).size;
         const { value, error } = distinctOf(sketchOf(form, row, 1));
         if (exact <= 512) {
@@ -214,7 +216,11 @@ describe('memory', () => {
     const kernels = loadWindowKernels('native', INTEGERS);
     const slices = kernels.open(SLICE_MS, 2);
     const sessions = kernels.openSessions(30, 2);
-    const accounts = Array.from({ length: KEYS }, (_, i) => ({ accountId: BigInt(i), eventTs: 5n, value: 1n }));
+    const accounts = Array.from({ length: KEYS }, (_, i) => ({
+      accountId: BigInt(i),
+      eventTs: 5n,
+      value: 1n,
+    }));
     const sizes: number[][] = [];
     for (let from = 0; from < DISTINCT * KEYS; from += KEYS) {
       const batch = batchesOf(accounts);

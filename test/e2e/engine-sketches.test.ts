@@ -81,7 +81,10 @@ function expectedRows(): readonly Expected[] {
   }
   return [...windows].map(([key, list]) => {
     const p = (of: (event: (typeof events)[number]) => number, percent: string): string =>
-      percentileOf(list.map(of).sort((a, b) => a - b), percent).join();
+      percentileOf(
+        list.map(of).sort((a, b) => a - b),
+        percent,
+      ).join();
     const users = new Set(list.flatMap(({ user }) => user ?? [])).size;
     const last = Math.max(...list.map(({ at }) => at));
     const counted = users > 512 ? ',' : `${users},0`;
@@ -110,7 +113,10 @@ function expectRows(rows: readonly string[]): void {
     const exact = byRow.get(row) as number;
     expect(Math.abs(users - exact)).toBeLessThan(5 * error * exact);
   }
-  const text = estimated.map(({ row, users }) => `${row} ${users}`).sort().join('\n');
+  const text = estimated
+    .map(({ row, users }) => `${row} ${users}`)
+    .sort()
+    .join('\n');
   if (estimates === '') estimates = text;
   expect(text).toBe(estimates);
 }

@@ -1,7 +1,7 @@
 /** Percentiles of a list of numbers as the engine's buckets have them. */
 
-/** Middle of the bucket of the value with the rank of a percentile: buckets divide each power of two
- *  into 64 parts. Fewer than 512 buckets have values here. */
+/** Middle of the bucket of the value with the rank of a percentile: buckets divide each power of
+ *  two into 64 parts. Fewer than 512 buckets have values here. */
 export function percentileOf(ordered: readonly number[], percent: string): (number | null)[] {
   if (ordered.length === 0) return [null, null];
   // Whole numbers: the share of a percentile with one place.

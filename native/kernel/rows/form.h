@@ -124,8 +124,9 @@ class RowForm {
   // A sketch of a row: its number, from 0, and its kind.
   sketch::Sketch SketchOf(const Accumulator* row, std::size_t number, bool is_paged) const {
     auto* const cells = const_cast<std::int64_t*>(reinterpret_cast<const std::int64_t*>(row + 1));
-    return is_paged ? sketch::Sketch::InPage(cells + cells_ + number * sketch::Sketch::kPageCells)
-                    : sketch::Sketch::Stored(cells + cells_ + number * sketch::Sketch::kStoredCells);
+    return is_paged
+               ? sketch::Sketch::InPage(cells + cells_ + number * sketch::Sketch::kPageCells)
+               : sketch::Sketch::Stored(cells + cells_ + number * sketch::Sketch::kStoredCells);
   }
   std::int32_t SketchKind(std::size_t number) const { return sketches_[number].kind; }
 

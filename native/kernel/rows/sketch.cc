@@ -169,8 +169,7 @@ void MergeBuckets(const Sketch& from, Sketch* into) {
 
 void Register(std::uint64_t hash, std::uint8_t* registers) {
   const std::uint64_t rest = hash << kRegisterBits;
-  const auto rank =
-      static_cast<std::uint8_t>(rest == 0 ? kRankMax : std::countl_zero(rest) + 1);
+  const auto rank = static_cast<std::uint8_t>(rest == 0 ? kRankMax : std::countl_zero(rest) + 1);
   std::uint8_t& at = registers[hash >> (64 - kRegisterBits)];
   at = std::max(at, rank);
 }
@@ -294,8 +293,9 @@ bool Sketch::IsPlain() const {
 }
 
 std::int64_t* Sketch::Reserve(std::size_t cells) {
-  const std::size_t room =
-      !is_stored_ ? kCells : block_bits() == 0 ? kInline : std::size_t{1} << block_bits();
+  const std::size_t room = !is_stored_         ? kCells
+                           : block_bits() == 0 ? kInline
+                                               : std::size_t{1} << block_bits();
   if (cells <= room) return this->cells();
   const auto bits = static_cast<std::uint32_t>(std::countr_zero(std::bit_ceil(cells)));
   auto* const block = new std::int64_t[std::size_t{1} << bits];

@@ -58,8 +58,8 @@ class Sketch {
   }
   // Header without what only a table needs.
   std::int64_t header() const { return *at_ & 0xffffff; }
-  // True when the number of cells is in bounds; of a page also when all behind them is zero, so that
-  // equal rows have equal bytes.
+  // True when the number of cells is in bounds; of a page also when all behind them is zero, so
+  // that equal rows have equal bytes.
   bool IsPlain() const;
   // Bytes of the block.
   std::size_t block_bytes() const {

@@ -93,7 +93,8 @@ class SessionTable {
   // `into` was full before the end of the range.
   bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
                  std::size_t* copied) const;
-  // Copies the sessions of a key to a page, ascending by start, as many as fit. Returns how many the key has.
+  // Copies the sessions of a key to a page, ascending by start, as many as fit. Returns how many
+  // the key has.
   std::size_t Find(std::uint64_t account_id, Span<Accumulator> into) const;
 
   const RowTable& table() const { return table_; }

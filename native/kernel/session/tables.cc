@@ -296,7 +296,8 @@ Status SessionTables::Fire(std::int64_t watermark, std::unique_ptr<SortedRun>* r
     parts.push_back(fired.Release());
   }
   if (is_whole) pool_->Limit(parts.size());
-  *run = std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count, form_, pool_);
+  *run =
+      std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count, form_, pool_);
   return Status::kOk;
 }
 
@@ -308,7 +309,8 @@ Status SessionTables::Detach(std::unique_ptr<SortedRun>* run) {
     if (status != Status::kOk) return status;
   }
   pool_->Limit(parts.size());
-  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count, form_, pool_);
+  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count, form_,
+                                     pool_);
   return Status::kOk;
 }
 

@@ -55,12 +55,12 @@ class SessionTables {
   // Makes room for `rows` sessions in the order of their ranges. Has no effect once there are
   // sessions.
   Status Reserve(std::size_t rows);
-  // Folds partial sessions of a page in. kBadArgument, with nothing changed, when a row is no session or its
-  // cells are not sound.
+  // Folds partial sessions of a page in. kBadArgument, with nothing changed, when a row is no
+  // session or its cells are not sound.
   Status Load(const Accumulator* rows, std::size_t count);
 
-  // Copies rows to a page, in any order from slot *cursor on, returns their number and advances the cursor. 0
-  // at the end.
+  // Copies rows to a page, in any order from slot *cursor on, returns their number and advances the
+  // cursor. 0 at the end.
   std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
   std::size_t CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into) const;
   std::size_t Find(std::uint64_t account_id, Span<Accumulator> into) const;

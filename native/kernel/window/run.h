@@ -39,7 +39,8 @@ class SortedRun {
   // Sorts the run. REQUIRES: called once, on any thread, while no other thread uses the run.
   void Sort();
 
-  // Copies rows to a page from row `from` on, as many as fit, and returns their number. REQUIRES: sorted.
+  // Copies rows to a page from row `from` on, as many as fit, and returns their number. REQUIRES:
+  // sorted.
   std::size_t Read(std::size_t from, Span<Accumulator> into) const;
   // Stored row of a key; null where there is none. REQUIRES: sorted by key.
   const Accumulator* Row(std::uint64_t account_id) const;

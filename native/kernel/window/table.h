@@ -67,8 +67,8 @@ class AccumulatorTable {
   // Makes room for `keys_expected` keys. Has no effect on a table that has keys.
   Status Reserve(std::size_t keys_expected);
 
-  // Folds a stored row of the form in, without its spare field. REQUIRES: row.count > 0; `hash` is that of
-  // its key; `hint` is that of the hash.
+  // Folds a stored row of the form in, without its spare field. REQUIRES: row.count > 0; `hash` is
+  // that of its key; `hint` is that of the hash.
   Status Add(const Accumulator& row, std::uint32_t hash, const Hint& hint) {
     MILLRACE_INVARIANT(row.count > 0 && hash == TableHash(row.account_id));
     KeyIndex::Probe probe = hint.growths == growths_ ? hint.probe : index_.Home(hash);
@@ -118,8 +118,8 @@ class AccumulatorTable {
     return probe.slot()->number == 0 ? nullptr : RowAt(probe.slot()->number - 1);
   }
 
-  // Copies rows to a page from row *cursor on, as many as fit, advances the cursor and returns their number.
-  // The copy is complete at key_count().
+  // Copies rows to a page from row *cursor on, as many as fit, advances the cursor and returns
+  // their number. The copy is complete at key_count().
   std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
   // Copies the rows of one range to a page, as SlotTable::VisitRange visits them. False when `into`
   // was full before the end of the range.
@@ -127,10 +127,9 @@ class AccumulatorTable {
                  std::size_t* copied) const;
 
   std::size_t key_count() const { return count_; }
-  std::size_t bytes() const {
-    return capacity_ * form_->bytes() + index_.bytes() + block_bytes_;
-  }
-  // Moves the memory of rows, with their blocks, and index to the caller. The table must not be used afterwards.
+  std::size_t bytes() const { return capacity_ * form_->bytes() + index_.bytes() + block_bytes_; }
+  // Moves the memory of rows, with their blocks, and index to the caller. The table must not be
+  // used afterwards.
   void Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index);
 
  private:

@@ -60,8 +60,8 @@ class WindowTables {
 
   // Makes room in an empty slice for `rows` rows that arrive in the order of their ranges.
   Status Reserve(std::int64_t slice_start, std::size_t rows);
-  // Folds rows of a page into a slice. kBadArgument, with nothing changed, when a row has a count of 0 or
-  // cells that are not sound.
+  // Folds rows of a page into a slice. kBadArgument, with nothing changed, when a row has a count
+  // of 0 or cells that are not sound.
   Status Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count);
 
   // Copies rows of a slice to a page, in any order from slot *cursor on, as many as fit, returns

@@ -1,12 +1,13 @@
 // Unit checks of sketches in tables: a row owns its blocks while it moves through folds, merges,
 // firings and runs. The address sanitizer reports a block that is used too late or never freed.
+#include "kernel/rows/sketch.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <vector>
 
-#include "kernel/rows/sketch.h"
 #include "kernel/session/merge.h"
 #include "kernel/session/tables.h"
 #include "kernel/window/tables.h"
@@ -27,7 +28,7 @@ constexpr std::int64_t kGapMs = 50;
 
 kernel::RowForm Form() {
   kernel::RowForm form;
-  const std::uint32_t steps[] = {layout::kAggregateBuckets,  0, layout::kAggregateSum,          0,
+  const std::uint32_t steps[] = {layout::kAggregateBuckets,  0, layout::kAggregateSum,           0,
                                  layout::kAggregateDistinct, 0, layout::kAggregateBucketsDouble, 0};
   MILLRACE_CHECK(form.Set({steps, std::size(steps)}) == Status::kOk);
   MILLRACE_CHECK(form.lines() == 1 + 3 && form.page_lines() == 1 + 193);
@@ -49,7 +50,8 @@ struct Batch {
   void Fill(Random* random, std::int64_t from, std::uint64_t ahead) {
     for (std::uint32_t row = 0; row < kRows; row++) {
       const std::int64_t event_ts = from + static_cast<std::int64_t>(random->Below(ahead));
-      events.at.account_id[row] = random->Below(2) == 0 ? random->Below(3) : random->Below(900) << 40;
+      events.at.account_id[row] =
+          random->Below(2) == 0 ? random->Below(3) : random->Below(900) << 40;
       events.at.value[row] = 1;
       events.at.event_ts[row] = event_ts;
       admitted.at.row[row] = row;

@@ -43,9 +43,9 @@ const CELLS: ReadonlyMap<number, number> = new Map([
 /** True for rows that may have sketches, of which most bytes are zero. */
 export const isWide = (rowBytes: number): boolean => rowBytes > PLAIN_BYTES_MAX;
 
-/** Number of rows that are read, written or buffered together, of a number for rows without
+/** Number of rows that are read, written or buffered together: `rows`, or fewer if they may have
  *  sketches. */
-export const rowsAtOnce = (rows: number, rowBytes: number): number =>
+export const portionRows = (rows: number, rowBytes: number): number =>
   isWide(rowBytes) ? Math.max(1, Math.floor(rows / WIDE_FACTOR)) : rows;
 
 const isPlaced = (kind: number): boolean => kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST;

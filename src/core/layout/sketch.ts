@@ -45,7 +45,7 @@ const countOf = (cell: bigint): bigint => cell & COUNT_MAX;
 const cellOf = (bucket: bigint, count: bigint): bigint =>
   BigInt.asIntN(64, bucket << COUNT_BITS) | (count < COUNT_MAX ? count : COUNT_MAX);
 
-/** A cell of buckets as the changelog has it: the distance from the bucket before it, and its number
+/** Cell of buckets as the changelog has it: the distance from the bucket before it, and its number
  *  of values less one. */
 export function stepOf(cells: SketchCells, i: number): { readonly step: bigint; readonly number: bigint } {
   const [bucket, number] = [bucketOf(cells[i] as bigint), countOf(cells[i] as bigint) - 1n];
@@ -205,7 +205,8 @@ export function isSoundSketch(kind: number, cells: SketchCells): boolean {
 
 /** Relative error of a value that buckets of a level give: half of the width of a bucket. */
 function errorOfLevel(level: number): number {
-  const ratio = level <= MANTISSA_BITS ? 1 + 2 ** (level - MANTISSA_BITS) : 2 ** (2 ** (level - MANTISSA_BITS));
+  const ratio =
+    level <= MANTISSA_BITS ? 1 + 2 ** (level - MANTISSA_BITS) : 2 ** (2 ** (level - MANTISSA_BITS));
   return Number.isFinite(ratio) ? (ratio - 1) / (ratio + 1) : 1;
 }
 
@@ -221,7 +222,9 @@ function valueOfBucket(bucket: bigint, level: number): number {
   bits[0] = ((bits[0] as bigint) & ((1n << 52n) - 1n)) | (1023n << 52n);
   const mantissa = double[0] as number;
   const ratio =
-    level <= MANTISSA_BITS ? 1 + 2 ** (level - MANTISSA_BITS) / mantissa : 2 ** (2 ** (level - MANTISSA_BITS));
+    level <= MANTISSA_BITS
+      ? 1 + 2 ** (level - MANTISSA_BITS) / mantissa
+      : 2 ** (2 ** (level - MANTISSA_BITS));
   const factor = Number.isFinite(ratio) ? (2 * ratio) / (1 + ratio) : 2;
   return sign * Math.min(least * factor, Number.MAX_VALUE);
 }
@@ -232,8 +235,8 @@ export interface Quantile {
   readonly error: number;
 }
 
-/** Value below or at which a share of the values lie: the one of rank ceil(share * number), at least
- *  1. The share is `numerator / denominator`. REQUIRES: the sketch has values */
+/** Value of rank ceil(share * number of values), at least 1: a share of the values lie at or below
+ *  it. The share is `numerator / denominator`. REQUIRES: the sketch has values */
 export function quantileOf(cells: SketchCells, numerator: bigint, denominator: bigint): Quantile {
   const [list, level] = [listOf(cells), levelOf(cells)];
   const all = list.reduce((sum, cell) => sum + countOf(cell), 0n);
@@ -278,7 +281,8 @@ function tau(share: number): number {
 function estimate(registers: Uint8Array): number {
   const m = REGISTER_COUNT;
   const ranks = new Array<number>(RANK_MAX + 1).fill(0);
-  for (const rank of registers) ranks[Math.min(rank, RANK_MAX)] = (ranks[Math.min(rank, RANK_MAX)] as number) + 1;
+  for (const rank of registers)
+    ranks[Math.min(rank, RANK_MAX)] = (ranks[Math.min(rank, RANK_MAX)] as number) + 1;
   let z = m * tau(1 - (ranks[RANK_MAX] as number) / m);
   for (let rank = RANK_MAX - 1; rank >= 1; rank--) z = 0.5 * (z + (ranks[rank] as number));
   z += m * sigma((ranks[0] as number) / m);

@@ -36,7 +36,7 @@ export interface AggregateSpec {
   readonly function: AggregateFunction;
   /** Absent: count of all events. */
   readonly field?: AggregateField;
-  /** Of a percentile, above 0 and below 100: decimal digits. */
+  /** Percent of a percentile, above 0 and below 100: decimal digits. */
   readonly percent?: string;
   /** Name of its column in the results. */
   readonly name: string;

@@ -5,7 +5,7 @@
  */
 import { invariant } from '../../core/errors.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import { rowsAtOnce } from '../../core/layout/row-form.ts';
+import { portionRows } from '../../core/layout/row-form.ts';
 import { fromWords } from '../../core/time.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
@@ -71,7 +71,7 @@ export class EndOrderSorter {
   }: EndOrderOptions = {}) {
     this.rowBytes = rowBytes;
     this.spill = spill;
-    this.chunkRows = chunkRows ?? rowsAtOnce(CHUNK_ROWS, rowBytes);
+    this.chunkRows = chunkRows ?? portionRows(CHUNK_ROWS, rowBytes);
     this.chunksInMemory = chunksInMemory;
   }
 
@@ -228,7 +228,7 @@ async function writeChunk(
   rowBytes: number,
 ): Promise<StoredRows> {
   try {
-    const pageRows = rowsAtOnce(PAGE_ROWS, rowBytes);
+    const pageRows = portionRows(PAGE_ROWS, rowBytes);
     for (let from = 0; from < order.length; from += pageRows)
       await writer.append(permuted(rows, order.subarray(from, from + pageRows), rowBytes));
     return await writer.finish();

@@ -104,7 +104,9 @@ describe('rows of aggregates', () => {
   });
 
   it('percentiles of one field share a sketch, which is behind the other cells', () => {
-    const { steps, places, cells, sketches, bytes, storedBytes } = Aggregates.of('p50(a),p99(a),sum(a),distinct(b)');
+    const { steps, places, cells, sketches, bytes, storedBytes } = Aggregates.of(
+      'p50(a),p99(a),sum(a),distinct(b)',
+    );
     expect(steps.map(({ kind }) => kind)).toEqual([
       AGGREGATE.BUCKETS,
       AGGREGATE.COUNT,
@@ -117,7 +119,10 @@ describe('rows of aggregates', () => {
   });
 
   it('an estimate has a column for its error', () => {
-    const { columns, aggregates } = shapeOfKeys([{ name: 'k', kind: 'i64' }], 'p99(a),distinct(u) as users,sum(a)');
+    const { columns, aggregates } = shapeOfKeys(
+      [{ name: 'k', kind: 'i64' }],
+      'p99(a),distinct(u) as users,sum(a)',
+    );
     expect(columns.slice(3).map(({ name, type, nullable }) => [name, type, nullable])).toEqual([
       ['p99_a', 'f64', true],
       ['p99_a_error', 'f64', true],

@@ -18,7 +18,8 @@ const tables = fc
     const bytes = new Uint8Array(rows.length * lines * LINE);
     rows.forEach((filled, row) => {
       for (const line of filled)
-        if (line < lines) bytes.fill(line + 1, (row * lines + line) * LINE + 63, (row * lines + line + 1) * LINE);
+        if (line < lines)
+          bytes.fill(line + 1, (row * lines + line) * LINE + 63, (row * lines + line + 1) * LINE);
     });
     return { bytes, count: rows.length, rowBytes: lines * LINE };
   });

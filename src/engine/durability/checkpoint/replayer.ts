@@ -2,7 +2,7 @@
 
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
-import { rowsAtOnce } from '../../../core/layout/row-form.ts';
+import { portionRows } from '../../../core/layout/row-form.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { type DuplicateFilter, decodeIds } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
@@ -127,7 +127,7 @@ export class Replayer {
     if (detachedTable === undefined || part === undefined) return;
     const run = await detachedTable;
     const { rowBytes } = this.state;
-    const rowsMax = rowsAtOnce(REATTACH_ROWS, rowBytes);
+    const rowsMax = portionRows(REATTACH_ROWS, rowBytes);
     const page = new Uint8Array(Math.min(rowsMax, Math.max(1, run.rowCount)) * rowBytes);
     for (let from = 0; from < run.rowCount; ) {
       const rows = run.read(from, page);

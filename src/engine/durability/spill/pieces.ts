@@ -172,7 +172,9 @@ export class PieceStore {
     isStopped: () => boolean,
   ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
-    const page = new Uint8Array(Math.min(writeRowsOf(this.rowBytes), Math.max(1, run.rowCount)) * this.rowBytes);
+    const page = new Uint8Array(
+      Math.min(writeRowsOf(this.rowBytes), Math.max(1, run.rowCount)) * this.rowBytes,
+    );
     const summary = new PieceSummary(this.rowBytes, this.order);
     const writer = new ChunkWriter(this.store, FAMILY, this.rowBytes, this.order, id, hook);
     try {

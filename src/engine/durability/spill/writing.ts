@@ -2,7 +2,7 @@
  *  that identifies the piece. */
 import { crc32 } from 'node:zlib';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
-import { rowsAtOnce } from '../../../core/layout/row-form.ts';
+import { portionRows } from '../../../core/layout/row-form.ts';
 import type { SpanRows } from '../../../core/rows.ts';
 import { fromWords } from '../../../core/time.ts';
 import type { KvRun, KvStore } from '../../../io/rocksdb/port.ts';
@@ -10,11 +10,11 @@ import type { RowSink } from '../../state/sweep.ts';
 import { type StepHook, stepped } from '../checkpoint/steps.ts';
 
 /** Rows under one key. */
-export const chunkRowsOf = (rowBytes: number): number => rowsAtOnce(256, rowBytes);
+export const chunkRowsOf = (rowBytes: number): number => portionRows(256, rowBytes);
 /** Rows of one write, and of one read of a scan. */
-export const writeRowsOf = (rowBytes: number): number => rowsAtOnce(16_384, rowBytes);
+export const writeRowsOf = (rowBytes: number): number => portionRows(16_384, rowBytes);
 /** Rows of one write of a sweep, which writes several pieces at the same time. */
-const appendRowsOf = (rowBytes: number): number => rowsAtOnce(4096, rowBytes);
+const appendRowsOf = (rowBytes: number): number => portionRows(4096, rowBytes);
 /** Greatest number of rows of a run of the store: drivers that have no files hold a run in memory.
  */
 const runRowsMaxOf = (rowBytes: number): number => 16 * writeRowsOf(rowBytes);

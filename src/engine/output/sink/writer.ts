@@ -9,7 +9,7 @@
  *  run. */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
-import { RowForm, rowsAtOnce } from '../../../core/layout/row-form.ts';
+import { portionRows, RowForm } from '../../../core/layout/row-form.ts';
 import type { Logger } from '../../../core/log.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
@@ -252,7 +252,7 @@ export class SinkWriter {
   private copyFor(): Uint8Array {
     let rows = 0;
     const rowBytes = Math.max(...this.unread.map(({ firing }) => rowBytesOf(firing)));
-    const rowsMax = rowsAtOnce(this.rowsMax, rowBytes);
+    const rowsMax = portionRows(this.rowsMax, rowBytes);
     for (const { left } of this.unread) {
       rows += left;
       if (rows >= rowsMax) break;

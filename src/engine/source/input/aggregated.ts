@@ -25,7 +25,9 @@ export function valueReader(
   field: FieldColumn,
   columns: number,
 ): ColumnReader {
-  return field.kind === 'id' ? hashReader(batch, place, field, columns) : numberReader(batch, place, field, columns);
+  return field.kind === 'id'
+    ? hashReader(batch, place, field, columns)
+    : numberReader(batch, place, field, columns);
 }
 
 function hashReader(

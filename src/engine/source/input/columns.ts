@@ -201,7 +201,11 @@ export function fieldGet(
 }
 
 /** Reads the values of a column by row, null or not. */
-export function plainGet(views: ColumnViews, column: Column, symbols?: ReadonlyMap<number, string>): FieldGet {
+export function plainGet(
+  views: ColumnViews,
+  column: Column,
+  symbols?: ReadonlyMap<number, string>,
+): FieldGet {
   switch (column.kind) {
     case 'bool':
       return (at) => (((views.bytes[at >>> 3] as number) >>> (at & 7)) & 1) === 1;
