@@ -1,10 +1,11 @@
 /** `millrace bench engine`: the whole window engine as a real process with a real broker.
  *
  *  engine-kernel measures its kernel alone, engine-checkpoint its pauses and restarts, results its
- *  results. Parts: kafka, formats, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss,
- *  accumulate, firing, session-firing, postgres. */
+ *  results. Parts: kafka, formats, aggregates, sliding, disk, disk-sliding, disk-sessions,
+ *  disk-fits, rss, accumulate, firing, session-firing, postgres. */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
+import { aggregates } from './engine/aggregates.ts';
 import { Drains } from './engine/drains.ts';
 import { formats } from './engine/formats.ts';
 import { Latencies } from './engine/latencies.ts';
@@ -26,6 +27,7 @@ function parts(): Readonly<Record<string, Part>> {
       return results;
     },
     formats,
+    aggregates,
     sliding: (world) => drains(world).sliding(),
     disk: (world) => drains(world).disk(),
     'disk-sliding': (world) => drains(world).diskFired('sliding'),

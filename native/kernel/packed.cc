@@ -49,24 +49,146 @@ bool MoreReader::Complete(std::uint64_t others, Accumulator* row) {
          SumOf(*row) <= Wide{row->max} * static_cast<Wide>(row->count);
 }
 
+std::size_t SketchCells(const RowParts& parts) {
+  std::size_t cells = 0;
+  for (std::size_t number = 0; number < parts.form.sketches(); number++) {
+    parts.ForEach(
+        [&](const Accumulator& row) { cells += parts.form.SketchOf(&row, number, false).used(); });
+  }
+  return cells;
+}
+
+std::size_t CellBytesMax(const RowParts& parts) {
+  std::size_t rows = 0;
+  parts.ForEach([&](const Accumulator&) { rows++; });
+  const std::size_t sketches = parts.form.sketches();
+  // Two columns of cells for each sketch; the lengths of a column may take a byte more.
+  return (parts.form.cells() + sketches) * ColumnBytesMax(rows) +
+         2 * (ColumnBytesMax(SketchCells(parts)) + sketches);
+}
+
+namespace {
+
+using Sketch = sketch::Sketch;
+
+// Buckets that fit into a cell are from -kBucketMax to kBucketMax - 1.
+constexpr std::int64_t kBucketMax = std::int64_t{1} << (63 - sketch::kCountBits);
+
+// A cell of buckets as two integers: the distance from the bucket before it, and its number of
+// values less one.
+struct BucketCell {
+  std::uint64_t step;
+  std::uint64_t number;
+};
+
+BucketCell Split(const std::int64_t* cells, std::size_t i) {
+  const std::int64_t bucket = cells[i] >> sketch::kCountBits;
+  const std::int64_t number = cells[i] & ((std::int64_t{1} << sketch::kCountBits) - 1);
+  const std::uint64_t step =
+      i == 0 ? ZigZag(bucket)
+             : static_cast<std::uint64_t>(bucket - (cells[i - 1] >> sketch::kCountBits) - 1);
+  return {step, static_cast<std::uint64_t>(number - 1)};
+}
+
+std::uint8_t* WriteSketch(const RowParts& parts, std::uint8_t* at, std::size_t count,
+                          std::size_t number) {
+  const auto sketch_of = [&](const Accumulator& row) {
+    return parts.form.SketchOf(&row, number, false);
+  };
+  at = WriteColumn(parts, at, count, false, [&](const Accumulator& row) {
+    return static_cast<std::uint64_t>(sketch_of(row).header());
+  });
+  std::size_t all = 0;
+  parts.ForEach([&](const Accumulator& row) { all += sketch_of(row).used(); });
+  const bool is_of_buckets = sketch::IsOfBuckets(parts.form.SketchKind(number));
+  const auto column = [&](const auto& value) {
+    ColumnWriter writer(at, all);
+    parts.ForEach([&](const Accumulator& row) {
+      const Sketch sketch = sketch_of(row);
+      const std::int64_t* const cells = sketch.cells();
+      for (std::size_t i = 0; i < sketch.used(); i++) writer.Put(value(cells, i));
+    });
+    at = writer.end();
+  };
+  if (is_of_buckets) {
+    column([](const std::int64_t* cells, std::size_t i) { return Split(cells, i).step; });
+    column([](const std::int64_t* cells, std::size_t i) { return Split(cells, i).number; });
+  } else {
+    column([](const std::int64_t* cells, std::size_t i) {
+      return static_cast<std::uint64_t>(cells[i]);
+    });
+  }
+  return at;
+}
+
+}  // namespace
+
 std::uint8_t* WriteCells(const RowParts& parts, std::uint8_t* at, std::size_t count) {
   for (std::size_t cell = 0; cell < parts.form.cells(); cell++) {
     at = WriteColumn(parts, at, count, false,
                      [cell](const Accumulator& row) { return ZigZag(CellsOf(&row)[cell]); });
   }
+  for (std::size_t number = 0; number < parts.form.sketches(); number++) {
+    at = WriteSketch(parts, at, count, number);
+  }
   return at;
 }
 
 bool CellReader::Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count) {
-  return std::all_of(columns_.begin(), columns_.end(),
-                     [&](ColumnReader& column) { return column.Open(left, end, count); });
+  for (ColumnReader& column : columns_) {
+    if (!column.Open(left, end, count)) return false;
+  }
+  for (std::size_t number = 0; number < sketches_.size(); number++) {
+    SketchReader& sketch = sketches_[number];
+    if (!sketch.headers.Open(left, end, count)) return false;
+    ColumnReader headers = sketch.headers;
+    std::size_t all = 0;
+    for (std::size_t i = 0; i < count; i++) {
+      const std::uint64_t header = headers.Next();
+      if (header > 0xffffff || (header & 0xffff) > sketch::kCells) return false;
+      all += header & 0xffff;
+    }
+    if (!sketch.cells.Open(left, end, all)) return false;
+    if (sketch::IsOfBuckets(form_.SketchKind(number)) && !sketch.numbers.Open(left, end, all)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void CellReader::NextSketch(std::size_t number, Accumulator* row) {
+  SketchReader& reader = sketches_[number];
+  Sketch sketch = form_.SketchOf(row, number, false);
+  const std::uint64_t header = reader.headers.Next();
+  const std::size_t used = header & 0xffff;
+  std::int64_t* const cells = sketch.Reserve(used);
+  const bool is_of_buckets = sketch::IsOfBuckets(form_.SketchKind(number));
+  std::int64_t bucket = 0;
+  for (std::size_t i = 0; i < used; i++) {
+    const std::uint64_t cell = reader.cells.Next();
+    if (!is_of_buckets) {
+      cells[i] = static_cast<std::int64_t>(cell);
+      continue;
+    }
+    // A step that does not fit makes a cell without values, which is not sound.
+    const std::uint64_t values = reader.numbers.Next() + 1;
+    const std::int64_t step = i == 0 ? UnZigZag(cell) : static_cast<std::int64_t>(cell) + 1;
+    const bool fits = step >= -kBucketMax && step <= 2 * kBucketMax &&
+                      bucket + step >= -kBucketMax && bucket + step < kBucketMax &&
+                      values >> sketch::kCountBits == 0;
+    bucket = fits ? bucket + step : 0;
+    cells[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(bucket) << sketch::kCountBits |
+                                         (fits ? values : 0));
+  }
+  sketch.Set(used, static_cast<std::uint32_t>(header >> 16));
 }
 
 bool CellReader::Next(Accumulator* row) {
   for (std::size_t cell = 0; cell < columns_.size(); cell++) {
     CellsOf(row)[cell] = UnZigZag(columns_[cell].Next());
   }
-  return form_.AreSound(row);
+  for (std::size_t number = 0; number < sketches_.size(); number++) NextSketch(number, row);
+  return form_.AreSound(row, false);
 }
 
 }  // namespace millrace::kernel

@@ -171,20 +171,36 @@ class MoreReader {
   ColumnReader sum_high_;
 };
 
-// The cells of all rows, a column each.
+// Number of cells of all sketches of all rows.
+std::size_t SketchCells(const RowParts& parts);
+// Upper bound of the bytes of all cells of all rows, with their sketches.
+std::size_t CellBytesMax(const RowParts& parts);
+// The cells of all rows, a column each. Behind them three columns for each sketch: the headers, and
+// the cells of all rows in one column each of buckets and of their numbers, or one of hashes or
+// registers.
 std::uint8_t* WriteCells(const RowParts& parts, std::uint8_t* at, std::size_t count);
 
 class CellReader {
  public:
-  explicit CellReader(const RowForm& form) : form_(form), columns_(form.cells()) {}
+  explicit CellReader(const RowForm& form)
+      : form_(form), columns_(form.cells()), sketches_(form.sketches()) {}
   // Consumes the columns, as ColumnReader::Open does.
   bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count);
-  // Reads the cells of the next row. False when they are not sound.
+  // Reads the cells of the next row, which is zeroed behind its head. False when they are not
+  // sound; the row has blocks then too.
   bool Next(Accumulator* row);
 
  private:
+  struct SketchReader {
+    ColumnReader headers;
+    ColumnReader cells;
+    ColumnReader numbers;
+  };
+  void NextSketch(std::size_t number, Accumulator* row);
+
   const RowForm& form_;
   std::vector<ColumnReader> columns_;
+  std::vector<SketchReader> sketches_;
 };
 
 }  // namespace millrace::kernel

@@ -33,6 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::memcpy(bytes.data() + Head::kGapMsAt, &gap_ms, sizeof gap_ms);
   }
   std::vector<kernel::Accumulator> deltas;
+  const kernel::RowGuard guard(form, &deltas);
   const std::int32_t verdict =
       kernel::DecodeSessionDeltas({bytes.data(), rest}, gap_ms, form, &deltas);
   MILLRACE_CHECK(verdict == layout::kDeltaStatusOk || verdict == layout::kDeltaStatusBadHead ||
@@ -51,8 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const std::size_t count = deltas.size() / form.lines();
-  test::Buffer encoded(kernel::SessionDeltaBytesMax(count, form));
   const kernel::Span<const kernel::Accumulator> part = {deltas.data(), count};
+  test::Buffer encoded(kernel::SessionDeltaBytesMax({{&part, 1}, form}));
   std::size_t written = 0;
   MILLRACE_CHECK(kernel::EncodeSessionDeltas({{&part, 1}, form}, gap_ms, encoded.span(),
                                              &written) == kernel::Status::kOk);
@@ -62,12 +63,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   MILLRACE_CHECK(tables.Fire(kernel::SessionDeadlines::kForever - 1, &run) == kernel::Status::kOk);
   MILLRACE_CHECK(tables.session_count() == 0);
   run->Sort();
-  std::vector<kernel::Accumulator> rows(run->row_count() * form.lines());
+  std::vector<kernel::Accumulator> rows(run->row_count() * form.page_lines());
   MILLRACE_CHECK(run->Read(0, {rows.data(), rows.size()}) == run->row_count());
   std::uint64_t events = 0;
   std::map<std::uint64_t, std::int64_t> last;
   const kernel::Accumulator* before = nullptr;
-  for (std::size_t i = 0; i < rows.size(); i += form.lines()) {
+  for (std::size_t i = 0; i < rows.size(); i += form.page_lines()) {
     const kernel::Accumulator& row = rows[i];
     events += row.count;
     MILLRACE_CHECK(

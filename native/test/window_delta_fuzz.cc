@@ -32,6 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::vector<std::int64_t> slices;
   std::vector<kernel::Accumulator> deltas;
+  const kernel::RowGuard guard(form, &deltas);
   const std::int32_t verdict =
       kernel::DecodeDeltas({bytes.data(), rest}, slice_ms, form, &slices, &deltas);
   MILLRACE_CHECK(verdict >= layout::kDeltaStatusOk && verdict <= layout::kDeltaStatusBadDelta);
@@ -39,8 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                  rest * (form.has_cells() ? 48 : 26));
   if (verdict != layout::kDeltaStatusOk) return 0;
   const std::size_t count = deltas.size() / form.lines();
-  test::Buffer again(kernel::DeltaBytesMax(count, slices.size(), form));
   const kernel::Span<const kernel::Accumulator> part = {deltas.data(), count};
+  test::Buffer again(kernel::DeltaBytesMax({{&part, 1}, form}, slices.size()));
   std::size_t written = 0;
   MILLRACE_CHECK(kernel::EncodeDeltas({{&part, 1}, form}, {slices.data(), slices.size()}, slice_ms,
                                       again.span(), &written) == kernel::Status::kOk);

@@ -30,6 +30,7 @@ import {
   type TestEvent,
   untilKilled,
 } from './engine-kit.ts';
+import { percentileOf } from './percentile-kit.ts';
 
 const PARTITIONS = 3;
 const TEXTS = [
@@ -37,6 +38,8 @@ const TEXTS = [
   'sum(d:double),avg(d:double),min(d:double),max(d:double),count(d:double)',
   'first(i),last(i),first(d:double) as earliest,last(d:double) as latest,sum(i)',
   'count(i),sum(d:double),last(i)',
+  'p50(i),p99.9(i),distinct(i:long),count(i)',
+  'p90(d:double),distinct(d:double) as prices,sum(i),last(i),distinct(i)',
   'count',
 ];
 
@@ -73,6 +76,7 @@ class FieldSource extends MemorySource {
         const cell = column * values.capacity + row;
         const value = path[0] === 'i' ? integerOf(event) : doubleOf(event);
         values.valid[cell] = value === null ? 0 : 1;
+        // An identifier is any number that is one for equal values.
         if (typeof value === 'bigint') values.cells[cell] = value;
         else values.doubles[cell] = value ?? 0;
       }
@@ -153,14 +157,16 @@ function windowsOf(job: Job, accepted: readonly Placed[]): ReadonlyMap<string, r
 /** The result of a window, from its events. Doubles are multiples of 1/8 whose sums are exact. */
 function resultOf({ specs }: Aggregates, events: readonly Placed[]): string {
   let overflow = false;
-  const values = specs.map(({ function: name, field }): AggregateValue => {
+  const values = specs.flatMap(({ function: name, field, percent }): AggregateValue | AggregateValue[] => {
     if (field === undefined) return BigInt(events.length);
-    const of = field.kind === 'long' ? integerOf : doubleOf;
+    const of = field.path[0] === 'i' ? integerOf : doubleOf;
     const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
     if (name === 'count') return BigInt(found.length);
     const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
+    if (name === 'distinct') return [BigInt(new Set(found).size), 0];
+    if (name === 'percentile') return percentileOf(ordered.map(Number), percent as string);
     const sum =
-      field.kind === 'long'
+      field.path[0] === 'i'
         ? (found as bigint[]).reduce((total, one) => total + one, 0n)
         : (found as number[]).reduce((total, one) => total + one, 0);
     if (found.length === 0) return null;

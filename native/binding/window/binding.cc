@@ -91,7 +91,7 @@ napi_value Load(napi_env env, napi_callback_info info) {
       !RowsOf(&call, 2, "rows", &rows) || !call.Uint32(3, "count", &count)) {
     return nullptr;
   }
-  const bool has_rows = count <= rows.size / state->tables->form().lines();
+  const bool has_rows = count <= rows.size / state->tables->form().page_lines();
   const Status status =
       has_rows ? state->tables->Load(slice_start, rows.data, count) : Status::kTooFewRows;
   return Answer(env, status, "rows");
@@ -141,7 +141,7 @@ napi_value Find(napi_env env, napi_callback_info info) {
     return nullptr;
   }
   const kernel::WindowTables& tables = *state->tables;
-  return AnswerRow(env, tables.Row(slice_start, account_id), tables.form().lines(), into);
+  return AnswerRow(env, tables.Row(slice_start, account_id), tables.form(), into);
 }
 
 // windowSlices(state, out): number

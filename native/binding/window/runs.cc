@@ -146,7 +146,7 @@ napi_value RunFind(napi_env env, napi_callback_info info) {
     ThrowStatus(env, Status::kNotReady, "run");
     return nullptr;
   }
-  return AnswerRow(env, resource->run->Row(account_id), resource->run->lines(), into);
+  return AnswerRow(env, resource->run->Row(account_id), resource->run->form(), into);
 }
 
 // windowRunClose(run)
@@ -219,7 +219,7 @@ napi_value MergeSessionRuns(napi_env env, napi_callback_info info) {
       !RowsOf(&call, 4, "into", &into) || !FormOf(&call, 5, &form) || !PagesOf(&call, 1, &pages)) {
     return nullptr;
   }
-  if (open.size < form.lines()) {
+  if (open.size < form.page_lines()) {
     ThrowStatus(env, Status::kTooFewRows, "open");
     return nullptr;
   }

@@ -68,7 +68,7 @@ napi_value Load(napi_env env, napi_callback_info info) {
       !call.Uint32(2, "count", &count)) {
     return nullptr;
   }
-  const bool has_rows = count <= rows.size / state->tables->form().lines();
+  const bool has_rows = count <= rows.size / state->tables->form().page_lines();
   const Status status = has_rows ? state->tables->Load(rows.data, count) : Status::kTooFewRows;
   return Answer(env, status, "rows");
 }

@@ -96,11 +96,9 @@ napi_value AnswerCopied(napi_env env, const Cursor& cursor, std::size_t copied) 
   return ToNumber(env, static_cast<double>(copied));
 }
 
-napi_value AnswerRow(napi_env env, const Accumulator* row, std::size_t lines,
+napi_value AnswerRow(napi_env env, const Accumulator* row, const kernel::RowForm& form,
                      Span<Accumulator> into) {
-  if (row != nullptr && into.size >= lines) {
-    std::memcpy(into.data, row, lines * sizeof(Accumulator));
-  }
+  if (row != nullptr && into.size >= form.page_lines()) form.ToPage(row, into.data);
   return ToNumber(env, row == nullptr ? 0 : 1);
 }
 

@@ -39,9 +39,9 @@ bool CoverOf(Call* call, std::size_t seq, std::size_t covered, kernel::Cover* ou
 napi_value Answer(napi_env env, kernel::Status status, const char* what);
 napi_value AnswerNumber(napi_env env, kernel::Status status, const char* what, std::size_t number);
 napi_value AnswerCopied(napi_env env, const Cursor& cursor, std::size_t copied);
-// Copies the row of so many lines, where it exists and `into` has room. Returns the number of rows,
+// Copies a stored row to a page, where it exists and `into` has room. Returns the number of rows,
 // 0 or 1.
-napi_value AnswerRow(napi_env env, const kernel::Accumulator* row, std::size_t lines,
+napi_value AnswerRow(napi_env env, const kernel::Accumulator* row, const kernel::RowForm& form,
                      Span<kernel::Accumulator> into);
 
 // Handle of a run that is not sorted yet.

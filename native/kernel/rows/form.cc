@@ -73,27 +73,75 @@ void Place(bool first, const std::int64_t* from, std::int64_t* into) {
 
 Status RowForm::Set(Span<const std::uint32_t> steps) {
   std::vector<Aggregate> aggregates;
+  std::vector<Aggregate> sketches;
   std::size_t cells = 0;
   std::size_t columns = 0;
   if (steps.size % 2 != 0) return Status::kBadArgument;
   for (std::size_t i = 0; i < steps.size; i += 2) {
-    const std::size_t count = CellCount(steps.data[i]);
-    const std::uint32_t column = steps.data[i + 1];
-    if (count == 0 || column >= kColumnsMax) return Status::kBadArgument;
     const auto kind = static_cast<std::int32_t>(steps.data[i]);
-    aggregates.push_back({kind, column, static_cast<std::uint32_t>(cells)});
+    const bool is_sketch = sketch::IsSketch(kind);
+    const std::size_t count = is_sketch ? 0 : CellCount(steps.data[i]);
+    const std::uint32_t column = steps.data[i + 1];
+    if ((count == 0 && !is_sketch) || column >= kColumnsMax) return Status::kBadArgument;
+    auto& list = is_sketch ? sketches : aggregates;
+    list.push_back({kind, column, static_cast<std::uint32_t>(cells)});
     cells += count;
-    if (cells * sizeof(std::int64_t) > (kLinesMax - 1) * sizeof(Accumulator)) {
+    const std::size_t all = cells + sketches.size() * sketch::Sketch::kPageCells;
+    if (all * sizeof(std::int64_t) > (kLinesMax - 1) * sizeof(Accumulator)) {
       return Status::kBadArgument;
     }
     columns = std::max({columns, column + std::size_t{1}, IsPlaced(kind) ? kOffsetColumn + 1 : 0});
   }
-  constexpr std::size_t kLineCells = sizeof(Accumulator) / sizeof(std::int64_t);
+  const auto lines_of = [](std::size_t count) {
+    constexpr std::size_t kLineCells = sizeof(Accumulator) / sizeof(std::int64_t);
+    return 1 + (count + kLineCells - 1) / kLineCells;
+  };
+  lines_ = lines_of(cells + sketches.size() * sketch::Sketch::kStoredCells);
+  page_lines_ = lines_of(cells + sketches.size() * sketch::Sketch::kPageCells);
   aggregates_ = std::move(aggregates);
-  lines_ = 1 + (cells + kLineCells - 1) / kLineCells;
+  sketches_ = std::move(sketches);
   cells_ = cells;
   columns_ = columns;
   return Status::kOk;
+}
+
+std::size_t RowForm::BlockBytes(const Accumulator* row) const {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < sketches(); i++) bytes += SketchOf(row, i, false).block_bytes();
+  return bytes;
+}
+
+void RowForm::CopyBlocks(const Accumulator* from, Accumulator* to) const {
+  for (std::size_t i = 0; i < sketches(); i++) {
+    const sketch::Sketch other = SketchOf(from, i, false);
+    if (other.block_bytes() == 0) continue;
+    sketch::Sketch own = SketchOf(to, i, false);
+    own.Begin();
+    own.Assign(other.cells(), other.used(), other.level());
+  }
+}
+
+void RowForm::FreeBlocks(Accumulator* row) const {
+  for (std::size_t i = 0; i < sketches(); i++) SketchOf(row, i, false).Free();
+}
+
+void RowForm::ExpandInto(const Accumulator* from, Accumulator* to) const {
+  std::memcpy(to, from, sizeof *to + cells_ * sizeof(std::int64_t));
+  std::memset(CellsOf(to) + cells_, 0,
+              (page_lines_ - 1) * sizeof *to - cells_ * sizeof(std::int64_t));
+  for (std::size_t i = 0; i < sketches(); i++) {
+    const sketch::Sketch own = SketchOf(from, i, false);
+    SketchOf(to, i, true).Assign(own.cells(), own.used(), own.level());
+  }
+}
+
+void RowForm::FromPage(const Accumulator* from, Accumulator* to) const {
+  std::memcpy(to, from, sizeof *to + cells_ * sizeof(std::int64_t));
+  std::memset(CellsOf(to) + cells_, 0, bytes() - sizeof *to - cells_ * sizeof(std::int64_t));
+  for (std::size_t i = 0; i < sketches(); i++) {
+    const sketch::Sketch other = SketchOf(from, i, true);
+    SketchOf(to, i, false).Assign(other.cells(), other.used(), other.level());
+  }
 }
 
 void RowForm::ClearCells(Accumulator* row) const {
@@ -162,9 +210,15 @@ void RowForm::FoldCells(const Values& values, std::size_t event, std::int64_t ev
       }
     }
   }
+  for (std::size_t i = 0; i < sketches(); i++) {
+    const Aggregate& aggregate = sketches_[i];
+    if (values.valid[aggregate.column * values.capacity + event] == 0) continue;
+    sketch::Sketch own = SketchOf(row, i, false);
+    sketch::Add(aggregate.kind, value_of(aggregate.column), &own);
+  }
 }
 
-void RowForm::MergeCells(const Accumulator* other, Accumulator* into) const {
+void RowForm::MergeCells(const Accumulator* other, Accumulator* into, bool is_paged) const {
   const std::int64_t* const from = CellsOf(other);
   std::int64_t* const cells = CellsOf(into);
   for (const Aggregate& aggregate : aggregates_) {
@@ -192,15 +246,22 @@ void RowForm::MergeCells(const Accumulator* other, Accumulator* into) const {
         Place(aggregate.kind == layout::kAggregateFirst, other_cell, cell);
     }
   }
+  for (std::size_t i = 0; i < sketches(); i++) {
+    sketch::Sketch own = SketchOf(into, i, is_paged);
+    sketch::Merge(sketches_[i].kind, SketchOf(other, i, is_paged), &own);
+  }
 }
 
-bool RowForm::AreSound(const Accumulator* row) const {
+bool RowForm::AreSound(const Accumulator* row, bool is_paged) const {
   const std::int64_t* const cells = CellsOf(row);
   for (const Aggregate& aggregate : aggregates_) {
     if (aggregate.kind == layout::kAggregateSumDouble &&
         !double_sum::IsSound(cells + aggregate.cell)) {
       return false;
     }
+  }
+  for (std::size_t i = 0; i < sketches(); i++) {
+    if (!sketch::IsSound(sketches_[i].kind, SketchOf(row, i, is_paged))) return false;
   }
   return true;
 }

@@ -225,21 +225,6 @@ void SlotTable<Slot>::Remove(std::uint32_t hash, std::uint32_t at) {
 }
 
 template <typename Slot>
-std::size_t SlotTable<Slot>::Copy(std::uint64_t* cursor, Span<Slot> into) const {
-  std::size_t count = 0;
-  std::uint64_t first = 0;  // number of the bucket's first slot
-  for (const auto& bucket : buckets_) {
-    const std::uint64_t end = first + bucket->slot_count;
-    for (; *cursor < end && (count + 1) * stride() <= into.size; ++*cursor) {
-      const Slot& slot = bucket->slots()[(*cursor - first) * stride()];
-      if (!IsEmpty(slot)) CopySlot(&slot, into.data + count++ * stride());
-    }
-    first = end;
-  }
-  return count;
-}
-
-template <typename Slot>
 std::size_t SlotTable<Slot>::row_count() const {
   std::size_t count = 0;
   for (const auto& bucket : buckets_) count += bucket->used;

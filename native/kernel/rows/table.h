@@ -128,9 +128,21 @@ class SlotTable {
   // towards their home slots.
   void Remove(std::uint32_t hash, std::uint32_t at);
 
-  // Copies used slots from slot *cursor on, counted over all buckets, as many as fit, and returns
-  // their number. The copy is complete when *cursor reaches slot_count().
-  std::size_t Copy(std::uint64_t* cursor, Span<Slot> into) const;
+  // Calls visit(slot) for the used slots from slot *cursor on, counted over all buckets. All are
+  // visited when *cursor reaches slot_count(). When visit returns false, the cursor stays at that
+  // slot.
+  template <typename Visit>
+  void VisitAll(std::uint64_t* cursor, const Visit& visit) const {
+    std::uint64_t first = 0;  // number of the bucket's first slot
+    for (const auto& bucket : buckets_) {
+      const std::uint64_t end = first + bucket->slot_count;
+      for (; *cursor < end; ++*cursor) {
+        const Slot& slot = bucket->slots()[(*cursor - first) * stride()];
+        if (!IsEmpty(slot) && !visit(slot)) return;
+      }
+      first = end;
+    }
+  }
   // Calls visit(slot) for the slots of one range from *cursor on; the cursor counts from the first
   // slot of the range. When visit returns false, the cursor stays at that slot and the result is
   // false.
@@ -152,16 +164,6 @@ class SlotTable {
       if (HashOf(slot) >> (32 - kRangeBits) == range && !visit(slot)) return false;
     }
     return true;
-  }
-  // Copies the slots of one range as VisitRange visits them. False when `into` was full before the
-  // end of the range.
-  bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Slot> into,
-                 std::size_t* copied) const {
-    return VisitRange(range, cursor, [&](const Slot& slot) {
-      if ((*copied + 1) * stride() > into.size) return false;
-      CopySlot(&slot, into.data + (*copied)++ * stride());
-      return true;
-    });
   }
 
   std::size_t row_count() const;

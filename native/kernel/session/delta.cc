@@ -28,9 +28,11 @@ std::int64_t LeastStart(const RowParts& parts) {
 
 }  // namespace
 
-std::size_t SessionDeltaBytesMax(std::size_t deltas, const RowForm& form) {
-  return Head::kBytes + (kColumns + 1 + kMoreColumns + form.cells()) * ColumnBytesMax(deltas) +
-         kPackedBytesMax;
+std::size_t SessionDeltaBytesMax(const RowParts& parts) {
+  std::size_t deltas = 0;
+  parts.ForEach([&](const Accumulator&) { deltas++; });
+  return Head::kBytes + (kColumns + 1 + kMoreColumns) * ColumnBytesMax(deltas) +
+         CellBytesMax(parts) + kPackedBytesMax;
 }
 
 Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std::uint8_t> out,
@@ -38,7 +40,7 @@ Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std:
   RowCounts rows;
   const Status status = CountRows(parts, layout::kSessionDeltasFormDeltasMax, &rows);
   if (status != Status::kOk) return status;
-  if (out.size < SessionDeltaBytesMax(rows.all, parts.form)) return Status::kTooFewRows;
+  if (out.size < SessionDeltaBytesMax(parts)) return Status::kTooFewRows;
   const std::int64_t least = LeastStart(parts);
   using Row = Accumulator;
   std::uint8_t* at = out.data + Head::kBytes;

@@ -17,7 +17,7 @@
 namespace millrace::kernel {
 
 // Upper bound of the bytes of an encoding.
-std::size_t SessionDeltaBytesMax(std::size_t deltas, const RowForm& form);
+std::size_t SessionDeltaBytesMax(const RowParts& parts);
 
 // Encodes the rows of all parts in order. kTooFewRows when `out` is shorter than
 // SessionDeltaBytesMax, kBadArgument for more than layout::kSessionDeltasFormDeltasMax rows or a
@@ -27,7 +27,8 @@ Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std:
                            std::size_t* written);
 
 // Decodes one encoding and returns layout::kDeltaStatus*. `deltas` is valid only for
-// kDeltaStatusOk; a delta takes the lines of a row of the form. Heads that no events can produce
+// kDeltaStatusOk; a delta takes the lines of a stored row, whose blocks the caller frees, whatever
+// the verdict. Heads that no events can produce
 // are refused; memory is bounded by 32 times the bytes, or 56 times for rows with cells.
 std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t gap_ms,
                                  const RowForm& form, std::vector<Accumulator>* deltas);

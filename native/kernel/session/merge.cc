@@ -24,7 +24,7 @@ struct Cursor {
 Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
                      Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
                      Accumulator* open, Span<Accumulator> into, std::size_t* written) {
-  const std::size_t lines = form.lines();
+  const std::size_t lines = form.page_lines();
   const std::size_t room = into.size / lines;
   *written = 0;
   const std::size_t runs = pages.size;
@@ -53,7 +53,7 @@ Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
     if (starved) break;
     if (least == nullptr) {
       if (open->count != 0 && count < room) {
-        form.Copy(open, into.data + count++ * lines);
+        form.CopyPaged(open, into.data + count++ * lines);
         *open = {};
       }
       break;
@@ -64,14 +64,14 @@ Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
       if (IsBefore(part, *open)) return Status::kBadArgument;
       // Parts ascend by start, so a part that does not join the open session joins no earlier one.
       if (part.account_id == open->account_id && StartOf(part) - open->last_update_ts < gap_ms) {
-        form.Fold(&part, open);
+        form.FoldPaged(&part, open);
       } else {
         if (count == room) break;
-        form.Copy(open, into.data + count++ * lines);
-        form.Copy(&part, open);
+        form.CopyPaged(open, into.data + count++ * lines);
+        form.CopyPaged(&part, open);
       }
     } else {
-      form.Copy(&part, open);
+      form.CopyPaged(&part, open);
     }
     least->at += lines;
     if (least->at != least->end && !IsBefore(part, *least->at)) return Status::kBadArgument;

@@ -17,13 +17,22 @@ Status RowList::Append(const Accumulator& row) {
         size_ == 0 ? memory_.Allocate(RowTable::kSlotsMin * lines) : memory_.Double();
     if (status != Status::kOk) return status;
   }
-  form_.Copy(&row, memory_.rows() + size_++ * lines);
+  form_.Move(&row, memory_.rows() + size_++ * lines);
   return Status::kOk;
 }
 
 RowMemory RowList::Release() {
   size_ = 0;
   return std::move(memory_);
+}
+
+SessionTable::~SessionTable() {
+  if (!form_.has_sketches()) return;
+  std::uint64_t cursor = 0;
+  table_.VisitAll(&cursor, [this](const Accumulator& row) {
+    form_.Free(const_cast<Accumulator*>(&row));
+    return true;
+  });
 }
 
 Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
@@ -38,6 +47,7 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
   // Sessions near the merged session are near the part too: sessions of a key lie a gap apart, so a
   // merge does not reach another session.
   Accumulator* near = nullptr;
+  std::size_t near_bytes = 0;  // of the blocks of all sessions near the part
   std::int64_t least = SessionDeadlines::kForever;
   RowTable::Probe probe = table_.Home(hash);
   while (probe.slot()->count != 0) {
@@ -47,13 +57,16 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
       if (start - row->last_update_ts < gap_ms_ && other - last < gap_ms_) {
         least = std::min(least, other);
         if (near != nullptr) {
+          near_bytes += form_.BlockBytes(row);
           form_.Fold(row, near);
+          form_.Free(row);
           merged_++;
           // Remove shifted the next row of the cluster into this slot.
           table_.Remove(hash, probe.at());
           continue;
         }
         near = row;
+        near_bytes = form_.BlockBytes(row);
         // A part inside this session is near no other session.
         if (start >= other && last <= row->last_update_ts) break;
       }
@@ -68,6 +81,7 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
     form_.Fold(&part, near);
     near->spare = static_cast<std::uint64_t>(std::min(start, least));
   }
+  block_bytes_ += form_.BlockBytes(near) - near_bytes;
   MILLRACE_INVARIANT(IsSession(*near) && IsApart(*near, hash));
   // A session whose start does not change has an entry already, with a deadline that is not later.
   if (start < least) deadlines_.Add({part.account_id, start, near->last_update_ts + gap_ms_});
@@ -109,6 +123,7 @@ Status SessionTable::Fire(std::int64_t watermark, RowList* fired) {
     }
     const Status status = fired->Append(row);
     if (status != Status::kOk) return status;
+    block_bytes_ -= form_.BlockBytes(&row);
     table_.Remove(hash, probe.at());
   }
   return Status::kOk;
@@ -125,6 +140,7 @@ Status SessionTable::FireMost(std::int64_t watermark, RowPool* pool, std::vector
       if (row.count == 0 || row.last_update_ts + gap_ms_ <= watermark) continue;
       status = Fold(row, TableHash(row.account_id));
       if (status != Status::kOk) return status;
+      form_.Free(&row);
       row = {};
       --*count;
     }
@@ -140,6 +156,7 @@ Status SessionTable::Detach(RowPool* pool, std::vector<RowMemory>* rows, std::si
   *count += table_.row_count();
   table_.Release(rows);
   table_ = std::move(fresh);
+  block_bytes_ = 0;
   deadlines_ = SessionDeadlines(gap_ms_);
   most_last_ = -kEventTsLimit;
   return Status::kOk;
@@ -153,11 +170,32 @@ std::size_t SessionTable::Find(std::uint64_t account_id, Span<Accumulator> into)
   }
   std::sort(found.begin(), found.end(),
             [](const Accumulator* a, const Accumulator* b) { return StartOf(*a) < StartOf(*b); });
-  const std::size_t lines = form_.lines();
+  const std::size_t lines = form_.page_lines();
   for (std::size_t i = 0; i < std::min(found.size(), into.size / lines); i++) {
-    form_.Copy(found[i], into.data + i * lines);
+    form_.ToPage(found[i], into.data + i * lines);
   }
   return found.size();
+}
+
+std::size_t SessionTable::Copy(std::uint64_t* cursor, Span<Accumulator> into) const {
+  const std::size_t lines = form_.page_lines();
+  std::size_t copied = 0;
+  table_.VisitAll(cursor, [&](const Accumulator& row) {
+    if ((copied + 1) * lines > into.size) return false;
+    form_.ToPage(&row, into.data + copied++ * lines);
+    return true;
+  });
+  return copied;
+}
+
+bool SessionTable::CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
+                             std::size_t* copied) const {
+  const std::size_t lines = form_.page_lines();
+  return table_.VisitRange(range, cursor, [&](const Accumulator& row) {
+    if ((*copied + 1) * lines > into.size) return false;
+    form_.ToPage(&row, into.data + (*copied)++ * lines);
+    return true;
+  });
 }
 
 }  // namespace millrace::kernel

@@ -29,10 +29,11 @@ inline bool IsSession(const Accumulator& row) {
          StartOf(row) <= row.last_update_ts;
 }
 
-// Growing list of rows.
+// Growing list of stored rows.
 class RowList {
  public:
   explicit RowList(const RowForm& form) : form_(form) {}
+  // Moves a row, with its blocks, to the end of the list.
   Status Append(const Accumulator& row);
   std::size_t size() const { return size_; }
   // Returns the memory and leaves the list empty.
@@ -49,6 +50,9 @@ class SessionTable {
   // REQUIRES: 1 <= gap_ms <= kDurationMsMax. LIFETIME: the form outlives the table.
   SessionTable(std::int64_t gap_ms, const RowForm& form)
       : gap_ms_(gap_ms), form_(form), table_(form.lines()), deadlines_(gap_ms) {}
+  ~SessionTable();
+  SessionTable(const SessionTable&) = delete;
+  SessionTable& operator=(const SessionTable&) = delete;
   // REQUIRES: called once, before all other functions.
   Status Open(RowPool* pool) { return table_.Open(0, pool); }
   Status Reserve(std::size_t rows_expected) { return table_.Reserve(rows_expected); }
@@ -82,13 +86,21 @@ class SessionTable {
   // called with the same pool. kNoMemory changes nothing.
   Status Detach(RowPool* pool, std::vector<RowMemory>* rows, std::size_t* count);
 
-  // Copies the sessions of a key, ascending by start, as many as fit. Returns how many the key has.
+  // Copies sessions to a page from slot *cursor on, as many as fit, and returns their number. The
+  // copy is complete when *cursor reaches the number of slots.
+  std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
+  // Copies the sessions of one range to a page, as SlotTable::VisitRange visits them. False when
+  // `into` was full before the end of the range.
+  bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
+                 std::size_t* copied) const;
+  // Copies the sessions of a key to a page, ascending by start, as many as fit. Returns how many
+  // the key has.
   std::size_t Find(std::uint64_t account_id, Span<Accumulator> into) const;
 
   const RowTable& table() const { return table_; }
   std::int64_t least_end() const { return deadlines_.least(); }
   std::uint64_t merged_count() const { return merged_; }
-  std::size_t bytes() const { return table_.bytes() + deadlines_.bytes(); }
+  std::size_t bytes() const { return table_.bytes() + deadlines_.bytes() + block_bytes_; }
 
  private:
   // True when the other sessions of its key lie at least a gap away. `hash` is that of the key.
@@ -105,6 +117,7 @@ class SessionTable {
   // Last event of all sessions that were folded in since the table was empty.
   std::int64_t most_last_ = -kEventTsLimit;
   std::vector<Deadline> due_;
+  std::size_t block_bytes_ = 0;
 };
 
 }  // namespace millrace::kernel

@@ -26,6 +26,16 @@ SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm 
   }
 }
 
+void SessionTables::ClearDeltas() {
+  for (const auto& worker : workers_) {
+    Accumulator* const rows = worker->deltas.rows();
+    for (std::size_t i = 0; form_.has_sketches() && i < worker->count; i++) {
+      form_.Free(rows + i * form_.lines());
+    }
+    worker->count = 0;
+  }
+}
+
 // Joins a part of a session into another.
 void SessionTables::Join(const Accumulator* part, Accumulator* into) const {
   const std::int64_t start = std::min(StartOf(*part), StartOf(*into));
@@ -49,10 +59,8 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
                                  const Rows<layout::AdmittedBatch>& admitted,
                                  const Values& values) {
   const std::uint32_t rows = admitted.row_count;
-  for (const auto& worker : workers_) {
-    worker->count = 0;
-    worker->status = Status::kOk;
-  }
+  ClearDeltas();
+  for (const auto& worker : workers_) worker->status = Status::kOk;
   for (std::uint32_t i = 0; i < rows; i++) {
     const std::uint32_t row = admitted.at.row[i];
     if (row >= events.row_count || events.at.event_ts[row] < -kEventTsLimit ||
@@ -144,6 +152,7 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
       const std::uint32_t other = std::max(near, number);
       near = std::min(near, number);
       Join(delta_at(other), delta_at(near));
+      form_.Free(delta_at(other));
       *delta_at(other) = {};
       break;
     }
@@ -163,15 +172,15 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
   // Closes the gaps of the parts that were joined into others.
   for (std::size_t i = 0; i < count; i++) {
     if (delta_at(i)->count == 0) continue;
-    if (worker.count < i) form_.Copy(delta_at(i), delta_at(worker.count));
+    if (worker.count < i) form_.Move(delta_at(i), delta_at(worker.count));
     worker.count++;
   }
 }
 
 std::size_t SessionTables::DeltaBytesMax() const {
-  std::size_t count = 0;
-  for (const auto& worker : workers_) count += worker->count;
-  return SessionDeltaBytesMax(count, form_);
+  std::vector<Span<const Accumulator>> parts;
+  for (const auto& worker : workers_) parts.push_back({worker->deltas.rows(), worker->count});
+  return SessionDeltaBytesMax({{parts.data(), parts.size()}, form_});
 }
 
 Status SessionTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
@@ -182,8 +191,9 @@ Status SessionTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written)
 
 Status SessionTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
                                   std::int32_t* verdict) {
-  for (const auto& worker : workers_) worker->count = 0;
+  ClearDeltas();
   std::vector<Accumulator> deltas;
+  const RowGuard guard(form_, &deltas);
   *verdict = DecodeSessionDeltas(bytes, gap_ms_, form_, &deltas);
   if (*verdict != layout::kDeltaStatusOk) return Status::kOk;
   std::vector<const Accumulator*> rows;
@@ -205,9 +215,17 @@ Status SessionTables::Load(const Accumulator* rows, std::size_t count) {
   std::vector<const Accumulator*> sessions;
   sessions.reserve(count);
   for (std::size_t i = 0; i < count; i++) {
-    const Accumulator* const row = rows + i * form_.lines();
-    if (!IsSession(*row) || !form_.AreSound(row)) return Status::kBadArgument;
+    const Accumulator* const row = rows + i * form_.page_lines();
+    if (!IsSession(*row) || !form_.AreSound(row, true)) return Status::kBadArgument;
     sessions.push_back(row);
+  }
+  if (!form_.has_sketches()) return FoldAll(sessions);
+  std::vector<Accumulator> stored(count * form_.lines());
+  const RowGuard guard(form_, &stored);
+  for (std::size_t i = 0; i < count; i++) {
+    Accumulator* const row = &stored[i * form_.lines()];
+    form_.FromPage(sessions[i], row);
+    sessions[i] = row;
   }
   return FoldAll(sessions);
 }
@@ -229,11 +247,11 @@ std::size_t SessionTables::Copy(std::uint64_t* cursor, Span<Accumulator> into) c
   std::size_t count = 0;
   std::uint64_t first = 0;  // number of the table's first slot
   for (const auto& worker : workers_) {
-    const RowTable& table = worker->table.table();
-    const std::uint64_t slots = table.slot_count();
+    const SessionTable& table = worker->table;
+    const std::uint64_t slots = table.table().slot_count();
     if (*cursor < first + slots) {
       std::uint64_t at = *cursor - first;
-      const std::size_t used = count * form_.lines();
+      const std::size_t used = count * form_.page_lines();
       count += table.Copy(&at, {into.data + used, into.size - used});
       *cursor = first + at;
       if (at < slots) break;
@@ -245,9 +263,9 @@ std::size_t SessionTables::Copy(std::uint64_t* cursor, Span<Accumulator> into) c
 
 std::size_t SessionTables::CopyRange(std::uint32_t range, std::uint64_t* cursor,
                                      Span<Accumulator> into) const {
-  std::vector<const RowTable*> tables;
-  for (const auto& worker : workers_) tables.push_back(&worker->table.table());
-  return CopyRangeOf<RowTable>({tables.data(), tables.size()}, range, cursor, into);
+  std::vector<const SessionTable*> tables;
+  for (const auto& worker : workers_) tables.push_back(&worker->table);
+  return CopyRangeOf<SessionTable>({tables.data(), tables.size()}, range, cursor, into);
 }
 
 std::size_t SessionTables::Find(std::uint64_t account_id, Span<Accumulator> into) const {
@@ -278,8 +296,8 @@ Status SessionTables::Fire(std::int64_t watermark, std::unique_ptr<SortedRun>* r
     parts.push_back(fired.Release());
   }
   if (is_whole) pool_->Limit(parts.size());
-  *run = std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count,
-                                     form_.lines(), pool_);
+  *run =
+      std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count, form_, pool_);
   return Status::kOk;
 }
 
@@ -291,8 +309,8 @@ Status SessionTables::Detach(std::unique_ptr<SortedRun>* run) {
     if (status != Status::kOk) return status;
   }
   pool_->Limit(parts.size());
-  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count,
-                                     form_.lines(), pool_);
+  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count, form_,
+                                     pool_);
   return Status::kOk;
 }
 

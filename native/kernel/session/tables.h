@@ -28,6 +28,7 @@ class SessionTables {
  public:
   // REQUIRES: 1 <= gap_ms <= kDurationMsMax, 1 <= shards <= WindowTables::kShardsMax.
   SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm form = {});
+  ~SessionTables() { ClearDeltas(); }
   // Its tables refer to its form.
   SessionTables(const SessionTables&) = delete;
   SessionTables& operator=(const SessionTables&) = delete;
@@ -54,12 +55,12 @@ class SessionTables {
   // Makes room for `rows` sessions in the order of their ranges. Has no effect once there are
   // sessions.
   Status Reserve(std::size_t rows);
-  // Folds partial sessions in. kBadArgument, with nothing changed, when a row is no session or its
-  // cells are not sound.
+  // Folds partial sessions of a page in. kBadArgument, with nothing changed, when a row is no
+  // session or its cells are not sound.
   Status Load(const Accumulator* rows, std::size_t count);
 
-  // Copies rows in any order from slot *cursor on, returns their number and advances the cursor. 0
-  // at the end.
+  // Copies rows to a page, in any order from slot *cursor on, returns their number and advances the
+  // cursor. 0 at the end.
   std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
   std::size_t CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into) const;
   std::size_t Find(std::uint64_t account_id, Span<Accumulator> into) const;
@@ -93,6 +94,7 @@ class SessionTables {
 
   std::uint32_t shards() const { return static_cast<std::uint32_t>(workers_.size()); }
   std::uint32_t OwnerOf(std::uint64_t account_id) const;
+  void ClearDeltas();
   void Aggregate(const Rows<layout::EventBatch>& events,
                  const Rows<layout::AdmittedBatch>& admitted, const Values& values,
                  std::uint32_t shard);

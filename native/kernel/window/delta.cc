@@ -30,9 +30,11 @@ std::int32_t ReadSlices(const std::uint8_t* at, std::size_t count, std::int64_t 
 
 }  // namespace
 
-std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices, const RowForm& form) {
+std::size_t DeltaBytesMax(const RowParts& parts, std::size_t slices) {
+  std::size_t deltas = 0;
+  parts.ForEach([&](const Accumulator&) { deltas++; });
   return Head::kBytes + slices * sizeof(std::int64_t) +
-         (kColumns + kMoreColumns + form.cells()) * ColumnBytesMax(deltas) + kPackedBytesMax;
+         (kColumns + kMoreColumns) * ColumnBytesMax(deltas) + CellBytesMax(parts) + kPackedBytesMax;
 }
 
 Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std::int64_t slice_ms,
@@ -41,7 +43,7 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
   const Status status = CountRows(parts, layout::kWindowDeltasFormDeltasMax, &rows);
   if (status != Status::kOk) return status;
   const std::size_t count = rows.all;
-  if (out.size < DeltaBytesMax(count, slices.size, parts.form)) return Status::kTooFewRows;
+  if (out.size < DeltaBytesMax(parts, slices.size)) return Status::kTooFewRows;
   std::uint8_t* at = out.data + Head::kBytes;
   for (std::size_t i = 0; i < slices.size; i++) {
     Store(at, slices.data[i]);

@@ -19,7 +19,7 @@ namespace millrace::kernel {
 inline std::uint64_t SliceNumberOf(const Accumulator& delta) { return delta.spare & 0xffffffffU; }
 
 // Upper bound of the bytes of an encoding.
-std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices, const RowForm& form);
+std::size_t DeltaBytesMax(const RowParts& parts, std::size_t slices);
 
 // Encodes the rows of all parts in order. kTooFewRows when `out` is shorter than DeltaBytesMax,
 // kBadArgument for more than layout::kWindowDeltasFormDeltasMax rows or a count above
@@ -29,7 +29,8 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
                     Span<std::uint8_t> out, std::size_t* written);
 
 // Decodes one encoding and returns layout::kDeltaStatus*. The two vectors are valid only for
-// kDeltaStatusOk; a delta takes the lines of a row of the form. Memory is bounded by 26 times the
+// kDeltaStatusOk; a delta takes the lines of a stored row, whose blocks the caller frees, whatever
+// the verdict. Memory is bounded by 26 times the
 // bytes, or 48 times for rows with cells.
 std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
                           const RowForm& form, std::vector<std::int64_t>* slices,

@@ -32,6 +32,9 @@ struct Cursor {
 }  // namespace
 
 SortedRun::~SortedRun() {
+  if (form_.has_sketches()) {
+    ForEachRow([this](Accumulator* row) { form_.Free(row); });
+  }
   if (pool_ == nullptr) return;
   for (RowMemory& memory : rows_) pool_->Return(std::move(memory));
 }
@@ -47,14 +50,11 @@ void SortedRun::SortRows() {
   order_.clear();
   order_.reserve(row_count_);
   std::int64_t least = INT64_MAX;
-  for (const RowMemory& memory : rows_) {
-    const Accumulator* const rows = memory.rows();
-    for (std::size_t i = 0; i < memory.held(); i += lines_) {
-      if (rows[i].count == 0) continue;
-      order_.push_back({rows[i].account_id, rows + i});
-      least = std::min(least, rows[i].last_update_ts);
-    }
-  }
+  ForEachRow([&](const Accumulator* row) {
+    order_.push_back({row->account_id, row});
+    least = std::min(least, row->last_update_ts);
+    block_bytes_ += form_.BlockBytes(row);
+  });
   SortByKey();
   if (order_by_ == Order::kByKey) return;
   if (order_by_ == Order::kByStart) {
@@ -115,15 +115,12 @@ void SortedRun::SortByDigits() {
 
 std::size_t SortedRun::Read(std::size_t from, Span<Accumulator> into) const {
   if (from >= order_.size()) return 0;
-  const std::size_t count = std::min(into.size / lines_, order_.size() - from);
+  const std::size_t lines = form_.page_lines();
+  const std::size_t count = std::min(into.size / lines, order_.size() - from);
   const Entry* const entries = order_.data() + from;
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) __builtin_prefetch(entries[i + kPrefetchAhead].row);
-    if (lines_ == 1) {
-      into.data[i] = *entries[i].row;
-    } else {
-      std::memcpy(into.data + i * lines_, entries[i].row, lines_ * sizeof(Accumulator));
-    }
+    form_.ToPage(entries[i].row, into.data + i * lines);
   }
   return count;
 }
@@ -136,14 +133,14 @@ const Accumulator* SortedRun::Row(std::uint64_t account_id) const {
 }
 
 std::size_t SortedRun::bytes() const {
-  std::size_t bytes = order_.capacity() * sizeof(Entry);
+  std::size_t bytes = order_.capacity() * sizeof(Entry) + block_bytes_;
   for (const RowMemory& memory : rows_) bytes += memory.bytes();
   return bytes;
 }
 
 Status MergeRuns(const RowForm& form, Span<const Span<const Accumulator>> pages,
                  Span<std::uint32_t> cursors, Span<Accumulator> into, std::size_t* written) {
-  const std::size_t lines = form.lines();
+  const std::size_t lines = form.page_lines();
   *written = 0;
   const std::size_t runs = pages.size;
   if (runs > kMergeRunsMax || cursors.size < runs * 3) return Status::kBadArgument;
@@ -171,12 +168,12 @@ Status MergeRuns(const RowForm& form, Span<const Span<const Accumulator>> pages,
     }
     if (starved || least == nullptr) break;
     Accumulator* const row = into.data + count++ * lines;
-    form.Copy(least, row);
+    form.CopyPaged(least, row);
     row->spare = 0;
     for (Cursor& input : inputs) {
       if (input.at == input.end || input.at->account_id != row->account_id) continue;
       if (input.at->count == 0) return Status::kBadArgument;
-      if (input.at != least) form.Fold(input.at, row);
+      if (input.at != least) form.FoldPaged(input.at, row);
       input.at += lines;
       if (input.at != input.end && input.at->account_id <= row->account_id) {
         return Status::kBadArgument;

@@ -22,15 +22,15 @@ class SortedRun {
  public:
   enum class Order { kByKey, kByEnd, kByStart };
 
-  // Takes over rows of so many lines, of which `row_count` are not empty. kByKey: keys are unique.
+  // Takes over stored rows, of which `row_count` are not empty. kByKey: keys are unique.
   // kByEnd: rows are sessions; those of one end ascend by key. kByStart: rows are sessions; those
   // of one key ascend by start. The destructor gives the rows to the pool, where there is one.
-  SortedRun(Order order, std::vector<RowMemory> rows, std::size_t row_count, std::size_t lines = 1,
+  SortedRun(Order order, std::vector<RowMemory> rows, std::size_t row_count, RowForm form = {},
             std::shared_ptr<RowPool> pool = nullptr)
       : order_by_(order),
         rows_(std::move(rows)),
         row_count_(row_count),
-        lines_(lines),
+        form_(std::move(form)),
         pool_(std::move(pool)) {}
   ~SortedRun();
   SortedRun(const SortedRun&) = delete;
@@ -39,16 +39,16 @@ class SortedRun {
   // Sorts the run. REQUIRES: called once, on any thread, while no other thread uses the run.
   void Sort();
 
-  // Copies rows from row `from` on, as many as fit, and returns their number. REQUIRES: sorted.
+  // Copies rows to a page from row `from` on, as many as fit, and returns their number. REQUIRES:
+  // sorted.
   std::size_t Read(std::size_t from, Span<Accumulator> into) const;
-  // Row of a key; null where there is none. REQUIRES: sorted by key.
+  // Stored row of a key; null where there is none. REQUIRES: sorted by key.
   const Accumulator* Row(std::uint64_t account_id) const;
 
   Order order() const { return order_by_; }
   std::size_t row_count() const { return row_count_; }
-  // Lines of a row.
-  std::size_t lines() const { return lines_; }
-  // Bytes of the rows and of the sort order.
+  const RowForm& form() const { return form_; }
+  // Bytes of the rows with their blocks, and of the sort order.
   std::size_t bytes() const;
 
  private:
@@ -57,6 +57,16 @@ class SortedRun {
     std::uint64_t key;
     const Accumulator* row;
   };
+  // Calls each(row) for the rows that are not empty.
+  template <typename Each>
+  void ForEachRow(const Each& each) const {
+    for (const RowMemory& memory : rows_) {
+      for (std::size_t i = 0; i < memory.held(); i += form_.lines()) {
+        Accumulator* const row = memory.rows() + i;
+        if (row->count != 0) each(row);
+      }
+    }
+  }
   void SortRows();
   void SortByKey();
   void SortStarts();
@@ -65,12 +75,13 @@ class SortedRun {
   Order order_by_;
   std::vector<RowMemory> rows_;
   std::size_t row_count_;
-  std::size_t lines_;
+  const RowForm form_;
   std::shared_ptr<RowPool> pool_;
   std::vector<Entry> order_;
+  std::size_t block_bytes_ = 0;
 };
 
-// Merges sorted runs of rows of one form page by page; rows of equal keys are folded into one.
+// Merges sorted runs of rows of pages, page by page; rows of equal keys are folded into one.
 // Input i has the rows pages[i] and three cells of `cursors`: the next row, the number of rows of
 // the page, and 1 when this is its last page, else 0. Stops when `into` is full, or when a page
 // ends that is not the last of its run: the caller loads the next page and calls again. `written`

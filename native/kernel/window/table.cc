@@ -49,8 +49,9 @@ Status AccumulatorTable::AddRows() {
 
 std::size_t AccumulatorTable::Copy(std::uint64_t* cursor, Span<Accumulator> into) const {
   std::size_t copied = 0;
-  for (; *cursor < count_ && (copied + 1) * lines_ <= into.size; ++*cursor) {
-    form_->Copy(RowAt(*cursor), into.data + copied++ * lines_);
+  const std::size_t lines = form_->page_lines();
+  for (; *cursor < count_ && (copied + 1) * lines <= into.size; ++*cursor) {
+    form_->ToPage(RowAt(*cursor), into.data + copied++ * lines);
   }
   return copied;
 }
@@ -59,14 +60,15 @@ bool AccumulatorTable::CopyRange(std::uint32_t range, std::uint64_t* cursor, Spa
                                  std::size_t* copied) const {
   const Accumulator* rows[kAtOnce];
   std::size_t count = 0;
+  const std::size_t lines = form_->page_lines();
   const auto flush = [&] {
     for (std::size_t i = 0; i < count; i++) {
-      form_->Copy(rows[i], into.data + (*copied)++ * lines_);
+      form_->ToPage(rows[i], into.data + (*copied)++ * lines);
     }
     count = 0;
   };
   const bool is_through = index_.VisitRange(range, cursor, [&](const KeyEntry& entry) {
-    if ((*copied + count + 1) * lines_ > into.size) return false;
+    if ((*copied + count + 1) * lines > into.size) return false;
     rows[count] = RowAt(entry.number - 1);
     __builtin_prefetch(rows[count]);
     if (++count == kAtOnce) flush();
@@ -74,6 +76,12 @@ bool AccumulatorTable::CopyRange(std::uint32_t range, std::uint64_t* cursor, Spa
   });
   flush();
   return is_through;
+}
+
+void AccumulatorTable::FreeRows() {
+  // A table without an open form, or one that was moved from, has no segments.
+  if (segments_.empty() || !form_->has_sketches()) return;
+  for (std::size_t i = 0; i < count_; i++) form_->Free(RowAt(i));
 }
 
 void AccumulatorTable::Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index) {

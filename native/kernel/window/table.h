@@ -22,6 +22,11 @@ namespace millrace::kernel {
 
 class AccumulatorTable {
  public:
+  AccumulatorTable() = default;
+  ~AccumulatorTable() { FreeRows(); }
+  AccumulatorTable(AccumulatorTable&&) = default;
+  AccumulatorTable& operator=(AccumulatorTable&&) = delete;
+
   // Rows of a segment, 8 MiB for rows of one line. The first segment doubles up to this size.
   static constexpr std::size_t kSegmentBits = 17;
   static constexpr std::size_t kSegmentRows = std::size_t{1} << kSegmentBits;
@@ -51,21 +56,32 @@ class AccumulatorTable {
   [[gnu::always_inline]] Hint HintFor(std::uint32_t hash) const {
     KeyIndex::Probe probe = index_.Home(hash);
     while (probe.slot()->number != 0 && probe.slot()->hash != hash) probe.Next();
-    if (probe.slot()->number != 0) __builtin_prefetch(RowAt(probe.slot()->number - 1), 1);
+    if (probe.slot()->number != 0) {
+      const Accumulator* const row = RowAt(probe.slot()->number - 1);
+      __builtin_prefetch(row, 1);
+      if (lines_ > 1) __builtin_prefetch(row + 1, 1);
+    }
     return {probe, growths_};
   }
 
   // Makes room for `keys_expected` keys. Has no effect on a table that has keys.
   Status Reserve(std::size_t keys_expected);
 
-  // Folds a row of the form in, without its spare field. REQUIRES: row.count > 0; `hash` is that of
-  // its key; `hint` is that of the hash.
+  // Folds a stored row of the form in, without its spare field. REQUIRES: row.count > 0; `hash` is
+  // that of its key; `hint` is that of the hash.
   Status Add(const Accumulator& row, std::uint32_t hash, const Hint& hint) {
     MILLRACE_INVARIANT(row.count > 0 && hash == TableHash(row.account_id));
     KeyIndex::Probe probe = hint.growths == growths_ ? hint.probe : index_.Home(hash);
     Find(row.account_id, hash, &probe);
     if (probe.slot()->number != 0) {
-      form_->Fold(&row, RowAt(probe.slot()->number - 1));
+      Accumulator* const at = RowAt(probe.slot()->number - 1);
+      if (!form_->has_sketches()) {
+        form_->Fold(&row, at);
+      } else {
+        block_bytes_ -= form_->BlockBytes(at);
+        form_->Fold(&row, at);
+        block_bytes_ += form_->BlockBytes(at);
+      }
       return Status::kOk;
     }
     if (index_.IsFull(hash)) [[unlikely]] {
@@ -83,6 +99,7 @@ class AccumulatorTable {
     Accumulator* const at = RowAt(count_);
     form_->Copy(&row, at);
     at->spare = 0;
+    if (form_->has_sketches()) block_bytes_ += form_->BlockBytes(at);
     count_++;
     *probe.slot() = {hash, static_cast<std::uint32_t>(count_)};
     index_.Use(hash);
@@ -101,16 +118,18 @@ class AccumulatorTable {
     return probe.slot()->number == 0 ? nullptr : RowAt(probe.slot()->number - 1);
   }
 
-  // Copies rows from row *cursor on, as many as fit, advances the cursor and returns their number.
-  // The copy is complete at key_count().
+  // Copies rows to a page from row *cursor on, as many as fit, advances the cursor and returns
+  // their number. The copy is complete at key_count().
   std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
-  // Copies the rows of one range, as SlotTable::CopyRange.
+  // Copies the rows of one range to a page, as SlotTable::VisitRange visits them. False when `into`
+  // was full before the end of the range.
   bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
                  std::size_t* copied) const;
 
   std::size_t key_count() const { return count_; }
-  std::size_t bytes() const { return capacity_ * form_->bytes() + index_.bytes(); }
-  // Moves the memory of rows and index to the caller. The table must not be used afterwards.
+  std::size_t bytes() const { return capacity_ * form_->bytes() + index_.bytes() + block_bytes_; }
+  // Moves the memory of rows, with their blocks, and index to the caller. The table must not be
+  // used afterwards.
   void Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index);
 
  private:
@@ -135,6 +154,7 @@ class AccumulatorTable {
     }
   }
   Status AddRows();
+  void FreeRows();
   Status AddSegment(std::size_t rows);
 
   Pools pools_;
@@ -145,6 +165,7 @@ class AccumulatorTable {
   std::vector<RowMemory> segments_;
   std::size_t capacity_ = 0;
   std::size_t count_ = 0;
+  std::size_t block_bytes_ = 0;
   std::uint32_t growths_ = 0;  // number of index growths; a growth invalidates hints
 };
 

@@ -39,6 +39,16 @@ WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm 
       workers_(shards),
       threads_(shards) {}
 
+void WindowTables::ClearDeltas() {
+  for (Worker& worker : workers_) {
+    Accumulator* const rows = worker.deltas.rows();
+    for (std::size_t i = 0; form_.has_sketches() && i < worker.count; i++) {
+      form_.Free(rows + i * form_.lines());
+    }
+    worker.count = 0;
+  }
+}
+
 bool WindowTables::IsSlice(std::int64_t start) const {
   return start >= -kSliceLimit && start <= kSliceLimit && start % slice_ms_ == 0;
 }
@@ -52,10 +62,8 @@ Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
   const std::uint32_t rows = admitted.row_count;
   const std::size_t index_size =
       std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
-  for (Worker& worker : workers_) {
-    worker.count = 0;
-    worker.status = Status::kOk;
-  }
+  ClearDeltas();
+  for (Worker& worker : workers_) worker.status = Status::kOk;
   batch_slices_.clear();
   if (rows == 0) return Status::kOk;
   if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
@@ -274,7 +282,9 @@ std::size_t WindowTables::delta_count() const {
 }
 
 std::size_t WindowTables::DeltaBytesMax() const {
-  return kernel::DeltaBytesMax(delta_count(), batch_slices_.size(), form_);
+  std::vector<Span<const Accumulator>> parts;
+  for (const Worker& worker : workers_) parts.push_back({worker.deltas.rows(), worker.count});
+  return kernel::DeltaBytesMax({{parts.data(), parts.size()}, form_}, batch_slices_.size());
 }
 
 Status WindowTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
@@ -287,9 +297,10 @@ Status WindowTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) 
 
 Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
                                  std::int32_t* verdict) {
-  for (Worker& worker : workers_) worker.count = 0;
+  ClearDeltas();
   batch_slices_.clear();
   std::vector<Accumulator> deltas;
+  const RowGuard guard(form_, &deltas);
   *verdict = DecodeDeltas(bytes, slice_ms_, form_, &batch_slices_, &deltas);
   if (*verdict != layout::kDeltaStatusOk) {
     batch_slices_.clear();
@@ -339,11 +350,11 @@ Status WindowTables::Reserve(std::int64_t slice_start, std::size_t rows) {
 
 Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count) {
   if (!IsSlice(slice_start)) return Status::kBadArgument;
-  const auto row_at = [rows, lines = form_.lines()](std::size_t i) -> const Accumulator& {
+  const auto row_at = [rows, lines = form_.page_lines()](std::size_t i) -> const Accumulator& {
     return rows[i * lines];
   };
   for (std::size_t i = 0; i < count; i++) {
-    if (row_at(i).count == 0 || !form_.AreSound(&row_at(i))) return Status::kBadArgument;
+    if (row_at(i).count == 0 || !form_.AreSound(&row_at(i), true)) return Status::kBadArgument;
   }
   if (count == 0) return Status::kOk;
   Tables* tables = nullptr;
@@ -357,7 +368,14 @@ Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std
       const Accumulator& next = row_at(i + kPrefetchAhead);
       table_of(next).PrefetchHome(TableHash(next.account_id));
     }
-    status = table_of(row_at(i)).Add(row_at(i));
+    if (!form_.has_sketches()) {
+      status = table_of(row_at(i)).Add(row_at(i));
+    } else {
+      std::vector<Accumulator> stored(form_.lines());
+      const RowGuard guard(form_, &stored);
+      form_.FromPage(&row_at(i), stored.data());
+      status = table_of(row_at(i)).Add(stored[0]);
+    }
     if (status != Status::kOk) return status;
   }
   return Status::kOk;
@@ -373,7 +391,7 @@ std::size_t WindowTables::Copy(std::int64_t slice_start, std::uint64_t* cursor,
     const std::uint64_t rows = table.key_count();
     if (*cursor < first + rows) {
       std::uint64_t row = *cursor - first;
-      const std::size_t used = count * form_.lines();
+      const std::size_t used = count * form_.page_lines();
       count += table.Copy(&row, {into.data + used, into.size - used});
       *cursor = first + row;
       if (row < rows) break;
@@ -414,8 +432,8 @@ std::unique_ptr<SortedRun> WindowTables::Seal(std::int64_t slice_start) {
     for (RowMemory& memory : index) index_pool_.Return(std::move(memory));
     if (slice_start > newest_) newest_ = slice_start;
   }
-  return std::make_unique<SortedRun>(SortedRun::Order::kByKey, std::move(rows), count,
-                                     form_.lines(), rows_pool_);
+  return std::make_unique<SortedRun>(SortedRun::Order::kByKey, std::move(rows), count, form_,
+                                     rows_pool_);
 }
 
 std::size_t WindowTables::OpenSlices(Span<double> out) const {

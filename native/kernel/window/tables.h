@@ -36,6 +36,10 @@ class WindowTables {
 
   // REQUIRES: 1 <= slice_ms <= kDurationMsMax, 1 <= shards <= kShardsMax.
   WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm form = {});
+  ~WindowTables() { ClearDeltas(); }
+  // Its tables refer to its form.
+  WindowTables(const WindowTables&) = delete;
+  WindowTables& operator=(const WindowTables&) = delete;
 
   // Rows of this state, in every call.
   const RowForm& form() const { return form_; }
@@ -56,18 +60,19 @@ class WindowTables {
 
   // Makes room in an empty slice for `rows` rows that arrive in the order of their ranges.
   Status Reserve(std::int64_t slice_start, std::size_t rows);
-  // Folds rows into a slice. kBadArgument, with nothing changed, when a row has a count of 0 or
-  // cells that are not sound.
+  // Folds rows of a page into a slice. kBadArgument, with nothing changed, when a row has a count
+  // of 0 or cells that are not sound.
   Status Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count);
 
-  // Copies rows of a slice in any order from slot *cursor on, as many as fit, returns their number
+  // Copies rows of a slice to a page, in any order from slot *cursor on, as many as fit, returns
+  // their number
   // and advances the cursor. 0 at the end. A change of the slice invalidates cursors.
   std::size_t Copy(std::int64_t slice_start, std::uint64_t* cursor, Span<Accumulator> into) const;
 
   // Copies the rows of one range, as Copy does. REQUIRES: range < kCoverRanges.
   std::size_t CopyRange(std::uint32_t range, std::int64_t slice_start, std::uint64_t* cursor,
                         Span<Accumulator> into) const;
-  // Row of a key; null where there is none. LIFETIME: until the next change.
+  // Stored row of a key; null where there is none. LIFETIME: until the next change.
   const Accumulator* Row(std::int64_t slice_start, std::uint64_t account_id) const;
 
   // Drops a slice with its rows.
@@ -103,6 +108,7 @@ class WindowTables {
   Status NumberSlices(const Rows<layout::EventBatch>& events,
                       const Rows<layout::AdmittedBatch>& admitted);
   Status NumberOf(std::int64_t slice, std::uint32_t* number);
+  void ClearDeltas();
   Status OpenBatchSlices();
   Status SliceOf(std::int64_t start, Tables** out);
   void Aggregate(const Rows<layout::EventBatch>& events,

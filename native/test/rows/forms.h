@@ -14,7 +14,8 @@ inline kernel::RowForm FormOf(bool has_cells) {
       layout::kAggregateMin,       2, layout::kAggregateMax,       2,
       layout::kAggregateFirst,     2, layout::kAggregateLast,      2,
       layout::kAggregateSumDouble, 3, layout::kAggregateMinDouble, 3,
-      layout::kAggregateMaxDouble, 3,
+      layout::kAggregateMaxDouble, 3, layout::kAggregateBuckets,   2,
+      layout::kAggregateDistinct,  3,
   };
   MILLRACE_CHECK(form.Set({steps, sizeof steps / sizeof *steps}) == kernel::Status::kOk);
   return form;

@@ -2,6 +2,7 @@
  *  of 4-bit lengths, the low half first. Then follows each integer, little-endian without its
  *  leading zero bytes, so that every column has exactly one encoding. The addon's implementation is
  *  native/kernel/packed.h. */
+import { cellOfStep, isOfBuckets, stepOf, usedOf, usedOfHeader } from '../../core/layout/sketch.ts';
 import type { RowCells } from './window/cells.ts';
 import { COUNT, KEY, LAST, MAX, MIN, ROW_WORDS, SUM, SUM_HIGH } from './window/table.ts';
 
@@ -12,6 +13,16 @@ const lengthBytes = (count: number): number => (count + 1) >>> 1;
 
 /** Upper bound of the bytes of a column. */
 export const columnBytesMax = (count: number): number => lengthBytes(count) + count * INTEGER_BYTES;
+
+/** Upper bound of the bytes of all cells of rows, with their sketches. */
+export function cellBytesMax(form: RowCells, rows: Int32Array, count: number): number {
+  const sketches = form.form.sketches.length;
+  let cells = 0;
+  for (let row = 0; row < count; row++)
+    for (let number = 0; number < sketches; number++)
+      cells += usedOf(form.sketchOf(rows, row * form.words, number));
+  return (form.form.cells + sketches) * columnBytesMax(count) + 2 * (columnBytesMax(cells) + sketches);
+}
 
 /** Writes columns one after the other. */
 class PackedWriter {
@@ -108,11 +119,38 @@ export class RowWriter {
     this.column(true, (at) => this.zigzag(at + SUM_HIGH, this.word(at + SUM + 1) >>> 31, sign(at)));
   }
 
-  /** Writes the cells of all rows, a column each. */
+  /** Writes the cells of all rows, a column each, and behind them the columns of the sketches. */
   cells(): void {
     for (let cell = 0; cell < this.form.form.cells; cell++) {
       const field = ROW_WORDS + cell * 2;
       this.column(false, (at) => this.zigzag(at + field, 0, this.word(at + field + 1) >> 31));
+    }
+    this.form.form.sketches.forEach((_, number) => {
+      this.sketch(number);
+    });
+  }
+
+  /** Writes a sketch of all rows: a column of headers, then one each of buckets and of their
+   *  numbers, or one of hashes or registers. */
+  private sketch(number: number): void {
+    const { form } = this;
+    const put = (value: bigint): void =>
+      this.packed.put(Number(BigInt.asIntN(32, value)), Number(BigInt.asIntN(32, value >> 32n)));
+    this.column(false, (at) => put(form.sketchOf(this.rows, at, number)[0] as bigint));
+    let all = 0;
+    for (let at = 0; at < this.end; at += form.words) all += usedOf(form.sketchOf(this.rows, at, number));
+    const column = (value: (cells: BigInt64Array, i: number) => bigint): void => {
+      this.packed.begin(all);
+      for (let at = 0; at < this.end; at += form.words) {
+        const cells = form.sketchOf(this.rows, at, number);
+        for (let i = 1; i <= usedOf(cells); i++) put(value(cells, i));
+      }
+    };
+    if (isOfBuckets(form.sketchKind(number))) {
+      column((cells, i) => stepOf(cells, i).step);
+      column((cells, i) => stepOf(cells, i).number);
+    } else {
+      column((cells, i) => cells[i] as bigint);
     }
   }
 
@@ -170,6 +208,10 @@ export class PackedReader {
       if (i < 4) this.low |= byte << (i * 8);
       else this.high |= byte << ((i - 4) * 8);
     }
+  }
+
+  get word(): bigint {
+    return (BigInt(this.high >>> 0) << 32n) | BigInt(this.low >>> 0);
   }
 
   /** Integer modulo 2^64, without its sign; exact below 2^53. */
@@ -248,14 +290,24 @@ export class MoreReader {
   }
 }
 
+/** Columns of a sketch. */
+interface SketchColumns {
+  readonly headers: PackedReader;
+  readonly cells: PackedReader;
+  /** Numbers of the values of buckets. */
+  readonly numbers?: PackedReader;
+}
+
 /** Reads the columns of `RowWriter.cells`. */
 export class CellReader {
   private readonly form: RowCells;
   private readonly columns: readonly PackedReader[];
+  private readonly sketches: readonly SketchColumns[];
 
-  private constructor(form: RowCells, columns: readonly PackedReader[]) {
+  private constructor(form: RowCells, columns: readonly PackedReader[], sketches: readonly SketchColumns[]) {
     this.form = form;
     this.columns = columns;
+    this.sketches = sketches;
   }
 
   /** Consumes the columns, as PackedReader.open does. */
@@ -271,7 +323,36 @@ export class CellReader {
       if (column === undefined) return undefined;
       columns.push(column);
     }
-    return new CellReader(form, columns);
+    const sketches: SketchColumns[] = [];
+    for (let number = 0; number < form.form.sketches.length; number++) {
+      const sketch = CellReader.openSketch(form.sketchKind(number), bytes, cursor, count);
+      if (sketch === undefined) return undefined;
+      sketches.push(sketch);
+    }
+    return new CellReader(form, columns, sketches);
+  }
+
+  private static openSketch(
+    kind: number,
+    bytes: Uint8Array,
+    cursor: { at: number },
+    count: number,
+  ): SketchColumns | undefined {
+    const from = cursor.at;
+    const known = PackedReader.open(bytes, cursor, count);
+    const headers = known && PackedReader.open(bytes, { at: from }, count);
+    if (known === undefined || headers === undefined) return undefined;
+    let all = 0;
+    for (let i = 0; i < count; i++) {
+      known.next();
+      const used = usedOfHeader(known.word);
+      if (used === undefined) return undefined;
+      all += used;
+    }
+    const cells = PackedReader.open(bytes, cursor, all);
+    if (cells === undefined || !isOfBuckets(kind)) return cells && { headers, cells };
+    const numbers = PackedReader.open(bytes, cursor, all);
+    return numbers && { headers, cells, numbers };
   }
 
   /** Reads the cells of the next row. False when no events have them. */
@@ -280,6 +361,16 @@ export class CellReader {
       column.next();
       column.unZigZag();
       rows.set([column.low, column.high], at + ROW_WORDS + cell * 2);
+    });
+    this.sketches.forEach(({ headers, cells, numbers }, number) => {
+      const sketch = this.form.sketchOf(rows, at, number);
+      headers.next();
+      sketch[0] = headers.word;
+      for (let i = 1; i <= usedOf(sketch); i++) {
+        cells.next();
+        numbers?.next();
+        sketch[i] = numbers === undefined ? cells.word : cellOfStep(sketch, i, cells.word, numbers.word);
+      }
     });
     return this.form.areSound(rows, at);
   }

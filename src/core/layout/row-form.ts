@@ -1,7 +1,9 @@
 /** Form of the rows of a job: a head (Accumulator) and, behind it, cells of 8 bytes with the
- *  aggregates of further fields. A row is a multiple of 64 bytes. */
+ *  aggregates of further fields. Sketches are behind all other cells. A row is a multiple of 64
+ *  bytes. */
 import { coreError } from '../errors.ts';
 import { ACCUMULATOR, AGGREGATE } from './layouts.gen.ts';
+import { isSketch, SKETCH_CELLS } from './sketch.ts';
 
 /** Aggregate of one column of an event's values. */
 export interface AggregateStep {
@@ -13,10 +15,16 @@ export interface AggregateStep {
 const LINE_BYTES = 64;
 /** Bytes of a cell. */
 export const CELL = 8;
-const LINES_MAX = 32;
+const LINES_MAX = 512;
 /** Bytes of the widest row. */
 export const ROW_BYTES_MAX = LINES_MAX * LINE_BYTES;
 const COLUMNS_MAX = 256;
+/** Widest row that has no sketch. */
+const PLAIN_BYTES_MAX = 2048;
+/** Rows with sketches are handled in portions of so many times fewer rows. */
+const WIDE_FACTOR = 16;
+/** Cells of a sketch of a stored row, in the addon's tables. */
+const STORED_CELLS = 7;
 /** Columns with the partition and the offset of an event's record, for FIRST and LAST. */
 export const PLACE_COLUMNS = 2;
 
@@ -32,6 +40,14 @@ const CELLS: ReadonlyMap<number, number> = new Map([
   [AGGREGATE.MAX_DOUBLE, 1],
 ]);
 
+/** True for rows that may have sketches, of which most bytes are zero. */
+export const isWide = (rowBytes: number): boolean => rowBytes > PLAIN_BYTES_MAX;
+
+/** Number of rows that are read, written or buffered together: `rows`, or fewer if they may have
+ *  sketches. */
+export const portionRows = (rows: number, rowBytes: number): number =>
+  isWide(rowBytes) ? Math.max(1, Math.floor(rows / WIDE_FACTOR)) : rows;
+
 const isPlaced = (kind: number): boolean => kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST;
 
 export class RowForm {
@@ -40,31 +56,53 @@ export class RowForm {
   readonly steps: readonly AggregateStep[];
   /** Number of the first cell of each step, and of its cells. */
   readonly places: ReadonlyArray<{ readonly first: number; readonly count: number }>;
+  /** Number of cells that are no part of a sketch. */
   readonly cells: number;
-  /** Bytes of a row. */
+  /** Numbers of the steps that are sketches. */
+  readonly sketches: readonly number[];
+  /** Bytes of a row of a page. */
   readonly bytes: number;
+  /** Bytes of a row in the addon's tables, without the blocks of its sketches. */
+  readonly storedBytes: number;
   /** Number of columns that values must have; the first two are the event's place if an aggregate
    *  depends on it. */
   readonly columns: number;
 
-  /** @throws out_of_range for an unknown kind, a column above the limit, or a row above 2 KiB */
+  /** @throws out_of_range for an unknown kind, a column above the limit, or a row above 32 KiB */
   constructor(steps: readonly AggregateStep[]) {
     this.steps = steps;
-    let cells = 0;
     let columns = 0;
-    this.places = steps.map(({ kind, column }) => {
-      const count = CELLS.get(kind);
+    const counts = steps.map(({ kind, column }) => {
+      const count = isSketch(kind) ? SKETCH_CELLS : CELLS.get(kind);
       if (count === undefined || !Number.isInteger(column) || column < 0 || column >= COLUMNS_MAX)
         throw coreError('out_of_range', `steps: no aggregate ${kind} of column ${column}`);
       columns = Math.max(columns, column + 1, isPlaced(kind) ? PLACE_COLUMNS : 0);
-      cells += count;
-      return { first: cells - count, count };
+      return count;
     });
-    this.cells = cells;
+    const numbers = steps.map((_, step) => step);
+    const of = (step: number): boolean => isSketch((steps[step] as AggregateStep).kind);
+    this.sketches = numbers.filter(of);
+    const places: Array<{ readonly first: number; readonly count: number }> = [];
+    let cells = 0;
+    for (const step of [...numbers.filter((one) => !of(one)), ...this.sketches]) {
+      const count = counts[step] as number;
+      places[step] = { first: cells, count };
+      cells += count;
+    }
+    this.places = places;
+    this.cells = cells - this.sketches.length * SKETCH_CELLS;
     this.columns = columns;
-    this.bytes = ACCUMULATOR.BYTES + Math.ceil((cells * CELL) / LINE_BYTES) * LINE_BYTES;
+    const bytesOf = (count: number): number =>
+      ACCUMULATOR.BYTES + Math.ceil((count * CELL) / LINE_BYTES) * LINE_BYTES;
+    this.bytes = bytesOf(cells);
+    this.storedBytes = bytesOf(this.cells + this.sketches.length * STORED_CELLS);
     if (this.bytes > ROW_BYTES_MAX)
       throw coreError('out_of_range', `steps: a row of ${this.bytes} bytes, more than ${ROW_BYTES_MAX}`);
+  }
+
+  /** True if rows have cells. */
+  get hasCells(): boolean {
+    return this.steps.length > 0;
   }
 
   /** True if an aggregate depends on the place of an event in the log. */

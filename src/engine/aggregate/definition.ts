@@ -1,4 +1,4 @@
-/** Aggregates of a job: `count,sum(amount),avg(price:double),last(status_code) as code`.
+/** Aggregates of a job: `count,sum(amount),avg(price:double),p99(latency),distinct(user)`.
  *
  *  Each is a function of the set of events of a window: it ignores null, and ties of first and last
  *  are decided by event time, partition and offset. */
@@ -6,22 +6,38 @@ import { AGGREGATE } from '../../core/layout/layouts.gen.ts';
 import { type AggregateStep, PLACE_COLUMNS, RowForm } from '../../core/layout/row-form.ts';
 import { engineError } from '../errors.ts';
 
-export const AGGREGATE_FUNCTIONS = ['count', 'sum', 'min', 'max', 'avg', 'first', 'last'] as const;
+export const AGGREGATE_FUNCTIONS = [
+  'count',
+  'sum',
+  'min',
+  'max',
+  'avg',
+  'first',
+  'last',
+  'distinct',
+  'percentile',
+] as const;
 export type AggregateFunction = (typeof AGGREGATE_FUNCTIONS)[number];
+/** Percentile: `p50`, `p99`, `p99.9`. */
+const PERCENTILE = /^p(\d{1,2}(?:\.\d{1,3})?)$/;
 
-/** Values of a field: integers of 64 bits, or doubles. */
-export const NUMBER_KINDS = ['long', 'double'] as const;
-export type NumberKind = (typeof NUMBER_KINDS)[number];
+/** Kinds that the text of a field names: integers of 64 bits, or doubles. */
+const NUMBER_KINDS = ['long', 'double'] as const;
+/** Values of a field: of a kind that its text names, or identifiers, which are compared and not
+ *  computed with. */
+export type ValueKind = (typeof NUMBER_KINDS)[number] | 'id';
 
 export interface AggregateField {
   readonly path: readonly string[];
-  readonly kind: NumberKind;
+  readonly kind: ValueKind;
 }
 
 export interface AggregateSpec {
   readonly function: AggregateFunction;
   /** Absent: count of all events. */
   readonly field?: AggregateField;
+  /** Percent of a percentile, above 0 and below 100: decimal digits. */
+  readonly percent?: string;
   /** Name of its column in the results. */
   readonly name: string;
 }
@@ -29,6 +45,8 @@ export interface AggregateSpec {
 /** Greatest number of aggregates of a job. */
 const AGGREGATES_MAX = 64;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
+/** Behind the name of an aggregate, the name of the column with its error. */
+const ERROR_SUFFIX = '_error';
 /** Names of other columns of the results. */
 const RESERVED = ['account_id', 'window_start', 'window_end', 'last_update_ts', 'overflow'];
 
@@ -53,7 +71,7 @@ function partsOf(text: string): readonly string[] {
   return parts;
 }
 
-function fieldOf(text: string, part: string): AggregateField {
+function fieldOf(text: string, part: string, plain: ValueKind): AggregateField {
   const at = part.lastIndexOf(':');
   const suffix = NUMBER_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
   const base = suffix === undefined ? part : part.slice(0, at);
@@ -64,53 +82,79 @@ function fieldOf(text: string, part: string): AggregateField {
       `names ${JSON.stringify(part)}, which is not the path of a field`,
       'name a field, with dots into nested records, and its kind unless it is an integer: sum(price.amount:double)',
     );
-  return { path, kind: suffix ?? 'long' };
+  return { path, kind: suffix ?? plain };
 }
 
 function specOf(text: string, part: string): AggregateSpec {
-  const match = /^\s*([a-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?\s*$/.exec(part);
+  const match = /^\s*([a-z][a-z0-9.]*)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?\s*$/.exec(part);
   const name = match?.[1];
-  const known = AGGREGATE_FUNCTIONS.find((one) => one === name);
+  const percent = PERCENTILE.exec(name ?? '')?.[1];
+  const known = AGGREGATE_FUNCTIONS.find((one) =>
+    one === 'percentile' ? percent !== undefined && Number(percent) > 0 : one === name,
+  );
   if (match === null || known === undefined)
     throw wrong(
       text,
       `has ${JSON.stringify(part.trim())}, which is no aggregate`,
-      `give ${AGGREGATE_FUNCTIONS.map((one) => (one === 'count' ? one : `${one}(FIELD)`)).join(', ')}, with commas between them, each with an optional name: sum(amount) as revenue`,
+      `give ${AGGREGATE_FUNCTIONS.map(formOfFunction).join(', ')}, with commas between them, each with an optional name: sum(amount) as revenue`,
     );
   const inner = match[2];
   if ((inner === undefined || inner === '') && known !== 'count')
-    throw wrong(text, `has ${known} without a field`, `give ${known}(FIELD)`);
-  const field = inner === undefined || inner === '' ? undefined : fieldOf(text, inner);
-  const column = match[3] ?? [known, ...(field?.path ?? [])].join('_').replace(/[^A-Za-z0-9_]/g, '_');
+    throw wrong(text, `has ${name} without a field`, `give ${name}(FIELD)`);
+  const plain = known === 'distinct' ? 'id' : 'long';
+  const field = inner === undefined || inner === '' ? undefined : fieldOf(text, inner, plain);
+  const column = match[3] ?? [name, ...(field?.path ?? [])].join('_').replace(/[^A-Za-z0-9_]/g, '_');
   if (!NAME.test(column) || RESERVED.includes(column))
     throw wrong(
       text,
       `has the name ${JSON.stringify(column)}`,
-      `give another name: ${known}(${inner ?? ''}) as NAME, of letters, digits and _, at most 63, and none of ${RESERVED.join(', ')}`,
+      `give another name: ${name}(${inner ?? ''}) as NAME, of letters, digits and _, at most 63, and none of ${RESERVED.join(', ')}`,
     );
-  return { function: known, ...(field === undefined ? {} : { field }), name: column };
+  const measured = percent === undefined ? {} : { percent };
+  return { function: known, ...(field === undefined ? {} : { field }), ...measured, name: column };
 }
+
+const formOfFunction = (name: AggregateFunction): string =>
+  name === 'count' ? name : name === 'percentile' ? 'p99(FIELD)' : `${name}(FIELD)`;
+
+/** Name of the column with the error of an aggregate; undefined: it is exact. */
+export const errorName = ({ function: name, name: column }: AggregateSpec): string | undefined =>
+  name === 'distinct' || name === 'percentile' ? `${column}${ERROR_SUFFIX}` : undefined;
+
+/** Names of the values of aggregates: each has one, and behind it one for its error. */
+export const valueNames = (specs: readonly AggregateSpec[]): readonly string[] =>
+  specs.flatMap((spec) => [spec.name, errorName(spec) ?? []].flat());
 
 /** @throws bad_setting */
 export function aggregateSpecs(text: string): readonly AggregateSpec[] {
   const specs = partsOf(text).map((part) => specOf(text, part));
   if (specs.length > AGGREGATES_MAX)
     throw wrong(text, `has ${specs.length} aggregates`, `give at most ${AGGREGATES_MAX}`);
-  const twice = specs.find(({ name }, at) => specs.findIndex((one) => one.name === name) < at);
+  const names = valueNames(specs);
+  const twice = names.find((name, at) => names.indexOf(name) < at);
   if (twice !== undefined)
-    throw wrong(text, `has the name ${twice.name} twice`, 'name one of them: sum(amount) as NAME');
+    throw wrong(text, `has the name ${twice} twice`, 'name one of them: sum(amount) as NAME');
+  const long = names.find((name) => !NAME.test(name));
+  if (long !== undefined)
+    throw wrong(text, `has the name ${long}`, 'name it with at most 57 characters: … as NAME');
   return specs;
 }
 
 /** Steps that a function needs beside the count of the field's values. */
-const STEPS: Readonly<Record<AggregateFunction, Readonly<Record<NumberKind, readonly number[]>>>> = {
-  count: { long: [], double: [] },
-  sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
-  avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
-  min: { long: [AGGREGATE.MIN], double: [AGGREGATE.MIN_DOUBLE] },
-  max: { long: [AGGREGATE.MAX], double: [AGGREGATE.MAX_DOUBLE] },
-  first: { long: [AGGREGATE.FIRST], double: [AGGREGATE.FIRST] },
-  last: { long: [AGGREGATE.LAST], double: [AGGREGATE.LAST] },
+const STEPS: Readonly<Record<AggregateFunction, Readonly<Record<ValueKind, readonly number[]>>>> = {
+  count: { long: [], double: [], id: [] },
+  sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE], id: [] },
+  avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE], id: [] },
+  min: { long: [AGGREGATE.MIN], double: [AGGREGATE.MIN_DOUBLE], id: [] },
+  max: { long: [AGGREGATE.MAX], double: [AGGREGATE.MAX_DOUBLE], id: [] },
+  first: { long: [AGGREGATE.FIRST], double: [AGGREGATE.FIRST], id: [] },
+  last: { long: [AGGREGATE.LAST], double: [AGGREGATE.LAST], id: [] },
+  distinct: {
+    long: [AGGREGATE.DISTINCT],
+    double: [AGGREGATE.DISTINCT_DOUBLE],
+    id: [AGGREGATE.DISTINCT],
+  },
+  percentile: { long: [AGGREGATE.BUCKETS], double: [AGGREGATE.BUCKETS_DOUBLE], id: [] },
 };
 
 /** A column of the values, and the field that fills it. */
@@ -140,7 +184,8 @@ function planOf(text: string): Plan {
       known = { ...field, column: (isPlaced ? PLACE_COLUMNS : 0) + fields.length };
       fields.push(known);
     }
-    add(AGGREGATE.COUNT, known.column);
+    // A sketch knows whether it has a value.
+    if (name !== 'distinct' && name !== 'percentile') add(AGGREGATE.COUNT, known.column);
     for (const kind of STEPS[name][field.kind]) add(kind, known.column);
   }
   return { specs, fields, steps };
@@ -166,7 +211,7 @@ export class Aggregates extends RowForm {
     try {
       return new Aggregates(text, plan);
     } catch {
-      throw wrong(text, 'needs rows of more than 2 KiB', 'give fewer aggregates');
+      throw wrong(text, 'needs rows of more than 32 KiB', 'give fewer aggregates');
     }
   }
 

@@ -2,6 +2,7 @@
 import { doubleOf } from '../../core/layout/double-sum.ts';
 import { ACCUMULATOR, AGGREGATE } from '../../core/layout/layouts.gen.ts';
 import { CELL, type RowForm } from '../../core/layout/row-form.ts';
+import { distinctOf, quantileOf, SKETCH_CELLS, usedOf } from '../../core/layout/sketch.ts';
 import { type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';
 
 /** Integers as bigint, doubles as number; null: no event had a value. A sum of integers is its low
@@ -9,7 +10,7 @@ import { type AggregateField, type AggregateSpec, Aggregates } from './definitio
 export type AggregateValue = bigint | number | null;
 
 export interface AggregateResults {
-  /** In the order of the definition. */
+  /** In the order of the definition; an estimate is followed by its error. */
   readonly values: readonly AggregateValue[];
   /** True if a sum of integers does not fit 64 bits. */
   readonly overflow: boolean;
@@ -23,6 +24,8 @@ interface Row {
 
 interface Read {
   readonly value: AggregateValue;
+  /** Error of an estimate. */
+  readonly error?: AggregateValue;
   readonly overflow?: boolean;
 }
 
@@ -51,14 +54,16 @@ export class ResultReader {
   read(view: DataView, at: number): AggregateResults {
     const found = this.readers.map((reader) => reader({ view, at }));
     return {
-      values: found.map(({ value }) => value),
+      values: found.flatMap(({ value, error }) => (error === undefined ? [value] : [value, error])),
       overflow: found.some(({ overflow }) => overflow === true),
     };
   }
 
-  private readerOf({ function: name, field }: AggregateSpec): Reader {
+  private readerOf(spec: AggregateSpec): Reader {
+    const { function: name, field } = spec;
     if (field === undefined)
       return ({ view, at }) => ({ value: view.getBigUint64(at + ACCUMULATOR.COUNT, true) });
+    if (name === 'distinct' || name === 'percentile') return this.sketchReader(spec, field);
     const cell = (kind: number): ((row: Row, number?: number) => bigint) => {
       const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kind, field) * CELL;
       return ({ view, at }, number = 0) => view.getBigInt64(at + first + number * CELL, true);
@@ -67,6 +72,28 @@ export class ResultReader {
     if (name === 'count') return (row) => ({ value: count(row) });
     const read = this.valueReader(name, field, cell);
     return (row) => (count(row) === 0n ? { value: null } : read(row, count(row)));
+  }
+
+  private sketchReader({ percent = '0' }: AggregateSpec, field: AggregateField): Reader {
+    const isDouble = field.kind === 'double';
+    const kinds =
+      percent === '0'
+        ? [AGGREGATE.DISTINCT, AGGREGATE.DISTINCT_DOUBLE]
+        : [AGGREGATE.BUCKETS, AGGREGATE.BUCKETS_DOUBLE];
+    const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kinds[isDouble ? 1 : 0] as number, field) * CELL;
+    const cells = ({ view, at }: Row): BigInt64Array => {
+      const from = view.byteOffset + at + first;
+      // Rows that a store has read lie behind their keys, at any offset.
+      if (from % CELL === 0) return new BigInt64Array(view.buffer, from, SKETCH_CELLS);
+      return new BigInt64Array(view.buffer.slice(from, from + SKETCH_CELLS * CELL));
+    };
+    if (percent === '0') return (row) => distinctOf(cells(row));
+    const places = percent.split('.')[1]?.length ?? 0;
+    const share = [BigInt(percent.replace('.', '')), 10n ** BigInt(2 + places)] as const;
+    return (row) => {
+      const sketch = cells(row);
+      return usedOf(sketch) === 0 ? { value: null, error: null } : quantileOf(sketch, ...share);
+    };
   }
 
   private valueReader(

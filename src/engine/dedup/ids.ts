@@ -65,7 +65,8 @@ export function idReader({ columns }: BatchViews, { index, column }: Place): Col
   };
 }
 
-function idGet(views: ColumnViews, column: Column): (at: number) => string {
+/** Reads an identifier of a column by its row. */
+export function idGet(views: ColumnViews, column: Column): (at: number) => string {
   const isUuid = column.logical?.type === 'uuid';
   const size = column.size ?? 0;
   const start = (at: number): number => views.offsets[at] as number;

@@ -2,7 +2,7 @@
  *
  *  A result has the columns of its key, then the bounds of its window, then the aggregates. A
  *  further aggregate is one more entry of AGGREGATES; each output has its own form of each type. */
-import { type AggregateSpec, aggregateSpecs } from '../aggregate/definition.ts';
+import { type AggregateSpec, aggregateSpecs, errorName, valueNames } from '../aggregate/definition.ts';
 import type { AggregateValue } from '../aggregate/results.ts';
 import { engineError } from '../errors.ts';
 import {
@@ -100,13 +100,22 @@ export const RANKED_NAMES: readonly string[] = [...BOUNDS, ...AGGREGATES]
 
 /** Columns of the job's own aggregates. */
 function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColumn[] {
-  return specs.map(({ function: name, field, name: called }, at) => {
-    const isDouble = name === 'avg' || (name !== 'count' && field?.kind === 'double');
-    const read = ({ aggregates }: WindowResult): ColumnValue => {
-      const value = aggregates?.[at] ?? null;
-      return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
-    };
-    return column('aggregate', called, isDouble ? 'f64' : 'i64', read, name !== 'count');
+  let at = 0;
+  return specs.flatMap((spec) => {
+    const { function: name, field } = spec;
+    const isCount = name === 'count' || name === 'distinct';
+    const isDouble = name === 'avg' || name === 'percentile' || (!isCount && field?.kind === 'double');
+    const reader =
+      (number: number) =>
+      ({ aggregates }: WindowResult): ColumnValue => {
+        const value = aggregates?.[number] ?? null;
+        return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
+      };
+    const type = isDouble ? 'f64' : 'i64';
+    const columns = [column('aggregate', spec.name, type, reader(at++), !isCount)];
+    const error = errorName(spec);
+    if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), !isCount));
+    return columns;
   });
 }
 
@@ -205,7 +214,7 @@ export function shapeOfKeys(parts: KeyType, aggregate?: string): ResultShape {
   const keyType = isVariable(parts) ? parts : undefined;
   const keys = keyColumns(parts, keyType);
   const specs = aggregate === undefined ? undefined : aggregateSpecs(aggregate);
-  const own = specs?.map(({ name }) => name);
+  const own = specs && valueNames(specs);
   const twice = own?.find((name) => keys.some((key) => key.name.toLowerCase() === name.toLowerCase()));
   if (twice !== undefined)
     throw engineError('bad_setting', `-aggregate and -key both have a column ${twice}`, {

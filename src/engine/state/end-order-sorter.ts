@@ -5,6 +5,7 @@
  */
 import { invariant } from '../../core/errors.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import { portionRows } from '../../core/layout/row-form.ts';
 import { fromWords } from '../../core/time.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
@@ -64,13 +65,13 @@ export class EndOrderSorter {
 
   constructor({
     spill,
-    chunkRows = CHUNK_ROWS,
+    chunkRows,
     chunksInMemory = CHUNKS_IN_MEMORY,
     rowBytes = ROW_BYTES,
   }: EndOrderOptions = {}) {
     this.rowBytes = rowBytes;
     this.spill = spill;
-    this.chunkRows = chunkRows;
+    this.chunkRows = chunkRows ?? portionRows(CHUNK_ROWS, rowBytes);
     this.chunksInMemory = chunksInMemory;
   }
 
@@ -227,8 +228,9 @@ async function writeChunk(
   rowBytes: number,
 ): Promise<StoredRows> {
   try {
-    for (let from = 0; from < order.length; from += PAGE_ROWS)
-      await writer.append(permuted(rows, order.subarray(from, from + PAGE_ROWS), rowBytes));
+    const pageRows = portionRows(PAGE_ROWS, rowBytes);
+    for (let from = 0; from < order.length; from += pageRows)
+      await writer.append(permuted(rows, order.subarray(from, from + pageRows), rowBytes));
     return await writer.finish();
   } finally {
     writer.close();

@@ -1,6 +1,7 @@
 /** Streams of the rows of sorted runs and pieces, page by page: one input unchanged, or several
  *  inputs merged by key. */
 import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
+import { portionRows } from '../../core/layout/row-form.ts';
 
 export interface RowStream {
   /** Copies the next rows, as many as fit; fewer only at the end. One call at a time. */
@@ -103,7 +104,7 @@ export class PagedMerge implements RowStream {
 /** Returns the number of rows in a page of each of `streams` streams. */
 export function pageRowsOf(streams: number, rowBytes: number): number {
   const rows = Math.floor(MERGE_PAGES_BYTES / (streams * rowBytes));
-  return Math.min(Math.max(rows, PAGE_ROWS_MIN), PAGE_ROWS_MAX);
+  return Math.min(Math.max(rows, portionRows(PAGE_ROWS_MIN, rowBytes)), PAGE_ROWS_MAX);
 }
 
 /** Merges streams in groups until there are no more streams than the kernel merges. */

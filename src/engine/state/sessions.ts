@@ -107,6 +107,9 @@ export class SessionsState implements StateBackend, Spillable {
   private get rowBytes(): number {
     return this.kernels.form.bytes;
   }
+  private get storedBytes(): number {
+    return this.kernels.form.storedBytes;
+  }
 
   accumulate(events: EventBatch, admitted: AdmittedBatch, values?: ValueColumns): void {
     this.table.accumulate(events, admitted, values);
@@ -249,10 +252,11 @@ export class SessionsState implements StateBackend, Spillable {
     this.firedTo = Math.max(this.firedTo, frontier);
     const least = this.table.leastEnd();
     if (least > frontier || least === Number.POSITIVE_INFINITY) return [];
-    const before = this.table.sessionCount();
+    const [before, bytesBefore] = [this.table.sessionCount(), this.table.bytes()];
     const run = this.table.fire(frontier);
     const rowCount = before - this.table.sessionCount();
-    const bytes = rowCount * (this.rowBytes + SORT_BYTES);
+    const taken = Math.max(rowCount * this.storedBytes, bytesBefore - this.table.bytes());
+    const bytes = taken + rowCount * SORT_BYTES;
     const held: HeldRun = new HeldRun(run, rowCount, bytes, () => void this.runs.delete(held));
     if (rowCount === 0) {
       held.release();
@@ -277,7 +281,7 @@ export class SessionsState implements StateBackend, Spillable {
     if (rowCount === 0) return undefined;
     const [leastEnd, before] = [this.table.leastEnd(), this.table.bytes()];
     const run = this.table.detach();
-    const bytes = Math.max(rowCount * this.rowBytes, before - this.table.bytes()) + rowCount * SORT_BYTES;
+    const bytes = Math.max(rowCount * this.storedBytes, before - this.table.bytes()) + rowCount * SORT_BYTES;
     const onFreed = (): void => void this.runs.delete(part);
     const part: SessionRun = new SessionRun(
       run,

@@ -267,7 +267,7 @@ export class SliceState implements StateBackend, Spillable {
       return undefined;
     }
     const taken =
-      Math.max(rowCount * this.kernels.form.bytes, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
+      Math.max(rowCount * this.kernels.form.storedBytes, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
     const held = new HeldSlice(run, rowCount, taken, () => void this.runs.delete(held));
     this.runs.add(held);
     this.rowsOf(start).rows.push(held);

@@ -6,6 +6,7 @@
  *  rewritten, but searched for continuations.
  */
 import type { WindowKernels } from '../../addon/window-surface.ts';
+import { portionRows } from '../../core/layout/row-form.ts';
 import { ContinuationScan, endAt, type UnsweptRows, type WordRows } from './continuations.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import { mergedSessions } from './session-rows.ts';
@@ -58,7 +59,7 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
   const { bytes: rowBytes } = kernels.form;
   const pageRows = pageRowsOf(inputs.length + unswept.length, rowBytes);
   const scans = unswept.map((part) => new ContinuationScan(part, pageRows, rowBytes));
-  const page = new Uint8Array(PAGE_ROWS * rowBytes);
+  const page = new Uint8Array(portionRows(PAGE_ROWS, rowBytes) * rowBytes);
   const read: WordRows = { words: new Int32Array(page.buffer), rowWords: rowBytes / 4 };
   const ends = new Float64Array(PAGE_ROWS);
   // In the order of the ends.
@@ -101,7 +102,7 @@ class SinkBuffer {
   constructor(sink: RowSink, rowWords: number) {
     this.sink = sink;
     this.rowWords = rowWords;
-    this.words = new Int32Array(PAGE_ROWS * rowWords);
+    this.words = new Int32Array(portionRows(PAGE_ROWS, rowWords * 4) * rowWords);
   }
 
   put(from: Int32Array, row: number, end: number): void {

@@ -1,7 +1,8 @@
-/** Aggregates of a job: their texts, names, and the form of their rows. */
+/** Aggregates of a job: their texts, names, the form of their rows and their columns. */
 import { describe, expect, it } from 'vitest';
 import { AGGREGATE } from '../../../src/core/layout/layouts.gen.ts';
 import { Aggregates, aggregateSpecs, isSameAggregates } from '../../../src/engine/aggregate/definition.ts';
+import { shapeOfKeys } from '../../../src/engine/output/columns.ts';
 import { checkDefinition } from '../../../src/engine/source/input/definition.ts';
 
 const long = (path: string) => ({ path: path.split('.'), kind: 'long' });
@@ -23,6 +24,20 @@ describe('texts of aggregates', () => {
       [{ function: 'avg', field: double('price.amount'), name: 'avg_price_amount' }],
     ],
     ['last(status-code) as code', [{ function: 'last', field: long('status-code'), name: 'code' }]],
+    ['p50(ms)', [{ function: 'percentile', field: long('ms'), percent: '50', name: 'p50_ms' }]],
+    [
+      'p99.9(ms:double) as slow',
+      [{ function: 'percentile', field: double('ms'), percent: '99.9', name: 'slow' }],
+    ],
+    ['p0.001(ms)', [{ function: 'percentile', field: long('ms'), percent: '0.001', name: 'p0_001_ms' }]],
+    [
+      'distinct(user.id),distinct(a:long),distinct(b:double)',
+      [
+        { function: 'distinct', field: { path: ['user', 'id'], kind: 'id' }, name: 'distinct_user_id' },
+        { function: 'distinct', field: long('a'), name: 'distinct_a' },
+        { function: 'distinct', field: double('b'), name: 'distinct_b' },
+      ],
+    ],
     ['min(t:long)', [{ function: 'min', field: long('t'), name: 'min_t' }]],
   ])('the text %s is read', (text, expected) => {
     expect(aggregateSpecs(text)).toEqual(expected);
@@ -31,6 +46,14 @@ describe('texts of aggregates', () => {
   it.each([
     ['', 'which is no aggregate'],
     ['median(x)', 'which is no aggregate'],
+    ['p100(x)', 'which is no aggregate'],
+    ['p0(x)', 'which is no aggregate'],
+    ['p99.9999(x)', 'which is no aggregate'],
+    ['percentile(x)', 'which is no aggregate'],
+    ['p99', 'p99 without a field'],
+    ['distinct', 'distinct without a field'],
+    ['p50(a) as x,sum(b) as x_error', 'has the name x_error twice'],
+    [`p50(${'a'.repeat(54)})`, 'has the name p50_'],
     ['sum', 'sum without a field'],
     ['sum()', 'sum without a field'],
     ['sum(a,b)', 'not the path of a field'],
@@ -42,7 +65,7 @@ describe('texts of aggregates', () => {
     ['sum(a.b),sum(a_b)', 'has the name sum_a_b twice'],
     ['sum((a))', 'which is no aggregate'],
     [Array.from({ length: 65 }, (_, i) => `sum(f${i})`).join(), 'has 65 aggregates'],
-    [Array.from({ length: 60 }, (_, i) => `first(f${i})`).join(), 'rows of more than 2 KiB'],
+    [Array.from({ length: 8 }, (_, i) => `p50(f${i})`).join(), 'rows of more than 32 KiB'],
   ])('the text %s is refused with what is wrong', (text, why) => {
     expect(() => Aggregates.of(text)).toThrowError(
       expect.objectContaining({ code: 'bad_setting', message: expect.stringContaining(why) }),
@@ -78,6 +101,38 @@ describe('rows of aggregates', () => {
     expect(fields).toEqual([{ ...long('a'), column: 0 }]);
     expect(steps.map(({ kind }) => kind)).toEqual([AGGREGATE.COUNT, AGGREGATE.SUM, AGGREGATE.MAX]);
     expect([bytes, columns]).toEqual([128, 1]);
+  });
+
+  it('percentiles of one field share a sketch, which is behind the other cells', () => {
+    const { steps, places, cells, sketches, bytes, storedBytes } = Aggregates.of(
+      'p50(a),p99(a),sum(a),distinct(b)',
+    );
+    expect(steps.map(({ kind }) => kind)).toEqual([
+      AGGREGATE.BUCKETS,
+      AGGREGATE.COUNT,
+      AGGREGATE.SUM,
+      AGGREGATE.DISTINCT,
+    ]);
+    expect(places.map(({ first }) => first)).toEqual([3, 0, 1, 3 + 513]);
+    expect([cells, sketches]).toEqual([3, [0, 3]]);
+    expect([bytes, storedBytes]).toEqual([64 * (1 + 129), 64 * (1 + 3)]);
+  });
+
+  it('an estimate has a column for its error', () => {
+    const { columns, aggregates } = shapeOfKeys(
+      [{ name: 'k', kind: 'i64' }],
+      'p99(a),distinct(u) as users,sum(a)',
+    );
+    expect(columns.slice(3).map(({ name, type, nullable }) => [name, type, nullable])).toEqual([
+      ['p99_a', 'f64', true],
+      ['p99_a_error', 'f64', true],
+      ['users', 'i64', false],
+      ['users_error', 'f64', false],
+      ['sum_a', 'i64', true],
+      ['last_update_ts', 'timestamp', false],
+      ['overflow', 'bool', false],
+    ]);
+    expect(aggregates).toEqual(['p99_a', 'p99_a_error', 'users', 'users_error', 'sum_a']);
   });
 
   it('a field of two kinds has two columns', () => {

@@ -5,6 +5,7 @@ import { EVENT_TS_LIMIT } from '../../../core/time.ts';
 import { demandInteger } from '../check.ts';
 import {
   CellReader,
+  cellBytesMax,
   columnBytesMax,
   INTEGER_BYTES,
   MoreReader,
@@ -21,8 +22,8 @@ const COLUMNS = 8;
 const REACH = 2 * EVENT_TS_LIMIT;
 
 /** Upper bound of the bytes of an encoding. */
-export const sessionDeltaBytesMax = (form: RowCells, count: number): number =>
-  SESSION_DELTAS.BYTES + (COLUMNS + form.form.cells) * columnBytesMax(count) + INTEGER_BYTES;
+export const sessionDeltaBytesMax = (form: RowCells, rows: Int32Array, count: number): number =>
+  SESSION_DELTAS.BYTES + COLUMNS * columnBytesMax(count) + cellBytesMax(form, rows, count) + INTEGER_BYTES;
 
 /** Writes rows and returns the bytes. `out` has sessionDeltaBytesMax bytes.
  *  @throws out_of_range for more rows than the encoding allows */

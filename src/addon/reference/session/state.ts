@@ -84,7 +84,7 @@ export class ReferenceSessionState implements SessionState {
 
   deltaBytesMax(): number {
     this.demandOpen();
-    return sessionDeltaBytesMax(this.cells, this.deltaCount);
+    return sessionDeltaBytesMax(this.cells, this.deltas, this.deltaCount);
   }
 
   encodeDeltas(out: Uint8Array): number {

@@ -1,7 +1,8 @@
 /** Cells of rows; the addon's implementation is native/kernel/rows/form.cc. */
 import { addDouble, isDoubleSum, mergeDoubleSums } from '../../../core/layout/double-sum.ts';
 import { AGGREGATE } from '../../../core/layout/layouts.gen.ts';
-import { CELL, RowForm } from '../../../core/layout/row-form.ts';
+import { type AggregateStep, CELL, RowForm } from '../../../core/layout/row-form.ts';
+import { addToSketch, isSketch, isSoundSketch, mergeSketches } from '../../../core/layout/sketch.ts';
 import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { demandRows } from '../check.ts';
 import { foldRow, ROW_BYTES } from './table.ts';
@@ -52,12 +53,17 @@ function foldValue(kind: number, cells: BigInt64Array, bits: bigint, value: numb
   if (kind === AGGREGATE.COUNT) cells[0] = now + 1n;
   else if (kind === AGGREGATE.SUM) addWide(cells, bits, bits >> 63n);
   else if (kind === AGGREGATE.SUM_DOUBLE) addDouble(cells, value);
+  else if (isSketch(kind)) addToSketch(kind, cells, bits, value);
   else mergeCells(kind, BigInt64Array.of(isOfDoubles(kind) ? ordered(bits, value) : bits), cells);
 }
 
 const isOfDoubles = (kind: number): boolean => kind === AGGREGATE.MIN_DOUBLE || kind === AGGREGATE.MAX_DOUBLE;
 
 function mergeCells(kind: number, from: BigInt64Array, into: BigInt64Array): void {
+  if (isSketch(kind)) {
+    mergeSketches(kind, from, into);
+    return;
+  }
   const [other, now] = [from[0] as bigint, into[0] as bigint];
   switch (kind) {
     case AGGREGATE.COUNT:
@@ -109,7 +115,7 @@ export class RowCells {
 
   /** Checks the values of a batch. @throws out_of_range when they lack a column or an event */
   demandValues(values: ValueColumns | undefined, events: number): void {
-    if (this.form.cells === 0) return;
+    if (!this.form.hasCells) return;
     demandRows(values?.columns ?? 0, this.form.columns, 'values');
     demandRows(values?.capacity ?? 0, events, 'values');
   }
@@ -138,9 +144,20 @@ export class RowCells {
 
   /** True if the cells are ones that events can produce. */
   areSound(rows: Int32Array, at: number): boolean {
-    return this.form.steps.every(
-      ({ kind }, step) => kind !== AGGREGATE.SUM_DOUBLE || isDoubleSum(this.cellsOf(rows, at, step)),
-    );
+    return this.form.steps.every(({ kind }, step) => {
+      if (kind === AGGREGATE.SUM_DOUBLE) return isDoubleSum(this.cellsOf(rows, at, step));
+      return !isSketch(kind) || isSoundSketch(kind, this.cellsOf(rows, at, step));
+    });
+  }
+
+  /** Cells of a sketch of a row, by its number among the sketches. */
+  sketchOf(rows: Int32Array, at: number, number: number): BigInt64Array {
+    return this.cellsOf(rows, at, this.form.sketches[number] as number);
+  }
+  /** Kind of a sketch. */
+  sketchKind(number: number): number {
+    const step = this.form.sketches[number] as number;
+    return (this.form.steps[step] as AggregateStep).kind;
   }
 
   /** All cells of a row, with those that fill its last line. */

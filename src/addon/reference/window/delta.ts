@@ -4,6 +4,7 @@ import { DELTA_STATUS, WINDOW_DELTAS, WINDOW_DELTAS_FORM } from '../../../core/l
 import { DURATION_MS_MAX, EVENT_TS_LIMIT, fromWords } from '../../../core/time.ts';
 import {
   CellReader,
+  cellBytesMax,
   columnBytesMax,
   INTEGER_BYTES,
   MoreReader,
@@ -19,9 +20,9 @@ const COLUMNS = 8;
 export const SLICE_LIMIT = EVENT_TS_LIMIT + DURATION_MS_MAX;
 
 /** Upper bound of the bytes of an encoding. */
-export function deltaBytesMax(form: RowCells, deltas: number, slices: number): number {
-  const columns = COLUMNS + form.form.cells;
-  return WINDOW_DELTAS.BYTES + slices * 8 + columns * columnBytesMax(deltas) + INTEGER_BYTES;
+export function deltaBytesMax(form: RowCells, rows: Int32Array, deltas: number, slices: number): number {
+  const cells = cellBytesMax(form, rows, deltas);
+  return WINDOW_DELTAS.BYTES + slices * 8 + COLUMNS * columnBytesMax(deltas) + cells + INTEGER_BYTES;
 }
 
 /** Writes rows, whose spare field is the number of their slice, and returns the bytes. `out` has

@@ -117,7 +117,7 @@ class ReferenceWindowState implements WindowState {
 
   deltaBytesMax(): number {
     this.demandOpen();
-    return deltaBytesMax(this.cells, this.deltaCount, this.batchSlices.length);
+    return deltaBytesMax(this.cells, this.deltas, this.deltaCount, this.batchSlices.length);
   }
 
   encodeDeltas(out: Uint8Array): number {

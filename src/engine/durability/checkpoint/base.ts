@@ -194,7 +194,7 @@ export class BaseInProgress {
         });
         break;
       }
-      left -= file.commit(ALL_RANGES, slice.slice, slice.seq, rows) + this.parts.state.rowBytes;
+      left -= file.commit(ALL_RANGES, slice.slice, slice.seq, rows) + this.parts.state.storedBytes;
       copying.row += rows;
     }
     return bytesMax - left + FILE_BYTES;

@@ -542,7 +542,9 @@ export class Checkpointer implements SpillLog {
     let rows = state.rowCount();
     for (const { run } of this.sealedSlices) rows += run?.rowCount ?? 0;
     const { baseFactor, baseBytesMin } = this.sizes;
-    return this.appended - this.appendedAtBase > Math.max(baseBytesMin, baseFactor * rows * state.rowBytes);
+    return (
+      this.appended - this.appendedAtBase > Math.max(baseBytesMin, baseFactor * rows * state.storedBytes)
+    );
   }
 
   private beginBase(): void {

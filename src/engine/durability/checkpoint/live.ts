@@ -9,6 +9,8 @@ import { refusePiece, type SpilledRun } from '../spill/pieces.ts';
 export interface LiveState {
   /** Bytes of a row. */
   readonly rowBytes: number;
+  /** Bytes of a row in memory, without the blocks of its sketches. */
+  readonly storedBytes: number;
   /** Parts that hold rows and are not sealed, ascending. */
   parts(): Float64Array;
   rowCount(): number;
@@ -55,6 +57,7 @@ export function liveWindows(
   };
   return {
     rowBytes: state.form.bytes,
+    storedBytes: state.form.storedBytes,
     parts,
     rowCount: () => state.keyCount(),
     bytes: () => state.bytes(),
@@ -84,6 +87,7 @@ export function liveSessions(
   const none = new Float64Array(0);
   return {
     rowBytes: state.form.bytes,
+    storedBytes: state.form.storedBytes,
     parts: () => (state.sessionCount() > 0 ? all : none),
     rowCount: () => state.sessionCount(),
     bytes: () => state.bytes(),

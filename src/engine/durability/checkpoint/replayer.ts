@@ -2,6 +2,7 @@
 
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
+import { portionRows } from '../../../core/layout/row-form.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { type DuplicateFilter, decodeIds } from '../../dedup/filter.ts';
 import { engineError } from '../../errors.ts';
@@ -125,7 +126,9 @@ export class Replayer {
     ledger?.reattached();
     if (detachedTable === undefined || part === undefined) return;
     const run = await detachedTable;
-    const page = new Uint8Array(Math.min(REATTACH_ROWS, Math.max(1, run.rowCount)) * this.state.rowBytes);
+    const { rowBytes } = this.state;
+    const rowsMax = portionRows(REATTACH_ROWS, rowBytes);
+    const page = new Uint8Array(Math.min(rowsMax, Math.max(1, run.rowCount)) * rowBytes);
     for (let from = 0; from < run.rowCount; ) {
       const rows = run.read(from, page);
       this.state.load(part, page, rows);

@@ -4,6 +4,9 @@
  *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64
  *     32 rows of the form
  *
+ *  Rows that may have sketches are packed: their length u32 and 4 zero bytes, the packed rows, and
+ *  zeros up to a multiple of 8 bytes.
+ *
  *  All numbers are little-endian. `range` is the range of the keys, or ALL_RANGES; `part` the start
  *  of a slice, 0 for sessions; `covered` the last record of the changelog that is in the rows.
  *  Heads have no checksum: the manifest has the CRC-32 of the whole file.
@@ -11,8 +14,10 @@
 import { crc32 } from 'node:zlib';
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
+import { isWide } from '../../../core/layout/row-form.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
+import { packedBytesMax, packRows, unpackRows } from './packed-rows.ts';
 import type { FileRole, StepHook } from './steps.ts';
 import { type FileEntry, WholeFile } from './whole-file.ts';
 
@@ -24,6 +29,12 @@ const MAGIC = 0x3153524d;
 const FORM = 1;
 /** Form of wider rows: this plus their lines of 64 bytes. */
 const FORM_WIDE = 0x100;
+/** Form of packed rows: this plus their lines. */
+const FORM_PACKED = 0x10000;
+/** Bytes before packed rows. */
+const LENGTH_BYTES = 8;
+/** Greatest number of bytes of the rows of a packed block, before they are packed. */
+const PACKED_BYTES_MAX = 512 * 1024;
 const HEAD_BYTES = 32;
 /** Size of a buffer; a block does not cross buffers. */
 const CHUNK_BYTES = 1024 * 1024;
@@ -35,7 +46,7 @@ const READ_BYTES = 8 * 1024 * 1024;
 const BLOCK_ROWS_MIN = 16;
 
 const formOf = (rowBytes: number): number =>
-  rowBytes === ROW_BYTES ? FORM : FORM_WIDE + rowBytes / LINE_BYTES;
+  rowBytes === ROW_BYTES ? FORM : (isWide(rowBytes) ? FORM_PACKED : FORM_WIDE) + rowBytes / LINE_BYTES;
 
 /** Writer of blocks. The caller never waits; it bounds `pendingBytes` instead. */
 export class RowsFile {
@@ -44,6 +55,8 @@ export class RowsFile {
   private readonly opened: Promise<WholeFile>;
   private chunk: Uint8Array<ArrayBuffer>;
   private at = 0;
+  /** Rows before they are packed; empty if they are not. */
+  private readonly loose: Uint8Array;
   private queue: Uint8Array<ArrayBuffer>[] = [];
   private readonly spare: Uint8Array<ArrayBuffer>[] = [];
   private working: Promise<void> | undefined;
@@ -61,6 +74,8 @@ export class RowsFile {
     this.rowBytes = rowBytes;
     this.chunkBytes = chunkBytes;
     this.chunk = new Uint8Array(chunkBytes);
+    const rows = Math.max(1, Math.floor(Math.min(PACKED_BYTES_MAX, chunkBytes / 2) / rowBytes));
+    this.loose = new Uint8Array(isWide(rowBytes) ? rows * rowBytes : 0);
     this.opened = WholeFile.create(disk, role, name, hook);
     // The next write reports the failure.
     this.opened.catch(() => {});
@@ -75,7 +90,13 @@ export class RowsFile {
    *  of 8. @throws the error of an earlier write */
   room(): Uint8Array {
     if (this.failure !== undefined) throw this.failure;
-    const { rowBytes } = this;
+    const { rowBytes, loose } = this;
+    if (loose.length > 0) {
+      const rows = loose.length / rowBytes;
+      const most = HEAD_BYTES + LENGTH_BYTES + packedBytesMax(rows, rowBytes) + LENGTH_BYTES;
+      if (this.chunk.length - this.at < most) this.enqueueChunk();
+      return loose;
+    }
     if (this.chunk.length - this.at < HEAD_BYTES + BLOCK_ROWS_MIN * rowBytes) this.enqueueChunk();
     const from = this.at + HEAD_BYTES;
     const rows = Math.floor((this.chunk.length - from) / rowBytes);
@@ -91,8 +112,21 @@ export class RowsFile {
     view.setUint32(12, rows, true);
     view.setFloat64(16, part, true);
     view.setFloat64(24, covered, true);
-    const bytes = HEAD_BYTES + rows * this.rowBytes;
+    const bytes = HEAD_BYTES + (this.loose.length > 0 ? this.pack(rows) : rows * this.rowBytes);
     this.at += bytes;
+    return bytes;
+  }
+
+  /** Packs rows behind the head of the block, and returns the bytes. */
+  private pack(rows: number): number {
+    const { chunk, loose, rowBytes } = this;
+    const from = this.at + HEAD_BYTES + LENGTH_BYTES;
+    const end = packRows(loose, rows, rowBytes, chunk, from);
+    const length = new DataView(chunk.buffer, from - LENGTH_BYTES, LENGTH_BYTES);
+    length.setUint32(0, end - from, true);
+    length.setUint32(4, 0, true);
+    const bytes = Math.ceil((LENGTH_BYTES + end - from) / 8) * 8;
+    chunk.fill(0, end, from - LENGTH_BYTES + bytes);
     return bytes;
   }
 
@@ -220,6 +254,17 @@ function blockAt(
     covered >= 0;
   if (!isSound) return { fault: 'has an invalid block' };
   const from = at + HEAD_BYTES;
+  if (isWide(rowBytes)) {
+    if (bytes.length - from < LENGTH_BYTES) return { needs: true };
+    const length = new DataView(bytes.buffer, bytes.byteOffset + from, LENGTH_BYTES).getUint32(0, true);
+    const end = from + Math.ceil((LENGTH_BYTES + length) / 8) * 8;
+    if (length > packedBytesMax(rowCount, rowBytes)) return { fault: 'has an invalid block' };
+    if (end > bytes.length) return { needs: true };
+    const packed = bytes.subarray(from + LENGTH_BYTES, from + LENGTH_BYTES + length);
+    const rows = unpackRows(packed, rowCount, rowBytes);
+    if (rows === undefined) return { fault: 'has an invalid block' };
+    return { block: { range, part, covered, rowCount, rows }, end };
+  }
   const end = from + rowCount * rowBytes;
   if (end > bytes.length) return { needs: true };
   return { block: { range, part, covered, rowCount, rows: bytes.subarray(from, end) }, end };

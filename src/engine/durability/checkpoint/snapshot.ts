@@ -46,7 +46,7 @@ export class Snapshot {
     // Empty slots are scanned too.
     const scanned = this.state.bytes() / COVER_RANGES;
     for (let left = bytesMax; left > 0 && !this.isCopied && this.file.pendingBytes < PENDING_BYTES_MAX; )
-      left -= Math.max(scanned, this.copyRange(seq)) + this.state.rowBytes;
+      left -= Math.max(scanned, this.copyRange(seq)) + this.state.storedBytes;
   }
 
   private copyRange(seq: number): number {

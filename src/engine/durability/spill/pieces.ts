@@ -24,16 +24,16 @@ import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { StepHook } from '../checkpoint/steps.ts';
 import {
   BufferedChunkWriter,
-  CHUNK_ROWS,
   ChunkWriter,
   chunkKey,
+  chunkRowsOf,
   ID_BYTES,
   type PieceEntry,
   type PieceOrder,
   PieceSummary,
   prefixOf,
   type SpilledRun,
-  WRITE_ROWS,
+  writeRowsOf,
 } from './writing.ts';
 
 export type { PieceEntry, PieceOrder, SpilledRun } from './writing.ts';
@@ -74,7 +74,8 @@ class PieceRows implements RowStream {
 
   async next(into: Uint8Array): Promise<number> {
     const { rowBytes } = this;
-    const chunkBytes = CHUNK_ROWS * rowBytes;
+    const chunkRows = chunkRowsOf(rowBytes);
+    const chunkBytes = chunkRows * rowBytes;
     const room = Math.floor(into.byteLength / rowBytes);
     let rows = 0;
     while (rows < room && (this.at < this.end || this.read < this.piece.rows)) {
@@ -86,7 +87,7 @@ class PieceRows implements RowStream {
         continue;
       }
       // Reads whole chunks directly into the destination.
-      const chunks = Math.floor((room - rows) / CHUNK_ROWS);
+      const chunks = Math.floor((room - rows) / chunkRows);
       if (chunks > 0) {
         const from = rows * rowBytes;
         rows += await this.fill(into.subarray(from, from + chunks * chunkBytes));
@@ -171,7 +172,9 @@ export class PieceStore {
     isStopped: () => boolean,
   ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
-    const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * this.rowBytes);
+    const page = new Uint8Array(
+      Math.min(writeRowsOf(this.rowBytes), Math.max(1, run.rowCount)) * this.rowBytes,
+    );
     const summary = new PieceSummary(this.rowBytes, this.order);
     const writer = new ChunkWriter(this.store, FAMILY, this.rowBytes, this.order, id, hook);
     try {
@@ -224,7 +227,7 @@ export class PieceStore {
     try {
       const scan = await this.store.scan(FAMILY, rangeOf(entry.id), shapeOf(this.rowBytes));
       try {
-        const page = new Uint8Array(WRITE_ROWS * this.rowBytes);
+        const page = new Uint8Array(writeRowsOf(this.rowBytes) * this.rowBytes);
         for (
           let count = await scan.next({ bytes: page });
           count > 0;
@@ -264,7 +267,7 @@ export class PieceStore {
     const found = await this.store.get(FAMILY, { bytes: key, count: 1, keyBytes: key.length });
     const length = found.length[0] ?? -1;
     if (length < 0 && !this.ids.has(piece.id)) return false;
-    if (length <= 0 || length > CHUNK_ROWS * rowBytes || length % rowBytes !== 0)
+    if (length <= 0 || length > chunkRowsOf(rowBytes) * rowBytes || length % rowBytes !== 0)
       throw kvError('kv_corrupt', `${pieceName(piece)} has a chunk of ${length} bytes`);
     const rows = found.bytes.subarray(found.start[0] as number, (found.start[0] as number) + length);
     const view = new DataView(rows.buffer, rows.byteOffset, length);
@@ -292,7 +295,7 @@ export class PieceStore {
       const rows: Uint8Array[] = [];
       for (let i = 0; i < to - from; i++) {
         const [start, length] = [found.start[i] as number, found.length[i] as number];
-        if (length <= 0 || length > CHUNK_ROWS * rowBytes || length % rowBytes !== 0)
+        if (length <= 0 || length > chunkRowsOf(rowBytes) * rowBytes || length % rowBytes !== 0)
           throw kvError('kv_corrupt', `${pieceName(piece)} has a chunk of ${length} bytes`);
         const view = new DataView(found.bytes.buffer, found.bytes.byteOffset + start, length);
         for (let at = 0; at < length; at += rowBytes)

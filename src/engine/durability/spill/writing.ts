@@ -2,6 +2,7 @@
  *  that identifies the piece. */
 import { crc32 } from 'node:zlib';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { portionRows } from '../../../core/layout/row-form.ts';
 import type { SpanRows } from '../../../core/rows.ts';
 import { fromWords } from '../../../core/time.ts';
 import type { KvRun, KvStore } from '../../../io/rocksdb/port.ts';
@@ -9,14 +10,14 @@ import type { RowSink } from '../../state/sweep.ts';
 import { type StepHook, stepped } from '../checkpoint/steps.ts';
 
 /** Rows under one key. */
-export const CHUNK_ROWS = 256;
+export const chunkRowsOf = (rowBytes: number): number => portionRows(256, rowBytes);
 /** Rows of one write, and of one read of a scan. */
-export const WRITE_ROWS = 16_384;
+export const writeRowsOf = (rowBytes: number): number => portionRows(16_384, rowBytes);
 /** Rows of one write of a sweep, which writes several pieces at the same time. */
-const APPEND_ROWS = 4096;
+const appendRowsOf = (rowBytes: number): number => portionRows(4096, rowBytes);
 /** Greatest number of rows of a run of the store: drivers that have no files hold a run in memory.
  */
-const RUN_ROWS_MAX = 16 * WRITE_ROWS;
+const runRowsMaxOf = (rowBytes: number): number => 16 * writeRowsOf(rowBytes);
 export const ID_BYTES = 8;
 
 /** Order of the rows of a piece: by account_id, each key once; or sessions by account_id and start.
@@ -71,7 +72,8 @@ export class PieceSummary {
     const { rowBytes } = this;
     this.crc = crc32(rows.subarray(0, count * rowBytes), this.crc);
     const view = new DataView(rows.buffer, rows.byteOffset, count * rowBytes);
-    for (let row = (CHUNK_ROWS - (this.rows % CHUNK_ROWS)) % CHUNK_ROWS; row < count; row += CHUNK_ROWS)
+    const chunkRows = chunkRowsOf(rowBytes);
+    for (let row = (chunkRows - (this.rows % chunkRows)) % chunkRows; row < count; row += chunkRows)
       this.firsts.push(view.getBigUint64(row * rowBytes, true));
     this.rows += count;
     if (this.order === 'key') return;
@@ -120,13 +122,14 @@ export class ChunkWriter {
   async put(rows: Uint8Array, count: number): Promise<void> {
     this.run ??= this.store.openRun(this.family);
     const { run, prefix, rowBytes } = this;
-    const records = { shape: 'records', recordBytes: rowBytes, wordAt: 0, perValue: CHUNK_ROWS } as const;
+    const perValue = chunkRowsOf(rowBytes);
+    const records = { shape: 'records', recordBytes: rowBytes, wordAt: 0, perValue } as const;
     const portion =
       this.order === 'key' ? { ...records, prefix, bytes: rows, count } : this.keyedByNumber(rows, count);
     this.rows += count;
     this.inRun += count;
     await stepped(this.hook, 'spill write', () => run.append(portion));
-    if (this.inRun >= RUN_ROWS_MAX) await this.ingest();
+    if (this.inRun >= runRowsMaxOf(rowBytes)) await this.ingest();
   }
 
   /** Makes the written rows durable. */
@@ -146,8 +149,9 @@ export class ChunkWriter {
   /** Keys each chunk by its number in the piece. */
   private keyedByNumber(rows: Uint8Array, count: number): SpanRows {
     const { rowBytes } = this;
-    const chunks = Math.ceil(count / CHUNK_ROWS);
-    const chunkBytes = CHUNK_ROWS * rowBytes;
+    const chunkRows = chunkRowsOf(rowBytes);
+    const chunks = Math.ceil(count / chunkRows);
+    const chunkBytes = chunkRows * rowBytes;
     const bytes = chunks * 2 * ID_BYTES + count * rowBytes;
     if (this.keyed.length < bytes) this.keyed = new Uint8Array(bytes);
     const ends = new Uint32Array(2 * chunks);
@@ -155,7 +159,7 @@ export class ChunkWriter {
     for (let chunk = 0; chunk < chunks; chunk++) {
       const from = chunk * chunkBytes;
       const portion = rows.subarray(from, Math.min(from + chunkBytes, count * rowBytes));
-      this.keyed.set(chunkKey(this.prefix, this.rows / CHUNK_ROWS + chunk), to);
+      this.keyed.set(chunkKey(this.prefix, this.rows / chunkRows + chunk), to);
       this.keyed.set(portion, to + 2 * ID_BYTES);
       ends[2 * chunk] = to + 2 * ID_BYTES;
       to += 2 * ID_BYTES + portion.length;
@@ -191,7 +195,8 @@ export class BufferedChunkWriter<K> implements RowSink {
   }
 
   async append(rows: Uint8Array): Promise<void> {
-    if (this.page.length === 0) this.page = new Uint8Array(APPEND_ROWS * this.writer.rowBytes);
+    const { rowBytes } = this.writer;
+    if (this.page.length === 0) this.page = new Uint8Array(appendRowsOf(rowBytes) * rowBytes);
     for (let from = 0; from < rows.length; ) {
       const portion = rows.subarray(from, from + this.page.length - this.used);
       this.page.set(portion, this.used);

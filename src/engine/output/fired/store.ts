@@ -6,7 +6,7 @@
  *  secondary store never becomes a sink, and a store that has been a sink expires nothing as a
  *  secondary store. */
 
-import { RowForm } from '../../../core/layout/row-form.ts';
+import { portionRows, RowForm } from '../../../core/layout/row-form.ts';
 import type { Rows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
@@ -321,7 +321,7 @@ export async function* readFired(store: KvStore): AsyncIterable<readonly WindowR
     const shape = { shape: 'fixed', keyBytes, valueBytes: form.bytes } as const;
     const scan = await store.scan(family, { from: null, to: null }, shape);
     try {
-      const bytes = new Uint8Array(READ_ROWS * (keyBytes + form.bytes));
+      const bytes = new Uint8Array(portionRows(READ_ROWS, form.bytes) * (keyBytes + form.bytes));
       for (let count = await scan.next({ bytes }); count > 0; count = await scan.next({ bytes }))
         yield resultsOf(bytes, count, keyBytes, form);
     } finally {

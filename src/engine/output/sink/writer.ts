@@ -9,7 +9,7 @@
  *  run. */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
-import { RowForm } from '../../../core/layout/row-form.ts';
+import { portionRows, RowForm } from '../../../core/layout/row-form.ts';
 import type { Logger } from '../../../core/log.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
@@ -252,15 +252,16 @@ export class SinkWriter {
   private copyFor(): Uint8Array {
     let rows = 0;
     const rowBytes = Math.max(...this.unread.map(({ firing }) => rowBytesOf(firing)));
+    const rowsMax = portionRows(this.rowsMax, rowBytes);
     for (const { left } of this.unread) {
       rows += left;
-      if (rows >= this.rowsMax) break;
+      if (rows >= rowsMax) break;
     }
-    const bytes = Math.max(1, Math.min(rows, this.rowsMax)) * rowBytes;
+    const bytes = Math.max(1, Math.min(rows, rowsMax)) * rowBytes;
     const [, other] = this.copies;
     let [copy] = this.copies;
     if (copy.length < bytes)
-      copy = new Uint8Array(Math.min(this.rowsMax * rowBytes, 2 ** Math.ceil(Math.log2(bytes))));
+      copy = new Uint8Array(Math.min(rowsMax * rowBytes, 2 ** Math.ceil(Math.log2(bytes))));
     this.copies = [other, copy];
     return copy;
   }

@@ -15,12 +15,12 @@ import type { AvroSchema } from '../../../formats/schema.ts';
 import type { Aggregates } from '../../aggregate/definition.ts';
 import { idReader, isIdentifier } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
+import { isOfKind, valueReader } from './aggregated.ts';
 import {
   type ColumnReader,
   fieldGet,
   integerReader,
   isFilterable,
-  isOfKind,
   isoReader,
   nullReader,
   type Place,
@@ -28,7 +28,6 @@ import {
   signOf,
   timeReader,
   timestampUnit,
-  valueReader,
 } from './columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';

@@ -6,14 +6,10 @@ import type { Column, ColumnLogical } from '../../../core/columns/column.ts';
 import type { ColumnSchema } from '../../../core/columns/schema.ts';
 import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
 import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
-import type { FieldColumn, NumberKind } from '../../aggregate/definition.ts';
-import { valuesOf } from '../../aggregate/values.ts';
 import type { Sign, TimeUnit } from './definition.ts';
 import { msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
 import type { EventWords } from './words.ts';
-
-const I64_LIMIT = 2n ** 63n;
 
 /** Column at a path. */
 export interface Place {
@@ -124,42 +120,6 @@ export function integerReader(
   };
 }
 
-/** True if a column has values of the kind. */
-export const isOfKind = (column: Column, kind: NumberKind): boolean =>
-  signOf(column) !== undefined ||
-  (kind === 'double' && (column.kind === 'float32' || column.kind === 'float64'));
-
-/** Reads a column into a column of the values; null is no fault. REQUIRES: `isOfKind` of it
- *  @param columns columns of the values */
-export function valueReader(
-  { columns: all }: BatchViews,
-  { index, column, nullable }: Place,
-  { column: to, kind }: FieldColumn,
-  columns: number,
-): ColumnReader {
-  const views = all[index] as ColumnViews;
-  const around = nullable.map((one) => all[one] as ColumnViews);
-  const isUnsigned = column.kind === 'uint64';
-  const isWide = isUnsigned || column.kind === 'int64';
-  const get = plainGet(views, column) as (at: number) => number | bigint;
-  return ({ count, rows }, { status, batch }) => {
-    const { cells, doubles, valid, capacity } = valuesOf(batch, columns);
-    for (let i = 0; i < count; i++) {
-      const row = rows[i] as number;
-      if (status[row] !== EVENT_STATUS.OK) continue;
-      const cell = to * capacity + row;
-      let isValid = 1;
-      for (const view of around) if (!view.isValid(i)) isValid = 0;
-      valid[cell] = isValid;
-      if (isValid === 0) continue;
-      const value = get(i);
-      if (kind === 'double') doubles[cell] = Number(value);
-      else if (isUnsigned && (value as bigint) >= I64_LIMIT) status[row] = EVENT_STATUS.BAD_VALUE;
-      else cells[cell] = isWide ? (value as bigint) : BigInt(value);
-    }
-  };
-}
-
 /** Unit of a timestamp type in UTC; undefined for any other type. */
 export function timestampUnit(logical: ColumnLogical | undefined): TimeUnit | undefined {
   if (logical?.type !== 'timestamp' || logical.isLocal) return undefined;
@@ -240,7 +200,12 @@ export function fieldGet(
   return (at) => (around.every((view) => view.isValid(at)) ? get(at) : undefined);
 }
 
-function plainGet(views: ColumnViews, column: Column, symbols?: ReadonlyMap<number, string>): FieldGet {
+/** Reads the values of a column by row, null or not. */
+export function plainGet(
+  views: ColumnViews,
+  column: Column,
+  symbols?: ReadonlyMap<number, string>,
+): FieldGet {
   switch (column.kind) {
     case 'bool':
       return (at) => (((views.bytes[at >>> 3] as number) >>> (at & 7)) & 1) === 1;

@@ -7,6 +7,7 @@ import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
+import { IdHash } from '../../aggregate/id-hash.ts';
 import { putPlaces, valuesOf } from '../../aggregate/values.ts';
 import { EventIds, ID_BYTES_MAX, textId } from '../../dedup/ids.ts';
 import { isVariable } from '../../keys/type.ts';
@@ -41,6 +42,7 @@ export class JsonDecoder implements EventDecoder {
   private values: ValueColumns | undefined;
   private readonly whereAt: readonly number[];
   private readonly int64 = new Int64();
+  private readonly ids = new IdHash();
   private bytes: Uint8Array = new Uint8Array(0);
   private starts = new Uint32Array(0);
   private lengths = new Int32Array(0);
@@ -207,6 +209,13 @@ export class JsonDecoder implements EventDecoder {
       const cell = column * capacity + row;
       valid[cell] = 0;
       if (type === MISSING || type === NULL) continue;
+      if (kind === 'id') {
+        const text = this.identifierAt(at);
+        if (text === undefined) return EVENT_STATUS.BAD_VALUE;
+        valid[cell] = 1;
+        cells[cell] = this.ids.hash(text);
+        continue;
+      }
       if (type !== NUMBER && type !== INTEGER) return EVENT_STATUS.BAD_VALUE;
       valid[cell] = 1;
       if (kind === 'double') doubles[cell] = Number(this.textAt(at, 'latin1'));
@@ -219,25 +228,30 @@ export class JsonDecoder implements EventDecoder {
   }
 
   private identifier(row: number, ids: EventIds): number {
-    const { found, int64 } = this;
     const at = this.cell + this.dedupAt;
-    const kind = found.kind[at] as number;
+    const kind = this.found.kind[at] as number;
     if (kind === MISSING || kind === NULL) return EVENT_STATUS.MISSING_FIELD;
+    const text = this.identifierAt(at);
+    if (text === undefined) return EVENT_STATUS.BAD_VALUE;
+    ids.set(row, text);
+    return EVENT_STATUS.OK;
+  }
+
+  /** Identifier in a cell of the found fields; undefined if it has none. */
+  private identifierAt(at: number): string | undefined {
+    const { found, int64 } = this;
+    const kind = found.kind[at] as number;
     const [start, end] = [found.start[at] as number, found.end[at] as number];
     if (kind === NUMBER || kind === INTEGER) {
       const sign = (['i64', 'u64'] as const).find((one) => int64.parseJson(this.bytes, start, end, one));
-      if (sign === undefined) return EVENT_STATUS.BAD_VALUE;
-      ids.set(row, int64.identifier(sign));
-      return EVENT_STATUS.OK;
+      return sign && int64.identifier(sign);
     }
-    if (kind !== STRING && kind !== ESCAPED) return EVENT_STATUS.BAD_VALUE;
+    if (kind !== STRING && kind !== ESCAPED) return undefined;
     const text =
       kind === STRING
         ? Buffer.from(this.bytes.buffer, this.bytes.byteOffset + start + 1, end - start - 2)
         : Buffer.from(String(JSON.parse(this.textAt(at, 'utf8'))), 'utf8');
-    if (text.length > ID_BYTES_MAX) return EVENT_STATUS.BAD_VALUE;
-    ids.set(row, textId(text, 0, text.length));
-    return EVENT_STATUS.OK;
+    return text.length > ID_BYTES_MAX ? undefined : textId(text, 0, text.length);
   }
 
   private integer(field: number, sign: Sign, cells: Int32Array, row: number, fault: number): number {

@@ -11,12 +11,12 @@ import type { ProtoSchema } from '../../../formats/schema.ts';
 import type { Aggregates } from '../../aggregate/definition.ts';
 import { idReader } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
+import { isOfKind, valueReader } from './aggregated.ts';
 import {
   type ColumnReader,
   type FieldGet,
   fieldGet,
   integerReader,
-  isOfKind,
   isoReader,
   nullReader,
   type Place,
@@ -24,7 +24,6 @@ import {
   secondsReader,
   signOf,
   timeReader,
-  valueReader,
 } from './columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
