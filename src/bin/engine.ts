@@ -23,7 +23,7 @@ import { csvCell } from '../engine/output/csv.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
-import { hasGivenKey, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
+import { hasGivenKey, hasSignedKeys, type InputDefinition, keyTypeOf } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
@@ -33,6 +33,7 @@ import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';
+import { settingTableOf } from '../shell/load-settings.ts';
 import { packageVersion } from '../shell/package.ts';
 import { ACCESS_SETTINGS } from '../shell/servers/access.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
@@ -42,6 +43,9 @@ import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
+import { type InferredJob, inferredJob, jobFileText } from './engine/jobfile/inferred.ts';
+import { JOB_FILE_SETTING, readJob } from './engine/jobfile/read.ts';
+import { VALIDATE_SETTINGS, validateJob } from './engine/jobfile/validate.ts';
 import { openKeys } from './engine/keys.ts';
 import { LATE_SETTINGS } from './engine/late.ts';
 import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/late-events.ts';
@@ -56,6 +60,7 @@ const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 
 const SETTINGS = {
   ...BROKER_SETTINGS,
+  job: JOB_FILE_SETTING,
   ...JOB_SETTINGS,
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
@@ -126,14 +131,24 @@ const SETTINGS = {
     max: 1_073_741_824,
     help: 'bytes of records in a batch; a larger record stops the engine',
   },
+  ...VALIDATE_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
+
+/** Flags of one action alone. */
+const ACTION_FLAGS = [
+  ['export-wait', 'export'],
+  ['export-keys', 'export'],
+  ['offline', 'validate'],
+] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
 /** Engine of each context: the routes are built before the engine exists. */
 const engines = new WeakMap<object, Engine>();
+/** Job of each context that the first records completed. */
+const inferred = new WeakMap<object, InferredJob>();
 
 function neededBrokers(context: Context): string {
   const { brokers } = context.settings;
@@ -355,6 +370,18 @@ function watchSides(context: Context, engine: Engine, { late, quarantine }: Side
   if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
 }
 
+/** Settings that the first records may decide: format, key and time. */
+const INFERRED_MAX = 3;
+
+/** Prints the job file of a run that the first records completed. */
+function showInferred(context: Context, definition: InputDefinition): void {
+  // A run that names one of the three is not the first look at a topic; the log has the rest.
+  if (definition.inferred?.length !== INFERRED_MAX) return;
+  const job = inferredJob(settingTableOf({ settings: SETTINGS }), context.settings, definition);
+  inferred.set(context, job);
+  context.print(jobFileText(job), undefined);
+}
+
 /** Runs an engine from its restore to its end and prints the summary. */
 async function runToEnd(
   context: Context,
@@ -374,7 +401,12 @@ async function runToEnd(
   done();
   const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
-  context.print(text, { ...printed, ...engine.watermark() });
+  const first = inferred.get(context);
+  context.print(text, {
+    ...printed,
+    ...engine.watermark(),
+    ...(first === undefined ? {} : { job: first.settings }),
+  });
   const hasEnd = settings.bounded || settings['exit-at-end'];
   if (hasEnd && !context.drain.aborted)
     demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
@@ -424,7 +456,7 @@ async function runEngine(context: Context): Promise<number> {
   const brokers = neededBrokers(context);
   const group = groupName(context);
   const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
-  requireValidSink(context);
+  requireValidSink(context, job.input?.aggregate);
   const disk = await openStateDir(context);
   if (disk === undefined) {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
@@ -433,7 +465,9 @@ async function runEngine(context: Context): Promise<number> {
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
-  const input = await openInput(context, job, kernels(context), keys);
+  const input = await openInput(context, job, kernels(context), keys, (definition) =>
+    showInferred(context, definition),
+  );
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
@@ -495,13 +529,16 @@ async function runEngine(context: Context): Promise<number> {
 
 export const command = defineCommand({
   name: 'engine',
-  summary: 'Compute event-time windows over a topic, exact through a crash; export prints the sink as CSV',
+  summary: 'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
 as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
 how far event time has come. With -auth-rules all need the right to read the resource windows.
+
+A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
+inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
 
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv
@@ -510,10 +547,12 @@ how far event time has come. With -auth-rules all need the right to read the res
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
+  millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
   positionalMax: 1,
-  positionalHelp: '[export]',
+  positionalHelp: '[export|validate]',
+  file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
@@ -528,15 +567,17 @@ how far event time has come. With -auth-rules all need the right to read the res
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
+    if (action === 'validate')
+      return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
-      throw coreError('usage', `engine accepts only the argument export, not ${JSON.stringify(action)}`, {
+      throw coreError('usage', `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`, {
         next: 'see -help',
       });
     }
-    for (const flag of ['export-wait', 'export-keys'] as const) {
+    for (const [flag, other] of ACTION_FLAGS) {
       if (!context.isFlag(flag)) continue;
-      throw coreError('usage', `-${flag} changes nothing without export`, {
-        next: `leave -${flag} out, or run engine export`,
+      throw coreError('usage', `-${flag} changes nothing without ${other}`, {
+        next: `leave -${flag} out, or run engine ${other}`,
       });
     }
     return runEngine(context);

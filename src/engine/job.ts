@@ -52,6 +52,7 @@ export function checkJob(job: Job): Job {
         `-${name} of ${value} ms is not a whole number of ms from ${least} to ${DURATION_MS_MAX}`,
         {
           next: `give -${name} in whole milliseconds, such as ${name === 'size' ? '1m' : '5s'}`,
+          details: { setting: name },
         },
       );
     }
@@ -74,7 +75,7 @@ function checkSlide(sizeMs: number, slideMs: number): void {
     throw engineError(
       'bad_setting',
       `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would belong to no window`,
-      { next: 'give a -slide up to -size' },
+      { next: 'give a -slide up to -size', details: { setting: 'slide' } },
     );
   }
   const { sliceMs } = new SlidingWindows(sizeMs, slideMs);
@@ -83,7 +84,7 @@ function checkSlide(sizeMs: number, slideMs: number): void {
     throw engineError(
       'bad_setting',
       `-size of ${sizeMs} ms and -slide of ${slideMs} ms have no common divisor above ${sliceMs} ms, so a window is made of ${slices} slices, more than ${WINDOW_SLICES_MAX}`,
-      { next: 'give a -slide that shares a longer divisor with -size' },
+      { next: 'give a -slide that shares a longer divisor with -size', details: { setting: 'slide' } },
     );
   }
 }

@@ -53,11 +53,15 @@ function windowsOf(settings: SettingsOf<typeof JOB_SETTINGS>): JobWindows {
     if (value === undefined) return;
     throw coreError('usage', `-${flag} has no meaning for -window=${window}`, {
       next: `leave -${flag} out, or give -window=${kinds}`,
+      details: { setting: flag },
     });
   };
   const need = (flag: string, value: number | undefined, example: string): number => {
     if (value !== undefined) return value;
-    throw coreError('usage', `-window=${window} needs -${flag}`, { next: `give -${flag}=${example}` });
+    throw coreError('usage', `-window=${window} needs -${flag}`, {
+      next: `give -${flag}=${example}`,
+      details: { setting: 'window' },
+    });
   };
   if (window === 'session') {
     const gapMs = need('gap', gap, '30s');

@@ -115,10 +115,25 @@ type ChosenSink =
 
 const firedFolder = (context: Context): string => join(context.settings['state-dir'], 'fired');
 
-/** @throws bad_value */
-export function requireValidSink(context: Context): void {
-  if (chosenSink(context).kind === 'postgres') sinkTable(context);
-  recordFormat(context);
+/** @throws bad_value, usage */
+export function requireValidSink(context: Context, aggregate: string | undefined): void {
+  const { kind } = chosenSink(context);
+  if (kind === 'postgres') sinkTable(context);
+  const format = recordFormat(context);
+  if (kind === 'kafka') demandPlace(format, aggregate);
+}
+
+/** @throws usage for results that the records of a Kafka sink cannot hold */
+function demandPlace(format: RecordFormat | undefined, aggregate: string | undefined): void {
+  if (format !== undefined || aggregate === undefined) return;
+  throw coreError(
+    'usage',
+    'the binary records of -sink=kafka:TOPIC have no place for the results of -aggregate',
+    {
+      next: `give -sink-format=${RECORD_FORMATS.join('|')} with -registry`,
+      details: { setting: 'sink' },
+    },
+  );
 }
 
 /** Form of the records that the registry describes; undefined: binary. @throws usage */
@@ -127,6 +142,7 @@ function recordFormat({ settings }: Context): RecordFormat | undefined {
   if (format !== undefined && settings.registry === undefined)
     throw coreError('usage', `-sink-format=${format} needs -registry`, {
       next: 'give -registry=http://host:port of the registry that gets the schemas of the results',
+      details: { setting: 'sink-format' },
     });
   return format;
 }
@@ -141,17 +157,20 @@ function chosenSink(context: Context): ChosenSink {
     if (rest !== undefined && rest !== '') return { kind, folder: rest };
     throw coreError('bad_value', '-sink=parquet:… has no folder after the colon', {
       next: 'give -sink=parquet:FOLDER',
+      details: { setting: 'sink' },
     });
   }
   if (kind === 'kafka' && rest !== undefined) {
     if (!SINK_TOPIC_NAME.test(rest)) {
       throw coreError('bad_value', `-sink=kafka:${rest.slice(0, 260)} is not the name of a topic`, {
         next: 'use up to 249 letters, digits, dots, underscores and dashes',
+        details: { setting: 'sink' },
       });
     }
     if (rest === settings.topic) {
       throw coreError('bad_value', `-sink=kafka:${rest} is the topic that is read`, {
         next: 'give the results a topic of their own',
+        details: { setting: 'sink' },
       });
     }
     return { kind, topic: rest };
@@ -160,10 +179,12 @@ function chosenSink(context: Context): ChosenSink {
   if (kind === 'postgres' || kind === 'postgresql') {
     throw coreError('bad_value', '-sink=postgres:… has no database URL after the colon', {
       next: 'give -sink=postgres:postgres://user:password@host:port/name',
+      details: { setting: 'sink' },
     });
   }
   throw coreError('bad_value', `-sink of kind ${kind ?? 'this'} is not a choice`, {
     next: `choose from ${KINDS}`,
+    details: { setting: 'sink' },
   });
 }
 
@@ -186,6 +207,7 @@ function sinkTable({ settings }: Context): string {
   if (!SINK_TABLE_NAME.test(table)) {
     throw coreError('bad_value', `-sink-table=${table} is not a table name`, {
       next: 'use up to 48 small letters, digits and underscores',
+      details: { setting: 'sink-table' },
     });
   }
   return table;
@@ -248,14 +270,7 @@ async function openKafka(context: Context, topic: string, aggregate?: string): P
   }
   const format = recordFormat(context);
   const client = registryOf(context);
-  if (format === undefined && aggregate !== undefined)
-    throw coreError(
-      'usage',
-      'the binary records of -sink=kafka:TOPIC have no place for the results of -aggregate',
-      {
-        next: `give -sink-format=${RECORD_FORMATS.join('|')} with -registry`,
-      },
-    );
+  demandPlace(format, aggregate);
   const sink = new KafkaSink({
     ...(format === undefined || client === undefined
       ? {}
