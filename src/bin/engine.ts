@@ -23,7 +23,12 @@ import { csvCell } from '../engine/output/csv.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
-import { hasGivenKey, hasSignedKeys, type InputDefinition, keyTypeOf } from '../engine/source/input/definition.ts';
+import {
+  hasGivenKey,
+  hasSignedKeys,
+  type InputDefinition,
+  keyTypeOf,
+} from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
@@ -54,6 +59,8 @@ import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { START_SETTINGS, startOf } from './engine/start.ts';
+import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
@@ -65,6 +72,7 @@ const SETTINGS = {
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
+  ...START_SETTINGS,
   'state-dir': {
     type: 'string',
     default: '.millrace/engine',
@@ -364,8 +372,25 @@ function openProgress(context: Context, stages: Stages, metrics: ReturnType<type
   return context.progress({ what: 'events', unit: 'events', note });
 }
 
-/** Adds the side outputs to the readiness. */
-function watchSides(context: Context, engine: Engine, { late, quarantine }: SideNames): void {
+/** Adds the parts of a run to the readiness. */
+function watchParts(
+  context: Context,
+  {
+    engine,
+    input,
+    names: { late, quarantine },
+    lease,
+  }: {
+    readonly engine: Engine;
+    readonly input: Pick<EventInput, 'isReady'>;
+    readonly names: SideNames;
+    readonly lease: Pick<ReturnType<typeof leased>['lease'], 'isWhole'> | undefined;
+  },
+): void {
+  context.readiness('restored', () => engine.restored);
+  context.readiness('registry', () => input.isReady);
+  context.readiness('sink', () => engine.sinkReady);
+  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   if (late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
   if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
 }
@@ -452,6 +477,7 @@ async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
   const chaos = chaosOf(settings.chaos);
+  const start = parseStart(settings.start);
   const names = sideNames(context, job);
   const brokers = neededBrokers(context);
   const group = groupName(context);
@@ -496,6 +522,7 @@ async function runEngine(context: Context): Promise<number> {
     clusterId,
     topicId,
     source,
+    ...startOf(start, driver, { brokers, topic: job.topic }),
     input,
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,
@@ -519,19 +546,16 @@ async function runEngine(context: Context): Promise<number> {
     },
   });
   engines.set(context, engine);
-  context.readiness('restored', () => engine.restored);
-  context.readiness('registry', () => input.isReady);
-  context.readiness('sink', () => engine.sinkReady);
-  watchSides(context, engine, names);
-  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+  watchParts(context, { engine, input, names, lease });
   return runToEnd(context, { engine, job, lease, done: () => progress.done() });
 }
 
 export const command = defineCommand({
   name: 'engine',
-  summary: 'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
+  summary:
+    'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
   description: `
-Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
+Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
 as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
@@ -567,12 +591,15 @@ inferred from the first records; engine validate checks a job file and prints ea
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
-    if (action === 'validate')
-      return validateJob(context, settingTableOf({ settings: SETTINGS }));
+    if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
-      throw coreError('usage', `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`, {
-        next: 'see -help',
-      });
+      throw coreError(
+        'usage',
+        `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`,
+        {
+          next: 'see -help',
+        },
+      );
     }
     for (const [flag, other] of ACTION_FLAGS) {
       if (!context.isFlag(flag)) continue;

@@ -232,7 +232,11 @@ export const mayHoldSecret = (setting: Setting, text?: string): boolean =>
   setting.type === 'properties';
 
 /** Separator of the texts of a flag that is given several times. */
-export const JOINT: Readonly<Partial<Record<SettingType, string>>> = { list: ',', ints: ',', properties: ENTRY_END };
+export const JOINT: Readonly<Partial<Record<SettingType, string>>> = {
+  list: ',',
+  ints: ',',
+  properties: ENTRY_END,
+};
 
 /** Parses the text of one setting. @throws bad_value */
 export function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
@@ -449,14 +453,7 @@ function isOn(table: SettingTable, values: Readonly<Record<string, unknown>>, wh
 }
 
 /** Sources of a value, strongest first. */
-const STRENGTH: readonly SettingSource[] = [
-  'flag',
-  'environment',
-  'job file',
-  'config',
-  'default',
-  'unset',
-];
+const STRENGTH: readonly SettingSource[] = ['flag', 'environment', 'job file', 'config', 'default', 'unset'];
 
 /** Errors of settings that have no effect in this combination, with the setting in the details.
  *  @param demanding source whose settings are refused without the settings that they need */

@@ -50,7 +50,7 @@ import {
   type Totals,
   type WatermarkGenerator,
 } from './source/admission.ts';
-import type { EventRows, EventSource } from './source/events.ts';
+import type { Bounds, EventRows, EventSource } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
 import { BINARY256 } from './source/input/binary256.ts';
 import { hasSignedKeys, type InputDefinition, keyTypeOf } from './source/input/definition.ts';
@@ -82,6 +82,9 @@ export interface EngineParts {
    */
   readonly topicId?: string | undefined;
   readonly source: EventSource;
+  /** First offset of each partition for a run without a checkpoint, within its bounds; absent: the
+   *  first record. */
+  readonly startAt?: (bounds: readonly Bounds[]) => Promise<readonly number[]>;
   /** Decoder of the source's records; absent: events have the fixed layout. */
   readonly input?: Omit<EventInput, 'decode'>;
   readonly watermarks: WatermarkGenerator;
@@ -220,7 +223,8 @@ export class Engine implements EngineQueries {
     return this.running?.sides.isReady(side) ?? true;
   }
 
-  /** Resumes from the newest valid checkpoint, or starts at the first record of every partition.
+  /** Resumes from the newest valid checkpoint, or begins at `startAt`. The checkpointer makes the
+   *  first offsets durable before any event, so a restart begins there too.
    *  Call once, before `run`.
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
@@ -246,7 +250,7 @@ export class Engine implements EngineQueries {
     this.definition = parts.input?.definition ?? BINARY256;
     this.shownColumns = undefined;
     await this.openKeys(saved !== undefined);
-    const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
+    const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(await this.firstOffsets(bounds)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
       {
@@ -301,8 +305,12 @@ export class Engine implements EngineQueries {
         openKeys: state.keyCount(),
         seconds,
       },
-      saved === undefined ? 'no checkpoint: starting at the first record' : 'restored from a checkpoint',
+      restoreText(saved, parts.startAt !== undefined),
     );
+  }
+
+  private async firstOffsets(bounds: readonly Bounds[]): Promise<readonly number[]> {
+    return (await this.parts.startAt?.(bounds)) ?? bounds.map(({ low }) => low);
   }
 
   private openOutlet(checkpointer: Checkpointer): Outlet {
@@ -698,6 +706,11 @@ export class Engine implements EngineQueries {
     return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }
+
+const restoreText = (saved: Restored | undefined, isPlaced: boolean): string =>
+  saved === undefined
+    ? `no checkpoint: starting at the ${isPlaced ? 'given position' : 'first record'}`
+    : 'restored from a checkpoint';
 
 /** Fields that describe a restore in the log. */
 const restoreFields = (saved: Restored | undefined) => ({

@@ -53,7 +53,12 @@ describe('a first look', () => {
   it.each(['avro', 'protobuf'])(
     'a first look at a topic of %s prints a job file, which alone gives the same results',
     async (format) => {
-      const flags = [`-brokers=${stack.brokers}`, `-topic=${topicOf(format)}`, `-registry=${registry}`, ...LOOK];
+      const flags = [
+        `-brokers=${stack.brokers}`,
+        `-topic=${topicOf(format)}`,
+        `-registry=${registry}`,
+        ...LOOK,
+      ];
       const first = await runEngine(own, [...flags, stateOf(`first-${format}`)]);
       expect(first).toMatchObject({ code: 0 });
       const [text = '', summary] = first.stdout.split(/^(?=consumed )/m);
@@ -76,7 +81,12 @@ describe('a first look', () => {
   );
 
   it('the job in the document of -json is a job file too', async () => {
-    const flags = [`-brokers=${stack.brokers}`, `-topic=${topicOf('avro')}`, `-registry=${registry}`, ...LOOK];
+    const flags = [
+      `-brokers=${stack.brokers}`,
+      `-topic=${topicOf('avro')}`,
+      `-registry=${registry}`,
+      ...LOOK,
+    ];
     const first = await runEngine(own, [...flags, stateOf('document'), '-json']);
     const { job } = JSON.parse(first.stdout) as { readonly job: object };
     const path = await jobFile('document', JSON.stringify(job));
@@ -87,7 +97,9 @@ describe('a first look', () => {
 
 describe('a written job file', () => {
   const job = (format: string, ...lines: readonly string[]): string =>
-    [`brokers: '${stack.brokers}'`, `topic: ${topicOf(format)}`, `registry: ${registry}`, ...lines].join('\n');
+    [`brokers: '${stack.brokers}'`, `topic: ${topicOf(format)}`, `registry: ${registry}`, ...lines].join(
+      '\n',
+    );
 
   it('a job survives a SIGKILL, and a flag overrides the file', async () => {
     const path = await jobFile(
@@ -121,8 +133,12 @@ describe('a written job file', () => {
       expect(code).toBe(1);
       const lines = stdout.replaceAll(path, 'job').trimEnd().split('\n');
       expect(lines).toEqual([
-        expect.stringMatching(/^job:6:5: -key names acount, which the schema does not have .*; .* \[unsupported_field\]$/),
-        expect.stringMatching(/^job:8:8: -value=pad is .*, which -value cannot read .*; .* \[unsupported_field\]$/),
+        expect.stringMatching(
+          /^job:6:5: -key names acount, which the schema does not have .*; .* \[unsupported_field\]$/,
+        ),
+        expect.stringMatching(
+          /^job:8:8: -value=pad is .*, which -value cannot read .*; .* \[unsupported_field\]$/,
+        ),
         expect.stringMatching(/^job:9:19: -where names stat, .*; .* \[unsupported_field\]$/),
         'job has 3 problems',
       ]);
@@ -134,12 +150,16 @@ describe('a written job file', () => {
     const format = await runEngine(own, ['validate', `-job=${wrong}`]);
     expect(format).toMatchObject({
       code: 1,
-      stdout: expect.stringMatching(/yaml:4:9: .* version 1 is avro, and format is protobuf; give format: avro/),
+      stdout: expect.stringMatching(
+        /yaml:4:9: .* version 1 is avro, and format is protobuf; give format: avro/,
+      ),
     });
     const path = await jobFile('wrong-topic', job('nothing'));
     const { code, stdout } = await runEngine(own, ['validate', `-job=${path}`]);
     expect(code).toBe(1);
-    expect(stdout).toMatch(/yaml:2:8: the registry has no subject job-nothing-.*-value; .* \[subject_not_found\]/);
+    expect(stdout).toMatch(
+      /yaml:2:8: the registry has no subject job-nothing-.*-value; .* \[subject_not_found\]/,
+    );
     expect(stdout).toMatch(/yaml:2:8: the brokers have no topic job-nothing-.*; .* \[topic_missing\]/);
   });
 });

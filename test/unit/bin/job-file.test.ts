@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { afterAll, describe, expect, it, test } from 'vitest';
-import { command } from '../../../src/bin/engine.ts';
 import { JOB_BYTES_MAX, readJobDocument } from '../../../src/bin/engine/jobfile/document.ts';
 import { inferredJob, jobFileText } from '../../../src/bin/engine/jobfile/inferred.ts';
 import { readJob } from '../../../src/bin/engine/jobfile/read.ts';
 import { jobTable } from '../../../src/bin/engine/jobfile/schema.ts';
+import { command } from '../../../src/bin/engine.ts';
 import { formatValue, parseSettings, type Setting } from '../../../src/core/settings.ts';
 import type { Command } from '../../../src/shell/command.ts';
 import { loadSettings, settingTableOf } from '../../../src/shell/load-settings.ts';
@@ -82,7 +82,11 @@ describe('the texts of a job file', () => {
 
   it.each([
     ['an unknown name', 'topic: a\nwindw: session', '2:1 unknown_flag windw is no setting of a job'],
-    ['a value that is no duration', 'size:   1 minute', '1:9 bad_value size=1 minute is not a duration such as'],
+    [
+      'a value that is no duration',
+      'size:   1 minute',
+      '1:9 bad_value size=1 minute is not a duration such as',
+    ],
     ['a value that is no choice', 'topic: a\nwindow: hourly', '2:9 bad_value window=hourly is not a choice'],
     ['a number that is too large', 'shards: 300', '1:9 bad_value shards=300 is too large'],
     ['a number in quotes', 'shards: "2"', '1:9 bad_job shards is not a number'],
@@ -142,7 +146,9 @@ describe('hostile job files', () => {
     ['nested mappings', `${'{a: '.repeat(12_000)}`],
     [
       'aliases that would expand',
-      ['a: &a [x,x]', ...'bcdefghi'.split('').map((at, i) => `${at}: &${at} [*${'abcdefgh'[i]},*a]`)].join('\n'),
+      ['a: &a [x,x]', ...'bcdefghi'.split('').map((at, i) => `${at}: &${at} [*${'abcdefgh'[i]},*a]`)].join(
+        '\n',
+      ),
     ],
     ['many documents', '---\n'.repeat(12_000)],
     ['a long name', `? ${'k'.repeat(60_000)}\n: 1`],
@@ -162,7 +168,10 @@ describe('precedence', () => {
     const config = fileOf(JSON.stringify({ topic: 'c', size: '4s', shards: 4, window: 'session' }));
     const job = fileOf('topic: j\nsize: 3s\nshards: 3');
     expect(
-      sourcesOf([`-job=${job}`, `-config=${config}`, '-topic=f'], { MILLRACE_TOPIC: 'e', MILLRACE_SIZE: '2s' }),
+      sourcesOf([`-job=${job}`, `-config=${config}`, '-topic=f'], {
+        MILLRACE_TOPIC: 'e',
+        MILLRACE_SIZE: '2s',
+      }),
     ).toEqual(['f (flag)', '2000 (environment)', '3 (job file)', 'session (config)']);
   });
 
@@ -189,7 +198,11 @@ describe('precedence', () => {
 describe('engine validate', () => {
   const validate = async (text: string, ...more: readonly string[]) => {
     const path = fileOf(text);
-    const { code, world } = start(engine, ['validate', `-job=${path}`, '-log-level=silent', ...more], fakeWorld());
+    const { code, world } = start(
+      engine,
+      ['validate', `-job=${path}`, '-log-level=silent', ...more],
+      fakeWorld(),
+    );
     return { code: await code, stdout: world.stdout().replaceAll(path, 'job.yaml'), stderr: world.stderr() };
   };
 
@@ -219,6 +232,7 @@ describe('engine validate', () => {
         'mem-budget: 1MiB',
         'quarantine: orders',
         'source: group',
+        'start: yesterday',
       ].join('\n'),
     );
     expect(code).toBe(1);
@@ -233,10 +247,11 @@ describe('engine validate', () => {
       'job.yaml:12:13:',
       'job.yaml:13:13:',
       'job.yaml:14:9:',
+      'job.yaml:15:8:',
       'job.yaml',
     ]);
     for (const line of lines.slice(0, -1)) expect(line).toMatch(/: .+; .+ \[[a-z_]+\]$/);
-    expect(lines.at(-1)).toBe('job.yaml has 9 problems');
+    expect(lines.at(-1)).toBe('job.yaml has 10 problems');
   });
 
   it('-json prints the problems as one document', async () => {
@@ -250,7 +265,9 @@ describe('engine validate', () => {
 
   it('a name of a result column that is a part of the key is a problem', async () => {
     const { stdout } = await validate('key: "sum_a:string"\naggregate: sum(a)');
-    expect(stdout).toMatch(/^job.yaml:2:12: -aggregate and -key both have a column sum_a; .* \[bad_setting\]/);
+    expect(stdout).toMatch(
+      /^job.yaml:2:12: -aggregate and -key both have a column sum_a; .* \[bad_setting\]/,
+    );
   });
 
   it.each([
@@ -264,7 +281,11 @@ describe('engine validate', () => {
   });
 
   it('-offline without validate is refused', async () => {
-    const { code, world } = start(engine, ['-offline', '-brokers=127.0.0.1:1', '-listen=127.0.0.1:0'], fakeWorld());
+    const { code, world } = start(
+      engine,
+      ['-offline', '-brokers=127.0.0.1:1', '-listen=127.0.0.1:0'],
+      fakeWorld(),
+    );
     expect(await code).toBe(2);
     expect(world.stderr()).toContain('-offline changes nothing without validate');
   });
@@ -305,7 +326,8 @@ describe('the published schema', () => {
   test('the schema accepts every value that a job file may have', () => {
     for (const [name, setting] of Object.entries(known))
       for (const value of valuesOf(setting))
-        if (isRead(name, value)) expect([name, value, accepts({ [name]: value })]).toEqual([name, value, true]);
+        if (isRead(name, value))
+          expect([name, value, accepts({ [name]: value })]).toEqual([name, value, true]);
   });
 
   test('a value that the schema accepts is refused only for a limit or a form that no schema states', () => {
@@ -328,7 +350,12 @@ describe('the job of a first look', () => {
   it('a printed job file is valid and has the settings of the run', () => {
     const argv = [
       ...['-brokers=a:1,b:2', '-topic=orders', '-size=90s', '-where=status = "PAID # all"', '-shards=4'],
-      ...['-create-topics=false', '-allowed-lateness=0', '-mem-budget=512MiB', '-aggregate=count,sum(a) as b'],
+      ...[
+        '-create-topics=false',
+        '-allowed-lateness=0',
+        '-mem-budget=512MiB',
+        '-aggregate=count,sum(a) as b',
+      ],
     ];
     const path = fileOf(printed(argv));
     const { values, sources } = parseSettings(known, { argv: [], env: {}, job: readJob(path, table) });
@@ -341,7 +368,11 @@ describe('the job of a first look', () => {
   });
 
   it('a printed job file names the settings with secrets and leaves them out', () => {
-    const text = printed(['-sink=postgres:postgres://me:hunter2@db/x', '-registry-user=a:hunter2', '-registry=http://r']);
+    const text = printed([
+      '-sink=postgres:postgres://me:hunter2@db/x',
+      '-registry-user=a:hunter2',
+      '-registry=http://r',
+    ]);
     expect(text).not.toContain('hunter2');
     expect(text).toContain('they may hold secrets: registry-user, sink.');
     expect(readJob(fileOf(text), table)).toMatchObject({ registry: 'http://r' });

@@ -34,7 +34,8 @@ const NAMES_SHOWN = 12;
 function piecesOf({ key, time, value, where, dedup, aggregate }: InputDefinition): readonly Piece[] {
   const spec = keySpec(key ?? '@key');
   const keys = spec.from === 'record' ? [] : spec.fields;
-  const timePath = time === undefined || time.startsWith('@') ? undefined : fieldsOf({ format: 'avro', time });
+  const timePath =
+    time === undefined || time.startsWith('@') ? undefined : fieldsOf({ format: 'avro', time });
   const found: Piece[] = keys.map((field) => ({
     setting: 'key',
     field: field.path.join('.'),

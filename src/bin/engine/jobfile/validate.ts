@@ -2,7 +2,12 @@
  *  that the fields and the topic exist. */
 import { loadColumnKernels } from '../../../addon/codec.ts';
 import { coreError, EXIT, findMillraceError, type MillraceError } from '../../../core/errors.ts';
-import { parseSettings, type SettingsOf, type SettingTable, settingConflicts } from '../../../core/settings.ts';
+import {
+  parseSettings,
+  type SettingsOf,
+  type SettingTable,
+  settingConflicts,
+} from '../../../core/settings.ts';
 import type { Job } from '../../../engine/job.ts';
 import { resultShape } from '../../../engine/output/columns.ts';
 import { hasGivenKey } from '../../../engine/source/input/definition.ts';
@@ -10,12 +15,14 @@ import { BROKER_SETTINGS } from '../../../shell/broker-settings.ts';
 import type { CommandContext } from '../../../shell/command.ts';
 import { brokerDriver, kernels } from '../../../shell/drivers.ts';
 import { CREDENTIAL_SETTINGS } from '../../registry-clients/credentials.ts';
+import { parseStart } from '../../registry-clients/start.ts';
 import { groupName } from '../group.ts';
 import { readerOf, registryOf } from '../input.ts';
 import { jobOf } from '../job.ts';
 import { memoryOf } from '../memory.ts';
 import { sideCount, sideNames } from '../sides.ts';
 import { requireValidSink } from '../sinks.ts';
+import type { START_SETTINGS } from '../start.ts';
 import type { Entry, JobDocument, Place, Problem } from './document.ts';
 import { fieldFaults } from './fields.ts';
 import { byPlace, checkedJob, problemLine } from './read.ts';
@@ -41,6 +48,7 @@ const OWN_FLAGS: readonly string[] = [
 
 /** Settings that the checks of a run read. */
 type RunSettings = Parameters<typeof jobOf>[0] &
+  SettingsOf<typeof START_SETTINGS> &
   Parameters<typeof requireValidSink>[0]['settings'] &
   Parameters<typeof sideNames>[0]['settings'] &
   Parameters<typeof groupName>[0]['settings'] &
@@ -81,6 +89,7 @@ class JobCheck {
     const job = this.attempt(() => jobOf(settings));
     this.attempt(() => requireValidSink(context, settings.aggregate));
     this.attempt(() => groupName(context));
+    this.attempt(() => parseStart(settings.start));
     const names = this.attempt(() => sideNames(context, settings));
     const sides = names === undefined ? 0 : sideCount(names);
     this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined), 'mem-budget');
@@ -117,11 +126,19 @@ class JobCheck {
     const own = found.schema.format.toLowerCase();
     if (format !== 'undecided' && format !== own) {
       const next = `give format: ${own}`;
-      this.put('format', { message: `${name} is ${own}, and format is ${format}`, next, code: 'bad_setting' });
+      this.put('format', {
+        message: `${name} is ${own}, and format is ${format}`,
+        next,
+        code: 'bad_setting',
+      });
       return name;
     }
     const columns = loadColumnKernels(kernels(context).name);
-    for (const { setting, field, message, next } of fieldFaults(job.input ?? { format }, found.schema, columns))
+    for (const { setting, field, message, next } of fieldFaults(
+      job.input ?? { format },
+      found.schema,
+      columns,
+    ))
       this.put(setting, { message: `${message} (${name})`, next, code: 'unsupported_field' }, field);
     return `the fields were compared with ${name}`;
   }
@@ -130,8 +147,7 @@ class JobCheck {
     const { context, settings } = this;
     const merged = this.merged(Object.keys(BROKER_SETTINGS));
     const { brokers } = merged;
-    if (typeof brokers !== 'string')
-      return 'the topic was not looked up, because no brokers are given';
+    if (typeof brokers !== 'string') return 'the topic was not looked up, because no brokers are given';
     const driver = await brokerDriver({ ...context, settings: { ...settings, ...merged } as never });
     const admin = await driver.admin({ brokers, clientId: 'millrace-engine-validate' });
     try {
@@ -215,7 +231,9 @@ export async function validateJob(context: Context, table: SettingTable): Promis
   const check = new JobCheck(context, path, table);
   const job = check.together();
   const checked =
-    job === undefined || check.problems.length > 0 || context.settings.offline ? [] : await check.servers(job);
+    job === undefined || check.problems.length > 0 || context.settings.offline
+      ? []
+      : await check.servers(job);
   const problems = check.problems.sort(byPlace);
   const isValid = problems.length === 0;
   const count = `${problems.length} problem${problems.length === 1 ? '' : 's'}`;

@@ -308,7 +308,11 @@ function refuseAll(records: RecordBatch, into: EventBatch): void {
 
 /** The kinds of the key's fields are those of their types, unless the flag states them.
  *  @param reader schema of the subject: it may have fields that the first writer's schema lacks */
-export function withKinds(asked: InputDefinition, schema: Schema, reader: Schema | undefined): InputDefinition {
+export function withKinds(
+  asked: InputDefinition,
+  schema: Schema,
+  reader: Schema | undefined,
+): InputDefinition {
   const spec = keySpec(asked.key ?? '@key');
   if (spec.from === 'record') return asked;
   const kindOf = (path: readonly string[]): KeyKind | undefined => {
