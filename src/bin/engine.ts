@@ -390,9 +390,9 @@ function watchParts(
   context.readiness('restored', () => engine.restored);
   context.readiness('registry', () => input.isReady);
   context.readiness('sink', () => engine.sinkReady);
-  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   if (late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
   if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
+  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
 }
 
 /** Settings that the first records may decide: format, key and time. */

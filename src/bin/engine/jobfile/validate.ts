@@ -152,7 +152,8 @@ class JobCheck {
     const admin = await driver.admin({ brokers, clientId: 'millrace-engine-validate' });
     try {
       const found = (await admin.listTopics()).find(({ topic }) => topic === job.topic);
-      if (found !== undefined) return `topic ${job.topic} has ${found.partitions.length} partitions`;
+      const count = found?.partitions.length;
+      if (count !== undefined) return `topic ${job.topic} has ${count} partition${count === 1 ? '' : 's'}`;
       this.put('topic', {
         message: `the brokers have no topic ${job.topic}`,
         next: 'correct the name, or create the topic',
@@ -208,10 +209,18 @@ class JobCheck {
 function placeIn(entry: Entry | undefined, field: string | undefined): Place {
   if (entry === undefined) return { line: 1, column: 1 };
   for (const { text, placeOf } of entry.parts) {
-    const at = field === undefined ? -1 : text.indexOf(field);
+    const at = field === undefined ? -1 : indexOfName(text, field);
     if (at >= 0) return placeOf(at);
   }
   return { line: entry.line, column: entry.column };
+}
+
+/** Index of a name in a text; a longer name that contains it does not count. */
+function indexOfName(text: string, name: string): number {
+  const isPart = (char: string | undefined): boolean => char !== undefined && /[\w.]/.test(char);
+  let at = text.indexOf(name);
+  while (at >= 0 && (isPart(text[at - 1]) || isPart(text[at + name.length]))) at = text.indexOf(name, at + 1);
+  return at;
 }
 
 function demandOwnFlags(context: Context, table: SettingTable): string {
