@@ -45,6 +45,7 @@ import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
+import { EMIT_SETTINGS } from './engine/emit.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
@@ -100,6 +101,7 @@ const SETTINGS = {
   },
   shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state; a key belongs to one' },
   ...SINK_SETTINGS,
+  ...EMIT_SETTINGS,
   ...LATE_SETTINGS,
   ...QUARANTINE_SETTINGS,
   ...LATE_EVENTS_SETTINGS,
@@ -210,8 +212,8 @@ async function keyFormat(
 }
 
 /** Columns of an export behind those of the key. The count of the default results is unsigned. */
-function exportColumns(aggregate: string | undefined): readonly ResultColumn[] {
-  const { columns } = shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate);
+function exportColumns(aggregate: string | undefined, emit: Job['emit']): readonly ResultColumn[] {
+  const { columns } = shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate, emit);
   return columns
     .filter(({ role }) => role !== 'key')
     .map((column) =>
@@ -223,9 +225,11 @@ async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
-  const known = context.settings.aggregate ?? (await jobInFolder(context))?.input?.aggregate;
+  const job = await jobInFolder(context);
+  const emit = context.settings.emit === 'updates' ? 'updates' : job?.emit;
+  const known = { aggregate: context.settings.aggregate ?? job?.input?.aggregate, emit };
   const { pages, keyType, aggregate } = await readSink(context, known);
-  const columns = exportColumns(aggregate);
+  const columns = exportColumns(aggregate, emit);
   let cells: ((row: WindowResult) => string) | undefined;
   const begin = async (): Promise<(row: WindowResult) => string> => {
     const format = await keyFormat(context, keyType());
@@ -444,6 +448,7 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
     ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes, idBytesMax: shares.idBytes }),
     rowCapacity: settings['batch-rows'],
     checkpointIntervalMs: settings['checkpoint-interval'],
+    emitIntervalMs: settings['emit-interval'],
     checkpointSizes: {
       baseBytesMin: settings['snapshot-after'],
       ...(shares === undefined ? {} : { waitingBytesMax: shares.changelogBytes }),
@@ -463,7 +468,7 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
 async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
-  if (input !== undefined && input.format !== 'undecided') return resultShape({ input });
+  if (input !== undefined && input.format !== 'undecided') return resultShape({ ...job, input });
   return hasGivenKey(job.input ?? BINARY256) ? resultShape(job) : undefined;
 }
 

@@ -237,11 +237,17 @@ export async function openPostgresPool(
   return pool;
 }
 
-async function openPostgres(context: Context, url: string, aggregate?: string): Promise<WindowSink> {
+/** Columns of the results, for a sink that is read alone. */
+interface KnownResults {
+  readonly aggregate: string | undefined;
+  readonly emit: Job['emit'] | undefined;
+}
+
+async function openPostgres(context: Context, url: string, known: KnownResults): Promise<WindowSink> {
   const table = sinkTable(context);
   return new PostgresSink(await openPostgresPool(context, url, 2), table, {
     shape: 'later',
-    aggregate,
+    ...known,
     log: context.log,
   });
 }
@@ -261,7 +267,7 @@ async function openScratch(context: Context) {
   };
 }
 
-async function openKafka(context: Context, topic: string, aggregate?: string): Promise<WindowSink> {
+async function openKafka(context: Context, topic: string, known: KnownResults): Promise<WindowSink> {
   const { settings } = context;
   if (settings.brokers === undefined) {
     throw coreError('usage', '-brokers is required for -sink=kafka:TOPIC', {
@@ -270,11 +276,11 @@ async function openKafka(context: Context, topic: string, aggregate?: string): P
   }
   const format = recordFormat(context);
   const client = registryOf(context);
-  demandPlace(format, aggregate);
+  demandPlace(format, known.aggregate);
   const sink = new KafkaSink({
     ...(format === undefined || client === undefined
       ? {}
-      : { records: new RegisteredRecords({ client, format, topic, aggregate }) }),
+      : { records: new RegisteredRecords({ client, format, topic, ...known }) }),
     driver: await brokerDriver(context),
     brokers: settings.brokers,
     topic,
@@ -335,13 +341,13 @@ function openExternal(
   context: Context,
   what: Exclude<ChosenSink, { kind: 'rocksdb' }>,
   job?: Job,
-  aggregate = job?.input?.aggregate,
+  known: KnownResults = { aggregate: job?.input?.aggregate, emit: job?.emit },
 ): Promise<WindowSink> {
   switch (what.kind) {
     case 'postgres':
-      return openPostgres(context, what.url, aggregate);
+      return openPostgres(context, what.url, known);
     case 'kafka':
-      return openKafka(context, what.topic, aggregate);
+      return openKafka(context, what.topic, known);
     case 'parquet':
       return Promise.resolve(openParquet(what.folder, job));
   }
@@ -402,9 +408,9 @@ export interface SinkResults {
   readonly aggregate: string | undefined;
 }
 
-/** Reads all results of the sink. @param aggregate aggregates of the job, as far as they are known
+/** Reads all results of the sink. @param known what is known of the job's results
  *  @throws sink_missing, kv_missing, kv_locked */
-export async function readSink(context: Context, aggregate: string | undefined): Promise<SinkResults> {
+export async function readSink(context: Context, known: KnownResults): Promise<SinkResults> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') {
     const { store, done } = await openOrCopy({
@@ -419,7 +425,7 @@ export async function readSink(context: Context, aggregate: string | undefined):
     const { keyType, aggregates } = await firedRows(store);
     return { pages: readFired(store), keyType: () => keyType, aggregate: aggregates };
   }
-  const sink = await openExternal(context, what, undefined, aggregate);
+  const sink = await openExternal(context, what, undefined, known);
   await sink.check();
-  return { pages: sink.read(), keyType: () => sink.keyType, aggregate };
+  return { pages: sink.read(), keyType: () => sink.keyType, aggregate: known.aggregate };
 }

@@ -94,7 +94,8 @@ class JobCheck {
     const sides = names === undefined ? 0 : sideCount(names);
     this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined), 'mem-budget');
     const input = job?.input;
-    if (input !== undefined && hasGivenKey(input)) this.attempt(() => resultShape({ input }), 'aggregate');
+    if (input !== undefined && hasGivenKey(input))
+      this.attempt(() => resultShape({ ...job, input }), 'aggregate');
     return job;
   }
 
@@ -188,7 +189,9 @@ class JobCheck {
     }
   }
 
-  private add({ message, next, code, details }: MillraceError, setting = details['setting']): void {
+  private add(error: MillraceError, otherwise?: string): void {
+    const { message, next, code, details } = error;
+    const setting = details['setting'] ?? otherwise;
     const known = typeof setting === 'string' ? setting : undefined;
     // The value may already be a problem by itself.
     if (known !== undefined && this.problems.some((problem) => problem.setting === known)) return;
