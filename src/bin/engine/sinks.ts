@@ -85,6 +85,7 @@ interface OtherSettings {
   readonly brokers: string | undefined;
   readonly topic: string;
   readonly 'state-dir': string;
+  readonly emit: string;
   readonly partitions: number;
   readonly 'replication-factor': number;
   readonly registry: string | undefined;
@@ -393,8 +394,9 @@ export async function openSinks(
   const folder = what.kind === 'rocksdb' ? what.folder : firedFolder(context);
   const store = await openStore(context, folder, 'make', budgetBytes);
   const role = sink === undefined ? 'sink' : 'beside';
+  const hasEarly = context.settings.emit === 'updates';
   const retainMs = context.settings.retain ?? (sink === undefined ? undefined : RETAIN_MS_BESIDE);
-  const fired = await FiredStore.open(store, { shape, role, retainMs });
+  const fired = await FiredStore.open(store, { shape, role, retainMs, hasEarly });
   if (sink !== undefined) return { sinks: [sink, fired], fired, store };
   context.onClose(serveCopies(store, await lockDriver(context), context));
   return { sinks: [fired], fired, store };
