@@ -29,5 +29,6 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   hostile: () => import('./hostile.ts'),
   rollout: () => import('./rollout.ts'),
   contracts: () => import('./contracts.ts'),
+  replay: () => import('./replay.ts'),
   columns: () => import('./columns.ts'),
 };

@@ -1,11 +1,12 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
- *  rollout bench and the load of contracts have pages of their own. */
+ *  rollout bench, the load of contracts and the replays have pages of their own. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type ContractsReport, contractsPage } from '../bench/contracts/page.ts';
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
+import { type ReplayReport, replayPage } from '../bench/replay/page.ts';
 import { type RolloutReport, rolloutPage } from '../bench/rollout/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
 
@@ -67,13 +68,14 @@ export function generateResults(): ReadonlyMap<string, string> {
   ];
   const reportOf = (bench: string): BenchReport | undefined =>
     reports.find(({ report }) => report.bench === bench)?.report;
-  const [cells, load] = [reportOf('rollout'), reportOf('contracts')];
+  const [cells, load, replays] = [reportOf('rollout'), reportOf('contracts'), reportOf('replay')];
   return new Map([
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
     ...(load === undefined
       ? []
       : [[`${FOLDER}/contracts.md`, contractsPage(load as ContractsReport)] as const]),
+    ...(replays === undefined ? [] : [[`${FOLDER}/replay.md`, replayPage(replays as ReplayReport)] as const]),
   ]);
 }
 

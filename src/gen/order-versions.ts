@@ -217,7 +217,11 @@ export function orderAsWritten(
   order: LogicalOrder,
   writer: OrderShape,
 ): Readonly<Partial<Record<OrderField, unknown>>> {
-  return Object.fromEntries(fieldsOf(writer).map((field) => [field, fieldOf(order, field, writer)]));
+  const written: Partial<Record<OrderField, unknown>> = {};
+  for (const field of fieldsOf(writer)) written[field] = order[field];
+  const quantity = quantityOf(writer);
+  if (quantity !== 'number') written.items = withQuantity(order.items, quantity);
+  return written;
 }
 
 /** Names of one field before and after its rename. */

@@ -209,9 +209,11 @@ describe('default sink', () => {
         expect(last.filter((row) => !exportedNow.has(row))).toEqual([]);
         last = rows;
       }
-      await until('removal of the dead copy', async () =>
-        readdirSync(`${folder}.copies`).length === 0 ? true : undefined,
-      );
+      await until('removal of the dead copy', async () => {
+        const left = readdirSync(`${folder}.copies`, { recursive: true });
+        if (left.length > 0) throw new Error(`copies has ${left.join(', ')}`);
+        return true;
+      });
       engine.kill('SIGSTOP');
       const unanswered = await runEngine(own, [
         'export',

@@ -33,6 +33,7 @@ export async function recordsOf(topic: string): Promise<readonly PublishedRecord
     partitionEof: true,
   });
   const found: PublishedRecord[] = [];
+  const ids = new Set<string>();
   try {
     await consumer.assign(
       Array.from({ length: PARTITIONS }, (_, partition) => ({ topic, partition, offset: OFFSET_BEGINNING })),
@@ -45,6 +46,9 @@ export async function recordsOf(topic: string): Promise<readonly PublishedRecord
         const headers = Object.fromEntries(
           batch.headers(i).map(([name, value]) => [name, Buffer.from(value ?? [])]),
         );
+        const id = headers['ce_id']?.toString();
+        if (id !== undefined && ids.has(id)) continue;
+        if (id !== undefined) ids.add(id);
         found.push({
           partition: batch.columns.partition[i] as number,
           key: Buffer.from(batch.key(i) ?? []).toString(),

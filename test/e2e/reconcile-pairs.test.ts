@@ -200,6 +200,36 @@ describe('tables of a user', () => {
     300_000,
   );
 
+  it('a message that stands twice on both sides is found, though the digests are equal', async () => {
+    const [outbox, inbox] = [`${schema}.twice_out`, `${schema}.twice_in`];
+    for (const table of [outbox, inbox]) await createTable(pool, table, 'uuid');
+    // Ids whose time is that of their rows: no row may be late, so nothing else leads to a merge.
+    const ids = [1, 2, 3].map((n) => idAt(realClock.wallNowMs() - AGE_MS + n));
+    const twice = ids[1] as string;
+    for (const table of [outbox, inbox])
+      for (const id of [...ids, twice])
+        await pool.query(
+          `INSERT INTO ${table} SELECT $1::uuid, ${uuidTimeSql('$1::uuid', 160_000)}, now(), 5`,
+          [id],
+        );
+    const columns = { id: '"Msg Id"', time: '"At"', value: '"Cents"' };
+    const pair = {
+      name: 'twice',
+      outbox: { table: outbox, ...columns },
+      inbox: { table: inbox, ...columns },
+    };
+    writeFileSync(path, JSON.stringify({ pairs: [{ ...pair, keep: '24h' }] }));
+    const doubled = await reconciled([...flags, `-pairs=${path}`, '-settle=0']);
+    expect(doubled.errors).toEqual([]);
+    expect(found(doubled.stdout)).toEqual({ double_inbox: [twice], double_outbox: [twice] });
+    expect(doubled.code).toBe(1);
+    for (const table of [outbox, inbox])
+      await pool.query(`DELETE FROM ${table} WHERE ctid = (SELECT max(ctid) FROM ${table})`);
+    await pool.query(`CREATE UNIQUE INDEX ON ${inbox} ("Msg Id")`);
+    const clean = await reconciled([...flags, `-pairs=${path}`, '-settle=0']);
+    expect([clean.errors, found(clean.stdout), clean.code]).toEqual([[], {}, 0]);
+  });
+
   it('a table, column or type that cannot be compared is one error that names it', async () => {
     await pool.query(
       `CREATE TABLE ${schema}.odd (id uuid, name text, at timestamptz, plain timestamp, cents numeric)`,

@@ -1,6 +1,8 @@
 /** `millrace reconcile -watch` as a process: deltas appear and disappear in its metrics, and its
  *  exit code says whether one stands at the end. */
 import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { outboxTableSql } from '../../src/outbox/append/table.ts';
@@ -160,6 +162,35 @@ describe('reconcile -watch of the tables of a user', () => {
     const { code, document } = await stopped(run);
     expect(code).toBe(0);
     expect(document).toMatchObject({ holds: true, pairs: [{ pair: 'outbox_inbox', deltas: [] }] });
+  });
+
+  it('a watch finds a message that stands twice on both sides', async () => {
+    const now = realClock.wallNowMs();
+    const tables = [`${schema}.twice_out`, `${schema}.twice_in`] as const;
+    const [first, second] = [idAt(now - 30_000), idAt(now - 20_000)];
+    for (const table of tables) {
+      await admin.query(`CREATE TABLE ${table} (msg_id uuid, at timestamptz)`);
+      await admin.query(`CREATE INDEX ON ${table} (msg_id)`);
+      for (const [n, id] of [first, second, first].entries())
+        await admin.query(`INSERT INTO ${table} VALUES ($1::uuid, $2)`, [
+          id,
+          new Date(now - (n === 1 ? 20_000 : 30_000)),
+        ]);
+    }
+    const path = join(own.dir, 'twice.json');
+    const side = (table: string) => ({ table, id: 'msg_id', time: 'at' });
+    writeFileSync(
+      path,
+      JSON.stringify({
+        pairs: [{ name: 'twice', outbox: side(tables[0]), inbox: side(tables[1]), keep: '24h' }],
+      }),
+    );
+    const run = watching([`-postgres=${postgres}`, `-pairs=${path}`]);
+    const address = await run.address();
+    await becomes(address, deltas('twice', 'double_outbox'), 1);
+    await becomes(address, deltas('twice', 'double_inbox'), 1);
+    const { code } = await stopped(run);
+    expect(code).toBe(1);
   });
 
   it('ids without a time are refused, because their rows are not found by time', async () => {

@@ -42,6 +42,14 @@ async function judgedAfter(corrupt: string, restore: string, judged = run): Prom
 
 const firstRow = (table: string): string =>
   `(account_id, window_start) = (SELECT account_id, window_start FROM ${table} ORDER BY account_id, window_start LIMIT 1)`;
+/** True if the times of a table are timestamps, as for input with fields; otherwise they are
+ *  milliseconds. */
+async function isTyped(table: string): Promise<boolean> {
+  const { rows } = await pool.query<{ typed: boolean }>(
+    `SELECT pg_typeof(window_start) = 'timestamptz'::regtype AS typed FROM ${table} LIMIT 1`,
+  );
+  return rows[0]?.typed === true;
+}
 const one = (table: string): string => `(SELECT ctid FROM ${table} LIMIT 1)`;
 
 describe('windows slice', () => {
@@ -67,9 +75,10 @@ describe('windows slice', () => {
       async (column) => {
         const { sinkTable } = record();
         const where = firstRow(sinkTable);
+        const step = (await isTyped(sinkTable)) && column === 'last_update_ts' ? "interval '1 ms'" : '1';
         const found = await judgedAfter(
-          `UPDATE ${sinkTable} SET ${column} = ${column} + 1 WHERE ${where}`,
-          `UPDATE ${sinkTable} SET ${column} = ${column} - 1 WHERE ${where}`,
+          `UPDATE ${sinkTable} SET ${column} = ${column} + ${step} WHERE ${where}`,
+          `UPDATE ${sinkTable} SET ${column} = ${column} - ${step} WHERE ${where}`,
           alone(),
         );
         expect(found).toContainEqual(expect.stringMatching(claim()));
@@ -93,8 +102,12 @@ describe('windows slice', () => {
 
     it('the windows demo detects an extra sink row, even an empty one', async () => {
       const { sinkTable } = record();
+      const isTimes = await isTyped(sinkTable);
+      const [from, to, last] = [1_750_000_020_000, 1_750_000_040_000, 0].map((ms) =>
+        isTimes ? `to_timestamp(${ms} / 1000.0)` : ms,
+      );
       const found = await judgedAfter(
-        `INSERT INTO ${sinkTable} VALUES (-5, 1750000020000, 1750000040000, 0, 0, 0, 0, 0, false)`,
+        `INSERT INTO ${sinkTable} VALUES (-5, ${from}, ${to}, 0, 0, 0, 0, ${last}, false)`,
         `DELETE FROM ${sinkTable} WHERE account_id = -5`,
         alone(),
       );

@@ -3,8 +3,10 @@
  *
  *  Protocol: a reader creates a folder next to the store, locks it and writes a file `wanted`. The
  *  process that owns the store creates a checkpoint there, `store`, which shares the immutable
- *  files, or a file `failed` with the reason. The reader removes the folder. If the lock shows that
- *  the reader is dead, the owner removes the folder at its next poll. */
+ *  files, or a file `failed` with the reason. The reader withdraws its request by renaming the folder,
+ *  and then removes it. The owner may be answering meanwhile: it removes what it created where no
+ *  process wants it. If the lock shows that the reader is dead, the owner removes the folder at its
+ *  next poll. */
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
@@ -22,6 +24,8 @@ const POLLS_PER_ATTEMPT = 10;
 const WANTED = 'wanted';
 const FAILED = 'failed';
 const STORE = 'store';
+/** Ending of the folder of a withdrawn request. */
+const WITHDRAWN = '.withdrawn';
 /** Incomplete checkpoint. */
 const UNFINISHED = 'store.tmp';
 
@@ -33,10 +37,10 @@ const copiesOf = (folder: string): string => `${folder}.copies`;
 
 const isWanted = (request: string): boolean => existsSync(join(request, WANTED));
 
-/** True if a living reader still needs an answer. Removes the folder of a dead reader. */
-async function isOpen(request: string, locks: LockDriver): Promise<boolean> {
+/** True while the reader lives. Removes the folder of a dead reader. */
+async function isAlive(request: string, locks: LockDriver): Promise<boolean> {
   const outcome = await locks.tryLock(request);
-  if ('holder' in outcome) return !existsSync(join(request, STORE)) && !existsSync(join(request, FAILED));
+  if ('holder' in outcome) return true;
   try {
     await removeFolder(request);
   } finally {
@@ -44,6 +48,11 @@ async function isOpen(request: string, locks: LockDriver): Promise<boolean> {
   }
   return false;
 }
+
+/** True if no answer was given. Asked after the reader was found alive, which may have withdrawn
+ *  its request meanwhile. */
+const isOpen = (request: string): boolean =>
+  isWanted(request) && !existsSync(join(request, STORE)) && !existsSync(join(request, FAILED));
 
 /** @throws not_writable if the reader cannot be informed of the failure */
 async function answer(store: KvStore, request: string, log: Logger): Promise<void> {
@@ -53,11 +62,13 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
     await rename(join(request, UNFINISHED), join(request, STORE));
     log.info({ folder: store.folder }, 'copied the results for an export');
   } catch (thrown) {
-    // If the reader has removed its request, no process waits for the reason.
+    // If the reader has withdrawn its request, no process waits for the reason.
     if (!isWanted(request)) return;
     const why = findMillraceError(thrown)?.message ?? String(thrown);
     await (await existingDisk(request)).write(FAILED, [new TextEncoder().encode(why)]);
     log.warn({ folder: store.folder, error: why }, 'cannot copy the results for an export');
+  } finally {
+    if (!isWanted(request)) await removeFolder(request);
   }
 }
 
@@ -74,7 +85,9 @@ export function serveCopies(
   const failing = new Set<string>();
   const serveOne = async (request: string): Promise<void> => {
     try {
-      if (isWanted(request) && (await isOpen(request, locks))) await answer(store, request, log);
+      if (request.endsWith(WITHDRAWN)) await isAlive(request, locks);
+      else if (isWanted(request) && (await isAlive(request, locks)) && isOpen(request))
+        await answer(store, request, log);
     } catch (thrown) {
       // The reader may be removing the folder meanwhile.
       if (!isWanted(request) || failing.has(request)) return;
@@ -127,7 +140,18 @@ export async function openOrCopy(
   if (found !== undefined) return found;
   const request = join(copiesOf(folder), randomUUID());
   let lock: FolderLock | undefined;
-  const remove = (): Promise<void> => removeFolder(request).finally(() => lock?.release());
+  const remove = async (): Promise<void> => {
+    const withdrawn = `${request}${WITHDRAWN}`;
+    try {
+      // ENOENT: the folder was not created, or the owner has removed it.
+      await rename(request, withdrawn).catch((thrown: NodeJS.ErrnoException) => {
+        if (thrown.code !== 'ENOENT') throw thrown;
+      });
+      await removeFolder(withdrawn);
+    } finally {
+      lock?.release();
+    }
+  };
   try {
     const disk = await openDisk(request);
     const outcome = await ask.locks.tryLock(request);

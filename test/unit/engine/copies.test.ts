@@ -123,6 +123,31 @@ describe('open store of another process', () => {
     expect(warned).toContainEqual(expect.objectContaining({ request: unreportable }));
   }, 300_000);
 
+  it('a copy that a reader no longer wants is removed, also by the process that made it', async () => {
+    await put(store, 1);
+    let made: string | undefined;
+    const late = new Proxy(store, {
+      get: (of, name) => {
+        if (name !== 'checkpoint') return Reflect.get(of, name) as unknown;
+        return async (path: string) => {
+          // The reader gives up while the copy is made, and a driver may create the folder again.
+          ended.abort();
+          await expect(reading).rejects.toMatchObject({ code: 'kv_locked' });
+          mkdirSync(dirname(path), { recursive: true });
+          await of.checkpoint(path);
+          made = path;
+        };
+      },
+    });
+    // A reader that was killed while it removed its request.
+    mkdirSync(join(`${folder}.copies`, '0.withdrawn', 'store'), { recursive: true });
+    const ended = new AbortController();
+    const stop = serveCopies(late, locks, { clock: realClock, log: silentLogger });
+    const reading = ask(60_000, ended.signal);
+    await until('a copy, and no folder', () => made !== undefined && left().length === 0);
+    await stop();
+  }, 300_000);
+
   it('a reader opens the store itself once the other process has closed it', async () => {
     await put(store, 1);
     const reading = ask();

@@ -12,7 +12,7 @@ import { uuidAt } from '../../inbox/names.ts';
 import { maybeLateSql } from '../late.ts';
 import { type Judge, type PairFinding, PairFindings } from './findings.ts';
 import { cursorRows, merged, rowsSql } from './merge.ts';
-import type { Pair, PairPools } from './pair.ts';
+import { mayRepeat, type Pair, type PairPools } from './pair.ts';
 import { idHash, isTimelessSql, type PairSide, rowHash, serverVersionOf } from './side.ts';
 
 const BUCKETS = 4096;
@@ -108,6 +108,20 @@ async function digests(
   );
 }
 
+/** Buckets with an id that occurs twice. */
+async function repeatedBuckets(
+  session: SqlSession,
+  side: PairSide,
+  where: string,
+): Promise<ReadonlySet<number>> {
+  const { rows } = await session.query<{ bucket: bigint }>(
+    `SELECT DISTINCT ${bucketSql(side)} AS bucket FROM (
+       SELECT ${side.id} FROM ${side.table.sql} WHERE ${where} GROUP BY ${side.id} HAVING count(*) > 1
+     ) AS repeated`,
+  );
+  return new Set(rows.map(({ bucket }) => Number(bucket)));
+}
+
 /** Opens a snapshot for a comparison of whole tables. */
 async function openSnapshot(session: SqlSession): Promise<void> {
   await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
@@ -143,13 +157,18 @@ export function comparePair(pair: Pair, pools: PairPools, options: CompareOption
       digests(left, pair.left, inRange(pair.left, range, leftVersion), pending),
       digests(right, pair.right, inRange(pair.right, range, version), late),
     ]);
+    // Where the digests are equal, an id that occurs twice on the right does so on the left.
+    const repeated = mayRepeat(pair)
+      ? await repeatedBuckets(left, pair.left, inRange(pair.left, range, leftVersion))
+      : new Set<number>();
     const differing: number[] = [];
     let [equalRows, leftRows, rightRows] = [0, 0, 0];
     for (const bucket of new Set([...ours.keys(), ...theirs.keys()])) {
       const [a, b] = [ours.get(bucket) ?? EMPTY, theirs.get(bucket) ?? EMPTY];
       leftRows += a.n;
       rightRows += b.n;
-      const equal = a.n === b.n && a.sum === b.sum && a.suspects === 0 && b.suspects === 0;
+      const isSame = a.n === b.n && a.sum === b.sum;
+      const equal = isSame && a.suspects === 0 && b.suspects === 0 && !repeated.has(bucket);
       if (equal) equalRows += a.n;
       else differing.push(bucket);
     }

@@ -54,6 +54,9 @@ export interface Pair extends Omit<PairConfig, 'left' | 'right'> {
   readonly right: PairSide;
 }
 
+/** True if equal digests leave open whether an id occurs twice on both sides. */
+export const mayRepeat = ({ left, right }: Pair): boolean => !left.isUnique && !right.isUnique;
+
 /** Pools of the two sides; they may be the same. */
 export interface PairPools {
   readonly left: SqlPool;

@@ -4,7 +4,8 @@
  *  id; the seed of the hash is the value that both sides have in common, such as an amount. The sum
  *  of the hashes of a set of rows is its digest: equal counts and equal sums mean equal sets,
  *  except with a probability of about 2^-64. Sums are exact (numeric), so a row that occurs twice
- *  counts twice.
+ *  counts twice. An id that occurs twice on both sides is in equal digests; where no unique index
+ *  excludes it, repeated ids are searched for.
  */
 import type { SqlSession } from '../../../io/postgres/sql/port.ts';
 import { outboxError } from '../../errors.ts';
@@ -34,6 +35,8 @@ export interface PairSide {
   readonly table: TableName;
   readonly id: string;
   readonly idKind: IdKind;
+  /** True if a unique index excludes that an id occurs twice. */
+  readonly isUnique: boolean;
   readonly time: string;
   readonly order:
     | { readonly by: 'id' }
@@ -88,12 +91,19 @@ export async function readSide(session: SqlSession, config: SideConfig, what: st
       );
     return { sql: quoted(name), type };
   };
-  return sideOf(table, config, column);
+  const side = sideOf(table, config, column);
+  const { rows: unique } = await session.query<{ found: boolean }>(
+    `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+       WHERE i.indrelid = $1::text::oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+         AND i.indnkeyatts = 1 AND a.attname = $2) AS found`,
+    [oid, columnName(config.id, `the id column of ${what}`)],
+  );
+  return { ...side, isUnique: unique[0]?.found === true };
 }
 
 type FindColumn = (text: string, role: string) => { readonly sql: string; readonly type: string };
 
-function sideOf(table: TableName, config: SideConfig, column: FindColumn): PairSide {
+function sideOf(table: TableName, config: SideConfig, column: FindColumn): Omit<PairSide, 'isUnique'> {
   const id = column(config.id, 'id column');
   const idKind = KINDS[id.type];
   if (idKind === undefined)

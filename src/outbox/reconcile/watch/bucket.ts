@@ -1,12 +1,12 @@
 /** Comparison of one bucket: the rows whose ids have a time in one span.
  *
  *  One statement a side computes the digest. Only a bucket whose digests differ, or that has rows
- *  which are pending or perhaps late, is read row by row (pairs/merge.ts).
+ *  which are pending, perhaps late or repeated, is read row by row (pairs/merge.ts).
  */
 import { type CompareOptions, maybeLate, withSnapshots } from '../pairs/compare.ts';
 import { type Judge, type PairFinding, PairFindings } from '../pairs/findings.ts';
 import { cursorRows, idsPresent, merged, rowsSql } from '../pairs/merge.ts';
-import type { Pair, PairPools } from '../pairs/pair.ts';
+import { mayRepeat, type Pair, type PairPools } from '../pairs/pair.ts';
 import { retainedFromMs } from '../pairs/retained-from.ts';
 import { type PairSide, rowHash, serverVersionOf } from '../pairs/side.ts';
 import { RowsByTime, type TimeSpan } from './rows-by-time.ts';
@@ -135,10 +135,11 @@ export class SqlBuckets implements TimeBuckets {
     where: string,
     suspect: string,
   ): Promise<Digest> {
+    const repeats = mayRepeat(this.pair) ? ` + count(*) - count(DISTINCT ${side.id})` : '';
     // Bounds are constants of the text, so the planner omits partitions outside of them.
     const { rows } = await pool.query<{ n: bigint; sum: string; suspects: bigint }>(
       `SELECT count(*) AS n, coalesce(sum(${rowHash(side)}), 0)::text AS sum,
-         count(*) FILTER (WHERE ${suspect}) AS suspects
+         count(*) FILTER (WHERE ${suspect})${repeats} AS suspects
        FROM ${side.table.sql} WHERE ${where}`,
     );
     const { n = 0n, sum = '0', suspects = 0n } = rows[0] ?? {};
