@@ -404,7 +404,7 @@ const INFERRED_MAX = 3;
 
 /** Prints the job file of a run that the first records completed. */
 function showInferred(context: Context, definition: InputDefinition): void {
-  // A run that names one of the three is not the first look at a topic; the log has the rest.
+  // A run that names one of the three is no first run over a topic; the log has the rest.
   if (definition.inferred?.length !== INFERRED_MAX) return;
   const job = inferredJob(settingTableOf({ settings: SETTINGS }), context.settings, definition);
   inferred.set(context, job);

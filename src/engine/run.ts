@@ -497,7 +497,7 @@ export class Engine implements EngineQueries {
     await lateEvents?.bind?.(shape);
   }
 
-  /** What decides the columns of the results. */
+  /** Settings that decide the columns of the results. */
   private get shaped(): Pick<Job, 'input' | 'emit'> {
     return { ...this.parts.job, input: this.definition };
   }

@@ -1,4 +1,4 @@
-/** Job files of the engine on a real broker and registry: the file that a first look prints gives
+/** Job files of the engine on a real broker and registry: the file that a first run prints gives
  *  the same results, flags override it, and a validation compares its fields with the schema. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -47,11 +47,11 @@ beforeAll(async () => {
     .sort();
 });
 
-describe('a first look', () => {
+describe('a first run', () => {
   const LOOK = ['-size=2s', '-allowed-skew=1s', '-allowed-lateness=1s', '-bounded', '-where=value != 9e15'];
 
   it.each(['avro', 'protobuf'])(
-    'a first look at a topic of %s prints a job file, which alone gives the same results',
+    'a first run over a topic of %s prints a job file, which alone gives the same results',
     async (format) => {
       const flags = [
         `-brokers=${stack.brokers}`,

@@ -1,5 +1,5 @@
-/** Early results on real servers (`-emit=updates`): in PostgreSQL, Kafka, RocksDB and over HTTP they
- *  equal the oracle at each moment, are marked, and no final result is overwritten, through
+/** Early results on real servers (`-emit=updates`): in PostgreSQL, Kafka, RocksDB and over HTTP
+ *  they equal the oracle at each moment, are marked, and replace no final result, through
  *  SIGKILL. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -122,7 +122,7 @@ describe.each(['memory', 'disk'] as const)('early results, state in %s', (where)
         expect(sink.faults).toEqual([]);
         expect(sink.of(false)).toEqual(final);
         const open = oracleRows(oracle).filter((row) => !final.includes(row));
-        // Without a crash the last round has every open window; after one, those that changed since.
+        // Without a crash the last round has every open window; else those that changed since.
         if (crashes.length === 0) expect(sink.of(true)).toEqual(open.sort());
         early += sink.earlyWrites;
       }),

@@ -37,7 +37,7 @@ export function parseStart(text: string): StartPosition {
 
 /** First offset to read in a partition that holds the records from `low` up to `high`; an offset
  *  outside is moved to the nearer end.
- *  @param partition `time`: offset of the first record at the time; OFFSET_END or undefined: none */
+ *  @param partition its records, and in `time` the first one at the time, OFFSET_END for none */
 export function startIn(
   start: StartPosition,
   {

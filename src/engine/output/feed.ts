@@ -10,7 +10,7 @@ import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredPage } from '../window/firing.ts';
 import { ResultRows } from './sink/rows.ts';
 
-/** Most bytes of rows in the log, besides their keys: 131,072 rows without aggregates of their own. */
+/** Most bytes of rows in the log, besides their keys: 131,072 rows without cells. */
 export const FEED_BYTES_MAX = 8 * 1024 * 1024;
 /** Most readers at a time. */
 export const FEED_READERS_MAX = 64;

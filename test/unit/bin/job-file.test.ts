@@ -1,5 +1,5 @@
 /** Job files of `millrace engine`: what is read, where each mistake is, the published schema, and
- *  the file that a first look prints. */
+ *  the file that a first run prints. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -340,7 +340,7 @@ describe('the published schema', () => {
   });
 });
 
-describe('the job of a first look', () => {
+describe('the job of a first run', () => {
   const printed = (argv: readonly string[]) => {
     const { values } = loadSettings(engine, argv, {});
     const definition = { format: 'avro', key: '@key:text', time: 'created_at' } as const;

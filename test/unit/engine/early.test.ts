@@ -19,7 +19,7 @@ import { until } from '../../wait.ts';
 
 const { bytes: ROW } = RowForm.HEADS;
 
-/** World of one EarlyResults: a state that has a row of each key, and the rows that were offered. */
+/** World of one EarlyResults: a state with a row of each key, and the rows that were offered. */
 function worldOf(assigner: WindowAssigner = new TumblingWindows(10)) {
   const world = {
     now: 0,

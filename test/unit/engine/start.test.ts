@@ -74,7 +74,7 @@ describe('an engine with a start position', () => {
     for (const batches of [0, 1, 3]) {
       const [disk, sink] = [new SimDisk(), new MemorySink()];
       await untilKilled(run(disk, sink, [10, 17], batches));
-      // The records that arrived meanwhile have moved "latest"; they belong to the job all the same.
+      // Records that arrived meanwhile have moved "latest"; they belong to the job all the same.
       await run(disk, sink, [29, 29]);
       expect(sink.sorted()).toEqual(expectedFrom([10, 17]));
       expect(sink.changed).toBe(0);

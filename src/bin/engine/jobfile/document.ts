@@ -10,13 +10,13 @@ import { JOINT, nearest, parseValue, type Setting, type SettingTable } from '../
 /** Greatest length of a job file in bytes. */
 export const JOB_BYTES_MAX = 65_536;
 
-export interface Place {
+export interface FilePlace {
   /** From 1. */
   readonly line: number;
   readonly column: number;
 }
 
-export interface Problem extends Place {
+export interface JobProblem extends FilePlace {
   /** Undefined: the file as a whole. */
   readonly setting: string | undefined;
   readonly code: string;
@@ -25,13 +25,13 @@ export interface Problem extends Place {
 }
 
 /** Part of a list, or the only text of a value. */
-export interface Part extends Place {
+export interface Part extends FilePlace {
   readonly text: string;
-  /** Place of a character of the text. */
-  readonly placeOf: (at: number) => Place;
+  /** FilePlace of a character of the text. */
+  readonly placeOf: (at: number) => FilePlace;
 }
 
-export interface Entry extends Place {
+export interface JobEntry extends FilePlace {
   readonly name: string;
   /** As a flag takes it. */
   readonly text: string;
@@ -40,11 +40,11 @@ export interface Entry extends Place {
 
 export interface JobDocument {
   /** Settings whose values are valid by themselves. */
-  readonly entries: ReadonlyMap<string, Entry>;
-  readonly problems: readonly Problem[];
+  readonly entries: ReadonlyMap<string, JobEntry>;
+  readonly problems: readonly JobProblem[];
 }
 
-/** What is wrong, by the codes of the YAML parser. Its own messages may quote the file. */
+/** Messages by the codes of the YAML parser, whose own messages may quote the file. */
 const SYNTAX: Readonly<Record<string, readonly [string, string]>> = {
   BAD_SCALAR_START: [
     'a text without quotes begins with a character that has a meaning in YAML',
@@ -65,8 +65,8 @@ const SYNTAX: Readonly<Record<string, readonly [string, string]>> = {
 const UNKNOWN_SYNTAX = ['this is not YAML', 'write one setting a line: NAME: VALUE'] as const;
 
 class Reader {
-  readonly entries = new Map<string, Entry>();
-  readonly problems: Problem[] = [];
+  readonly entries = new Map<string, JobEntry>();
+  readonly problems: JobProblem[] = [];
   private readonly text: string;
   private readonly table: SettingTable;
   private readonly lines = new LineCounter();
@@ -110,13 +110,13 @@ class Reader {
     }
   }
 
-  private placeAt(offset: number): Place {
+  private placeAt(offset: number): FilePlace {
     const { line, col } = this.lines.linePos(offset);
     return { line: Math.max(1, line), column: Math.max(1, col) };
   }
 
   private add(
-    at: Place,
+    at: FilePlace,
     setting: string | undefined,
     message: string,
     next: string | undefined,
@@ -154,7 +154,12 @@ class Reader {
     }
   }
 
-  private partsOf(name: string, setting: Setting, value: unknown, at: Place): readonly Part[] | undefined {
+  private partsOf(
+    name: string,
+    setting: Setting,
+    value: unknown,
+    at: FilePlace,
+  ): readonly Part[] | undefined {
     if (isSeq(value)) {
       if (setting.hasParts !== true && JOINT[setting.type] === undefined) {
         this.add(
@@ -172,7 +177,7 @@ class Reader {
     return part === undefined ? undefined : [part];
   }
 
-  private partOf(name: string, setting: Setting, value: unknown, at: Place): Part | undefined {
+  private partOf(name: string, setting: Setting, value: unknown, at: FilePlace): Part | undefined {
     if (isAlias(value) || ((isScalar(value) || isSeq(value) || isMap(value)) && value.anchor !== undefined)) {
       this.add(
         this.placeAt(value.range?.[0] ?? 0),
@@ -202,9 +207,9 @@ class Reader {
     return { text, ...place, placeOf: (index) => this.placeWithin(value, text, index) };
   }
 
-  /** Place of a character of the value, or of the value if its characters are not those of the
+  /** FilePlace of a character of the value, or of the value if its characters are not those of the
    *  file. */
-  private placeWithin({ range }: Scalar, text: string, index: number): Place {
+  private placeWithin({ range }: Scalar, text: string, index: number): FilePlace {
     const from = range?.[0] ?? 0;
     const raw = this.text.slice(from, range?.[1] ?? from);
     if (raw === text) return this.placeAt(from + index);

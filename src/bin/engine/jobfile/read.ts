@@ -5,7 +5,13 @@ import type { SettingTable } from '../../../core/settings.ts';
 import { aggregateSpecs } from '../../../engine/aggregate/definition.ts';
 import { engineError } from '../../../engine/errors.ts';
 import { checkDefinition, keySpec } from '../../../engine/source/input/definition.ts';
-import { type Entry, JOB_BYTES_MAX, type JobDocument, type Problem, readJobDocument } from './document.ts';
+import {
+  JOB_BYTES_MAX,
+  type JobDocument,
+  type JobEntry,
+  type JobProblem,
+  readJobDocument,
+} from './document.ts';
 import { jobTable } from './schema.ts';
 
 export const JOB_FILE_SETTING = {
@@ -43,8 +49,8 @@ function textOf(path: string): string {
 const DEFINITION = ['key', 'time', 'value', 'where', 'dedup', 'aggregate'] as const;
 
 /** Problems of the texts that define the input, each by itself. */
-function definitionProblems({ entries }: JobDocument): readonly Problem[] {
-  const problems: Problem[] = [];
+function definitionProblems({ entries }: JobDocument): readonly JobProblem[] {
+  const problems: JobProblem[] = [];
   for (const name of DEFINITION) {
     const entry = entries.get(name);
     if (entry === undefined) continue;
@@ -61,22 +67,22 @@ const PARTS: Readonly<Record<string, ((text: string) => unknown) | undefined>> =
 };
 
 /** The problem of one part if a part has one, else that of the whole. */
-function firstProblem(name: (typeof DEFINITION)[number], entry: Entry): Problem | undefined {
+function firstProblem(name: (typeof DEFINITION)[number], entry: JobEntry): JobProblem | undefined {
   const check = PARTS[name];
   if (check !== undefined && entry.parts.length > 1)
     for (const part of entry.parts) {
       const found = problemOf(name, part, () => check(part.text));
       if (found !== undefined) return found;
     }
-  const whole = entry.parts.length === 1 ? (entry.parts[0] as Entry['parts'][number]) : entry;
+  const whole = entry.parts.length === 1 ? (entry.parts[0] as JobEntry['parts'][number]) : entry;
   return problemOf(name, whole, () => checkDefinition({ format: 'undecided', [name]: entry.text }));
 }
 
 function problemOf(
   setting: string,
-  where: Entry | Entry['parts'][number],
+  where: JobEntry | JobEntry['parts'][number],
   check: () => unknown,
-): Problem | undefined {
+): JobProblem | undefined {
   try {
     check();
     return undefined;
@@ -97,10 +103,10 @@ export function checkedJob(path: string, table: SettingTable): JobDocument {
   return { ...document, entries: document.entries, problems: problems.sort(byPlace) };
 }
 
-export const byPlace = (a: Problem, b: Problem): number => a.line - b.line || a.column - b.column;
+export const byPlace = (a: JobProblem, b: JobProblem): number => a.line - b.line || a.column - b.column;
 
 /** `job.yaml:3:5: window=sometimes is not a choice; choose from … [bad_value]` */
-export const problemLine = (path: string, { line, column, message, next, code }: Problem): string =>
+export const problemLine = (path: string, { line, column, message, next, code }: JobProblem): string =>
   `${path}:${line}:${column}: ${message}${next === undefined ? '' : `; ${next}`} [${code}]`;
 
 /** Texts of the settings of a job file by flag name. @throws bad_file, bad_job */

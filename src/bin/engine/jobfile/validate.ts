@@ -23,7 +23,7 @@ import { memoryOf } from '../memory.ts';
 import { sideCount, sideNames } from '../sides.ts';
 import { requireValidSink } from '../sinks.ts';
 import type { START_SETTINGS } from '../start.ts';
-import type { Entry, JobDocument, Place, Problem } from './document.ts';
+import type { FilePlace, JobDocument, JobEntry, JobProblem } from './document.ts';
 import { fieldFaults } from './fields.ts';
 import { byPlace, checkedJob, problemLine } from './read.ts';
 import { jobTable } from './schema.ts';
@@ -61,7 +61,7 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 
 /** Judges one file by the table of the command. */
 class JobCheck {
-  readonly problems: Problem[];
+  readonly problems: JobProblem[];
   private readonly context: Context;
   private readonly document: JobDocument;
   private readonly settings: RunSettings;
@@ -200,7 +200,7 @@ class JobCheck {
 
   private put(
     setting: string | undefined,
-    problem: Pick<Problem, 'message' | 'next' | 'code'>,
+    problem: Pick<JobProblem, 'message' | 'next' | 'code'>,
     field?: string,
   ): void {
     const entry = setting === undefined ? undefined : this.document.entries.get(setting);
@@ -208,8 +208,8 @@ class JobCheck {
   }
 }
 
-/** Place of a field in a value; of the value where it has no such text; else of the file. */
-function placeIn(entry: Entry | undefined, field: string | undefined): Place {
+/** FilePlace of a field in a value; of the value where it has no such text; else of the file. */
+function placeIn(entry: JobEntry | undefined, field: string | undefined): FilePlace {
   if (entry === undefined) return { line: 1, column: 1 };
   for (const { text, placeOf } of entry.parts) {
     const at = field === undefined ? -1 : indexOfName(text, field);

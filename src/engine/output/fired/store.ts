@@ -2,9 +2,9 @@
  *
  *  Invariants: (1) a write is durable when it settles, and writing the same rows again changes
  *  nothing that a reader sees; (2) with `retainMs`, windows that end more than `retainMs` of event
- *  time before the newest end of a final result expire; without it none do; (3) a store that expired rows as a
- *  secondary store never becomes a sink, and a store that has been a sink expires nothing as a
- *  secondary store. */
+ *  time before the newest end of a final result expire; without it none do; (3) a store that
+ *  expired rows as a secondary store never becomes a sink, and a store that has been a sink expires
+ *  nothing as a secondary store. */
 
 import { RowForm } from '../../../core/layout/row-form.ts';
 import type { Rows } from '../../../core/rows.ts';
@@ -265,7 +265,7 @@ export class FiredStore implements WindowSink {
     const timeOf = (end: number): number =>
       page.bounds.kind === 'window' ? page.bounds.start : floorTo(end, this.mark.bucketMs);
     this.held = union(this.held, { oldest: timeOf(first), newest: timeOf(last) });
-    // An early result does not expire others: its event may be from the future. A page has one kind.
+    // An early result expires no other: its event may be from the future. Pages have one kind.
     if (rows.result(0).isEarly !== true) this.newestEnd = Math.max(this.newestEnd, last);
   }
 
