@@ -1,6 +1,7 @@
 /** Generates reference pages from tables: docs/reference/commands.md from the commands' settings,
  *  docs/reference/errors.md from the error tables, docs/reference/registry-api.md and
- *  docs/reference/orders-api.md from their operations, docs/reference/rules from the rule
+ *  docs/reference/orders-api.md from their operations, docs/reference/engine-job.schema.json from
+ *  the settings of a job, docs/reference/rules from the rule
  *  catalogue. `node dist/tools/docs-gen.js` writes them; with `-check` it compares and exits with 1
  *  on a difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -8,6 +9,8 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ACCESS_ERRORS } from '../src/access/refusal.ts';
 import { GATE_ERRORS } from '../src/bin/compat-check/errors.ts';
+import { jobSchema } from '../src/bin/engine/jobfile/schema.ts';
+import { command as engine } from '../src/bin/engine.ts';
 import { COMMANDS } from '../src/bin/main.ts';
 import { CORE_ERRORS, type ErrorTable, EXIT } from '../src/core/errors.ts';
 import { describeSetting, type SettingTable } from '../src/core/settings.ts';
@@ -22,6 +25,7 @@ import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
 import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
 import { SERDE_ERRORS } from '../src/serde/errors.ts';
 import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from '../src/shell/command.ts';
+import { settingTableOf } from '../src/shell/load-settings.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { registryApiPage } from './docs-gen-api.ts';
 import { ordersApiPage } from './docs-gen-orders.ts';
@@ -155,6 +159,7 @@ export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
     ['docs/reference/errors.md', errors()],
     ['docs/reference/registry-api.md', registryApiPage(NOTE, cell)],
     ['docs/reference/orders-api.md', ordersApiPage(NOTE, cell)],
+    ['docs/reference/engine-job.schema.json', jobSchema(settingTableOf(engine as unknown as Command))],
   ]);
 }
 

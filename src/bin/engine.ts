@@ -23,7 +23,12 @@ import { csvCell } from '../engine/output/csv.ts';
 import { Engine } from '../engine/run.ts';
 import { BrokerSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
-import { hasGivenKey, hasSignedKeys, keyTypeOf } from '../engine/source/input/definition.ts';
+import {
+  hasGivenKey,
+  hasSignedKeys,
+  type InputDefinition,
+  keyTypeOf,
+} from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
@@ -33,15 +38,20 @@ import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';
+import { settingTableOf } from '../shell/load-settings.ts';
 import { packageVersion } from '../shell/package.ts';
 import { ACCESS_SETTINGS } from '../shell/servers/access.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
+import { EMIT_SETTINGS } from './engine/emit.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
+import { type InferredJob, inferredJob, jobFileText } from './engine/jobfile/inferred.ts';
+import { JOB_FILE_SETTING, readJob } from './engine/jobfile/read.ts';
+import { VALIDATE_SETTINGS, validateJob } from './engine/jobfile/validate.ts';
 import { openKeys } from './engine/keys.ts';
 import { LATE_SETTINGS } from './engine/late.ts';
 import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/late-events.ts';
@@ -50,16 +60,20 @@ import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { START_SETTINGS, startOf } from './engine/start.ts';
+import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 
 const SETTINGS = {
   ...BROKER_SETTINGS,
+  job: JOB_FILE_SETTING,
   ...JOB_SETTINGS,
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
+  ...START_SETTINGS,
   'state-dir': {
     type: 'string',
     default: '.millrace/engine',
@@ -87,6 +101,7 @@ const SETTINGS = {
   },
   shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state; a key belongs to one' },
   ...SINK_SETTINGS,
+  ...EMIT_SETTINGS,
   ...LATE_SETTINGS,
   ...QUARANTINE_SETTINGS,
   ...LATE_EVENTS_SETTINGS,
@@ -126,14 +141,24 @@ const SETTINGS = {
     max: 1_073_741_824,
     help: 'bytes of records in a batch; a larger record stops the engine',
   },
+  ...VALIDATE_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
+
+/** Flags of one action alone. */
+const ACTION_FLAGS = [
+  ['export-wait', 'export'],
+  ['export-keys', 'export'],
+  ['offline', 'validate'],
+] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
 /** Engine of each context: the routes are built before the engine exists. */
 const engines = new WeakMap<object, Engine>();
+/** Job of each context that the first records completed. */
+const inferred = new WeakMap<object, InferredJob>();
 
 function neededBrokers(context: Context): string {
   const { brokers } = context.settings;
@@ -187,8 +212,8 @@ async function keyFormat(
 }
 
 /** Columns of an export behind those of the key. The count of the default results is unsigned. */
-function exportColumns(aggregate: string | undefined): readonly ResultColumn[] {
-  const { columns } = shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate);
+function exportColumns(aggregate: string | undefined, emit: Job['emit']): readonly ResultColumn[] {
+  const { columns } = shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate, emit);
   return columns
     .filter(({ role }) => role !== 'key')
     .map((column) =>
@@ -200,9 +225,11 @@ async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
-  const known = context.settings.aggregate ?? (await jobInFolder(context))?.input?.aggregate;
+  const job = await jobInFolder(context);
+  const emit = context.settings.emit === 'updates' ? 'updates' : job?.emit;
+  const known = { aggregate: context.settings.aggregate ?? job?.input?.aggregate, emit };
   const { pages, keyType, aggregate } = await readSink(context, known);
-  const columns = exportColumns(aggregate);
+  const columns = exportColumns(aggregate, emit);
   let cells: ((row: WindowResult) => string) | undefined;
   const begin = async (): Promise<(row: WindowResult) => string> => {
     const format = await keyFormat(context, keyType());
@@ -349,10 +376,39 @@ function openProgress(context: Context, stages: Stages, metrics: ReturnType<type
   return context.progress({ what: 'events', unit: 'events', note });
 }
 
-/** Adds the side outputs to the readiness. */
-function watchSides(context: Context, engine: Engine, { late, quarantine }: SideNames): void {
+/** Adds the parts of a run to the readiness. */
+function watchParts(
+  context: Context,
+  {
+    engine,
+    input,
+    names: { late, quarantine },
+    lease,
+  }: {
+    readonly engine: Engine;
+    readonly input: Pick<EventInput, 'isReady'>;
+    readonly names: SideNames;
+    readonly lease: Pick<ReturnType<typeof leased>['lease'], 'isWhole'> | undefined;
+  },
+): void {
+  context.readiness('restored', () => engine.restored);
+  context.readiness('registry', () => input.isReady);
+  context.readiness('sink', () => engine.sinkReady);
   if (late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
   if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
+  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+}
+
+/** Settings that the first records may decide: format, key and time. */
+const INFERRED_MAX = 3;
+
+/** Prints the job file of a run that the first records completed. */
+function showInferred(context: Context, definition: InputDefinition): void {
+  // A run that names one of the three is no first run over a topic; the log has the rest.
+  if (definition.inferred?.length !== INFERRED_MAX) return;
+  const job = inferredJob(settingTableOf({ settings: SETTINGS }), context.settings, definition);
+  inferred.set(context, job);
+  context.print(jobFileText(job), undefined);
 }
 
 /** Runs an engine from its restore to its end and prints the summary. */
@@ -374,7 +430,12 @@ async function runToEnd(
   done();
   const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
-  context.print(text, { ...printed, ...engine.watermark() });
+  const first = inferred.get(context);
+  context.print(text, {
+    ...printed,
+    ...engine.watermark(),
+    ...(first === undefined ? {} : { job: first.settings }),
+  });
   const hasEnd = settings.bounded || settings['exit-at-end'];
   if (hasEnd && !context.drain.aborted)
     demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
@@ -387,6 +448,7 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
     ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes, idBytesMax: shares.idBytes }),
     rowCapacity: settings['batch-rows'],
     checkpointIntervalMs: settings['checkpoint-interval'],
+    emitIntervalMs: settings['emit-interval'],
     checkpointSizes: {
       baseBytesMin: settings['snapshot-after'],
       ...(shares === undefined ? {} : { waitingBytesMax: shares.changelogBytes }),
@@ -406,7 +468,7 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
 async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
-  if (input !== undefined && input.format !== 'undecided') return resultShape({ input });
+  if (input !== undefined && input.format !== 'undecided') return resultShape({ ...job, input });
   return hasGivenKey(job.input ?? BINARY256) ? resultShape(job) : undefined;
 }
 
@@ -420,11 +482,12 @@ async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
   const chaos = chaosOf(settings.chaos);
+  const start = parseStart(settings.start);
   const names = sideNames(context, job);
   const brokers = neededBrokers(context);
   const group = groupName(context);
   const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
-  requireValidSink(context);
+  requireValidSink(context, job.input?.aggregate);
   const disk = await openStateDir(context);
   if (disk === undefined) {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
@@ -433,7 +496,9 @@ async function runEngine(context: Context): Promise<number> {
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
   const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
-  const input = await openInput(context, job, kernels(context), keys);
+  const input = await openInput(context, job, kernels(context), keys, (definition) =>
+    showInferred(context, definition),
+  );
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
@@ -462,6 +527,7 @@ async function runEngine(context: Context): Promise<number> {
     clusterId,
     topicId,
     source,
+    ...startOf(start, driver, { brokers, topic: job.topic }),
     input,
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,
@@ -485,23 +551,23 @@ async function runEngine(context: Context): Promise<number> {
     },
   });
   engines.set(context, engine);
-  context.readiness('restored', () => engine.restored);
-  context.readiness('registry', () => input.isReady);
-  context.readiness('sink', () => engine.sinkReady);
-  watchSides(context, engine, names);
-  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+  watchParts(context, { engine, input, names, lease });
   return runToEnd(context, { engine, job, lease, done: () => progress.done() });
 }
 
 export const command = defineCommand({
   name: 'engine',
-  summary: 'Compute event-time windows over a topic, exact through a crash; export prints the sink as CSV',
+  summary:
+    'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
   description: `
-Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
+Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
 as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
 how far event time has come. With -auth-rules all need the right to read the resource windows.
+
+A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
+inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
 
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv
@@ -510,10 +576,12 @@ how far event time has come. With -auth-rules all need the right to read the res
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
+  millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
   positionalMax: 1,
-  positionalHelp: '[export]',
+  positionalHelp: '[export|validate]',
+  file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
@@ -528,15 +596,20 @@ how far event time has come. With -auth-rules all need the right to read the res
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
+    if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
-      throw coreError('usage', `engine accepts only the argument export, not ${JSON.stringify(action)}`, {
-        next: 'see -help',
-      });
+      throw coreError(
+        'usage',
+        `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`,
+        {
+          next: 'see -help',
+        },
+      );
     }
-    for (const flag of ['export-wait', 'export-keys'] as const) {
+    for (const [flag, other] of ACTION_FLAGS) {
       if (!context.isFlag(flag)) continue;
-      throw coreError('usage', `-${flag} changes nothing without export`, {
-        next: `leave -${flag} out, or run engine export`,
+      throw coreError('usage', `-${flag} changes nothing without ${other}`, {
+        next: `leave -${flag} out, or run engine ${other}`,
       });
     }
     return runEngine(context);

@@ -40,6 +40,19 @@ function quantity(text: string, units: Units): number | undefined {
   return value <= Number.MAX_SAFE_INTEGER ? value : undefined;
 }
 
+const UNITS = { duration: DURATION_MS, size: SIZE_BYTES, rate: RATE_UNITS } as const;
+
+/** Regular expression without flags, as JSON Schema needs it, of the texts that a parse accepts but
+ *  for the greatest value. */
+export function quantityPattern(kind: keyof typeof UNITS): string {
+  const units = Object.keys(UNITS[kind]).map((name) =>
+    name.replace(/[a-z]/g, (letter) => `[${letter}${letter.toUpperCase()}]`),
+  );
+  const number = '(\\d+(\\.\\d+)?|\\.\\d+)([eE][+-]?\\d{1,3})?';
+  const zero = kind === 'duration' ? '|0' : '';
+  return `^\\s*(${number}\\s*(${units.join('|')})${zero})\\s*$`;
+}
+
 /** Returns milliseconds; undefined: the text is not a duration. */
 export function parseDuration(text: string): number | undefined {
   return text.trim() === '0' ? 0 : quantity(text, DURATION_MS);

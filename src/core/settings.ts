@@ -2,8 +2,8 @@
  *  start-up log line.
  *
  *  Invariants:
- *  (1) Precedence is flag > environment > config file > default, and the source of each value is
- *      kept. Properties are merged by name in this precedence.
+ *  (1) Precedence is flag > environment > job file > config file > default, and the source of each
+ *      value is kept. Properties are merged by name in this precedence.
  *  (2) The result is frozen.
  *  (3) An unknown flag is an error that names the nearest known flag. A flag without effect beside
  *      the others is an error that names them. Flags are accepted as `-format=avro`, `-format
@@ -53,6 +53,8 @@ export interface Setting {
   readonly secret?: boolean;
   /** Texts of a secret setting that hold no secret. */
   readonly plain?: RegExp;
+  /** True for a text that is a list with commas: a job file may give its parts as a list. */
+  readonly hasParts?: true;
   /** Names of `properties` whose values may be printed. Every other value is secret. */
   readonly shown?: ReadonlySet<string>;
   /** Conditions of which at least one must be on, or the flag is refused: a setting's name (true,
@@ -91,7 +93,7 @@ export type SettingsOf<T extends SettingTable> = {
     : ValueOf<T[K]> | undefined;
 };
 
-type SettingSource = 'flag' | 'environment' | 'config' | 'default' | 'unset';
+export type SettingSource = 'flag' | 'environment' | 'job file' | 'config' | 'default' | 'unset';
 
 export interface ParsedSettings<T extends SettingTable> {
   readonly values: SettingsOf<T>;
@@ -103,6 +105,8 @@ export interface ParsedSettings<T extends SettingTable> {
 export interface SettingInputs {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** Content of a job file: flag names to the texts of their values. */
+  readonly job?: Readonly<Record<string, string>>;
   /** Parsed content of the `-config` file: flag names to values. */
   readonly config?: Readonly<Record<string, unknown>>;
   /** Maximum number of positional arguments of the command. */
@@ -228,11 +232,22 @@ export const mayHoldSecret = (setting: Setting, text?: string): boolean =>
   setting.type === 'properties';
 
 /** Separator of the texts of a flag that is given several times. */
-const JOINT: Readonly<Partial<Record<SettingType, string>>> = { list: ',', ints: ',', properties: ENTRY_END };
+export const JOINT: Readonly<Partial<Record<SettingType, string>>> = {
+  list: ',',
+  ints: ',',
+  properties: ENTRY_END,
+};
 
-function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
+/** Parses the text of one setting. @throws bad_value */
+export function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
   const where =
-    source === 'flag' ? `-${name}` : source === 'environment' ? environmentName(name) : `${source} ${name}`;
+    source === 'flag'
+      ? `-${name}`
+      : source === 'environment'
+        ? environmentName(name)
+        : source === 'job file'
+          ? name
+          : `${source} ${name}`;
   const bad = (why: string, next: string) =>
     coreError('bad_value', `${where}=${mayHoldSecret(setting, text) ? HIDDEN : text} ${why}`, {
       next,
@@ -400,6 +415,8 @@ function textsOf(
   const variables = [environmentName(name), ...(setting.env ?? [])].map((variable) => inputs.env[variable]);
   const inherited = variables.find((text) => text !== undefined && text !== '');
   if (inherited !== undefined) texts.push([inherited, 'environment']);
+  const job = inputs.job ?? {};
+  if (Object.hasOwn(job, name)) texts.push([job[name] as string, 'job file']);
   const config = inputs.config ?? {};
   if (Object.hasOwn(config, name)) {
     const raw = config[name];
@@ -436,14 +453,16 @@ function isOn(table: SettingTable, values: Readonly<Record<string, unknown>>, wh
 }
 
 /** Sources of a value, strongest first. */
-const STRENGTH: readonly SettingSource[] = ['flag', 'environment', 'config', 'default', 'unset'];
+const STRENGTH: readonly SettingSource[] = ['flag', 'environment', 'job file', 'config', 'default', 'unset'];
 
-/** Rejects settings that have no effect in this combination. @throws usage */
-function checkTogether(
+/** Errors of settings that have no effect in this combination, with the setting in the details.
+ *  @param demanding source whose settings are refused without the settings that they need */
+export function* settingConflicts(
   table: SettingTable,
-  values: Readonly<Record<string, unknown>>,
-  sources: Readonly<Record<string, SettingSource>>,
-): void {
+  { values, sources }: Pick<ParsedSettings<SettingTable>, 'sources'> & { readonly values: object },
+  demanding: SettingSource = 'flag',
+): Generator<MillraceError> {
+  const all = values as Readonly<Record<string, unknown>>;
   const flags = (names: readonly string[]): string =>
     names.map((name) => `-${name.replace(/\*$/, '…')}`).join(' or ');
   const strength = (what: string): number =>
@@ -451,15 +470,18 @@ function checkTogether(
   for (const [name, { needs, excludes }] of Object.entries(table)) {
     const source = sources[name];
     if (source === 'default' || source === 'unset') continue;
-    if (source === 'flag' && needs !== undefined && !needs.some((what) => isOn(table, values, what))) {
-      throw coreError('usage', `-${name} changes nothing without ${flags(needs)}`, {
+    const details = { setting: name };
+    if (source === demanding && needs !== undefined && !needs.some((what) => isOn(table, all, what))) {
+      yield coreError('usage', `-${name} changes nothing without ${flags(needs)}`, {
         next: `give ${flags(needs)} too, or leave -${name} out`,
+        details,
       });
     }
-    const other = excludes?.find((what) => isOn(table, values, what) && strength(name) <= strength(what));
-    if (other !== undefined && isOn(table, values, name)) {
-      throw coreError('usage', `-${name} changes nothing with -${other}`, {
+    const other = excludes?.find((what) => isOn(table, all, what) && strength(name) <= strength(what));
+    if (other !== undefined && isOn(table, all, name)) {
+      yield coreError('usage', `-${name} changes nothing with -${other}`, {
         next: `leave -${name} or -${other} out`,
+        details,
       });
     }
   }
@@ -495,7 +517,8 @@ export function parseSettings<const T extends SettingTable>(
     else values[name] = parseValue(name, setting, text, source);
     sources[name] = source;
   }
-  checkTogether(table, values, sources);
+  const conflict = settingConflicts(table, { values, sources }).next().value;
+  if (conflict !== undefined) throw conflict;
   return {
     values: Object.freeze(values) as SettingsOf<T>,
     sources: Object.freeze(sources),

@@ -3,6 +3,8 @@ import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const ENGINE_ERRORS = {
   bad_setting: errorRow('invalid'),
+  /** A job file has a mistake; the message names file, line and column. */
+  bad_job: errorRow('invalid'),
   bad_account: errorRow('invalid'),
   bad_range: errorRow('invalid'),
   /** A query over all keys visits too many windows. */

@@ -30,6 +30,8 @@ export type Job = JobWindows & {
   /** Limit on how far beyond its append time an event moves the watermark; absent: no limit. */
   readonly maxFutureMs?: number;
   readonly watermark: 'partition' | 'global';
+  /** Early results of open windows are written too; absent: only final ones. */
+  readonly emit?: 'updates';
   /** Which fields of a record are an event; absent: the fixed layout of 256 bytes. */
   readonly input?: InputDefinition;
 };
@@ -52,6 +54,7 @@ export function checkJob(job: Job): Job {
         `-${name} of ${value} ms is not a whole number of ms from ${least} to ${DURATION_MS_MAX}`,
         {
           next: `give -${name} in whole milliseconds, such as ${name === 'size' ? '1m' : '5s'}`,
+          details: { setting: name },
         },
       );
     }
@@ -74,7 +77,7 @@ function checkSlide(sizeMs: number, slideMs: number): void {
     throw engineError(
       'bad_setting',
       `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would belong to no window`,
-      { next: 'give a -slide up to -size' },
+      { next: 'give a -slide up to -size', details: { setting: 'slide' } },
     );
   }
   const { sliceMs } = new SlidingWindows(sizeMs, slideMs);
@@ -83,13 +86,13 @@ function checkSlide(sizeMs: number, slideMs: number): void {
     throw engineError(
       'bad_setting',
       `-size of ${sizeMs} ms and -slide of ${slideMs} ms have no common divisor above ${sliceMs} ms, so a window is made of ${slices} slices, more than ${WINDOW_SLICES_MAX}`,
-      { next: 'give a -slide that shares a longer divisor with -size' },
+      { next: 'give a -slide that shares a longer divisor with -size', details: { setting: 'slide' } },
     );
   }
 }
 
 /** Assigner of aligned windows; session windows have none, because they depend on the events. */
-function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAssigner {
+export function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAssigner {
   return job.window === 'tumbling'
     ? new TumblingWindows(job.sizeMs)
     : new SlidingWindows(job.sizeMs, job.slideMs);
@@ -143,7 +146,8 @@ export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: n
 interface JobFlag {
   readonly field: string;
   readonly flag: string;
-  readonly isSafe: boolean;
+  /** `from-nothing`: only where the flag was not given. */
+  readonly isSafe: boolean | 'from-nothing';
 }
 
 /** The first five flags decide the topic and the meaning of the saved state. The watermark mode
@@ -157,6 +161,8 @@ const JOB_FLAGS: readonly JobFlag[] = [
   { field: 'slideMs', flag: 'slide', isSafe: false },
   { field: 'gapMs', flag: 'gap', isSafe: false },
   { field: 'watermark', flag: 'watermark', isSafe: false },
+  // A run without early results writes no mark, so those of the run before would keep theirs.
+  { field: 'emit', flag: 'emit', isSafe: 'from-nothing' },
   { field: 'skewMs', flag: 'allowed-skew', isSafe: true },
   { field: 'latenessMs', flag: 'allowed-lateness', isSafe: true },
   { field: 'maxFutureMs', flag: 'max-future', isSafe: true },
@@ -176,10 +182,10 @@ export function jobChanges(saved: Job, current: Job): FlagChange[] {
     const value = (job as Readonly<Record<string, unknown>>)[field];
     return value === undefined ? undefined : `${value}${field.endsWith('Ms') ? 'ms' : ''}`;
   };
-  const flags = JOB_FLAGS.map(({ field, flag, isSafe }) => ({
-    ...{ flag, isSafe },
-    ...{ was: text(saved, field), is: text(current, field) },
-  })).filter(({ was, is }) => was !== is);
+  const flags = JOB_FLAGS.map(({ field, flag, isSafe }) => {
+    const [was, is] = [text(saved, field), text(current, field)];
+    return { flag, was, is, isSafe: isSafe === 'from-nothing' ? was === undefined : isSafe };
+  }).filter(({ was, is }) => was !== is);
   const input = inputChanges(saved.input ?? BINARY256, current.input ?? BINARY256);
   // Another input changes which events are in the windows that are open.
   return [...flags, ...input.map((change) => ({ ...change, isSafe: false }))];

@@ -22,6 +22,7 @@ export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
   readonly filtered: Counter;
+  readonly earlyResults: Counter;
   readonly duplicates: Counter;
   readonly dedupIds: Gauge;
   readonly dedupBytes: Gauge;
@@ -78,6 +79,10 @@ function inputMetrics(metrics: Metrics) {
     filtered: metrics.counter(
       'engine_filtered_events_total',
       'Events that this process read and -where excludes; they are accepted, advance the watermark, and are in no window.',
+    ),
+    earlyResults: metrics.counter(
+      'engine_early_results_total',
+      'Early results of open windows that were sent to the sinks (-emit=updates).',
     ),
     duplicates: metrics.counter(
       'engine_duplicate_events_total',

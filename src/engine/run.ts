@@ -27,11 +27,12 @@ import type { PieceStore } from './durability/spill/pieces.ts';
 import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
-import { type Job, seenIdsOf } from './job.ts';
+import { assignerOf, type Job, rowFormOf, seenIdsOf } from './job.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
 import { type ResultColumn, resultColumns, resultShape } from './output/columns.ts';
+import { EarlyResults } from './output/early.ts';
 import { FiredFeed } from './output/feed.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 import type { RangePage, RangeQuery, TopQuery } from './output/fired/range.ts';
@@ -50,7 +51,7 @@ import {
   type Totals,
   type WatermarkGenerator,
 } from './source/admission.ts';
-import type { EventRows, EventSource } from './source/events.ts';
+import type { Bounds, EventRows, EventSource } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
 import { BINARY256 } from './source/input/binary256.ts';
 import { hasSignedKeys, type InputDefinition, keyTypeOf } from './source/input/definition.ts';
@@ -82,6 +83,9 @@ export interface EngineParts {
    */
   readonly topicId?: string | undefined;
   readonly source: EventSource;
+  /** First offset of each partition for a run without a checkpoint, within its bounds; absent: the
+   *  first record. */
+  readonly startAt?: (bounds: readonly Bounds[]) => Promise<readonly number[]>;
   /** Decoder of the source's records; absent: events have the fixed layout. */
   readonly input?: Omit<EventInput, 'decode'>;
   readonly watermarks: WatermarkGenerator;
@@ -115,6 +119,8 @@ export interface EngineParts {
   readonly disk: Disk;
   readonly rowCapacity: number;
   readonly checkpointIntervalMs: number;
+  /** Time between two rounds of early results; only for a job with early results. */
+  readonly emitIntervalMs?: number | undefined;
   readonly checkpointSizes?: Partial<CheckpointSizes>;
   /** A partition without new records for this time stops holding windows back; 0: partitions never
    *  become idle. */
@@ -157,6 +163,7 @@ interface Running {
   readonly operator: WindowOperator;
   readonly outlet: Outlet;
   readonly spiller: Spiller | undefined;
+  readonly early: EarlyResults | undefined;
   readonly sides: SideOutputs;
 }
 
@@ -220,7 +227,8 @@ export class Engine implements EngineQueries {
     return this.running?.sides.isReady(side) ?? true;
   }
 
-  /** Resumes from the newest valid checkpoint, or starts at the first record of every partition.
+  /** Resumes from the newest valid checkpoint, or begins at `startAt`. The checkpointer makes the
+   *  first offsets durable before any event, so a restart begins there too.
    *  Call once, before `run`.
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
@@ -246,7 +254,7 @@ export class Engine implements EngineQueries {
     this.definition = parts.input?.definition ?? BINARY256;
     this.shownColumns = undefined;
     await this.openKeys(saved !== undefined);
-    const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
+    const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(await this.firstOffsets(bounds)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
       {
@@ -268,15 +276,11 @@ export class Engine implements EngineQueries {
       recoveryPoint,
     );
     const sides = this.openSides(checkpointer, recoveryPoint);
-    const operator = new WindowOperator({
-      ...{ watermarks, state, rowCapacity: parts.rowCapacity },
-      ...{ journal: checkpointer, stages: this.stages },
-      sides: sides.areAny ? sides : undefined,
-      dedup: this.filter,
-    });
     const outlet = this.openOutlet(checkpointer);
+    const early = this.createEarly(state, outlet);
+    const operator = this.createOperator(state, checkpointer, sides, early);
     const spiller = this.createSpiller(state, checkpointer);
-    this.running = { state, checkpointer, operator, outlet, spiller, sides };
+    this.running = { state, checkpointer, operator, outlet, spiller, early, sides };
     this.emit(operator.resume(recoveryPoint, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
     this.addPartitions(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
@@ -301,8 +305,12 @@ export class Engine implements EngineQueries {
         openKeys: state.keyCount(),
         seconds,
       },
-      saved === undefined ? 'no checkpoint: starting at the first record' : 'restored from a checkpoint',
+      restoreText(saved, parts.startAt !== undefined),
     );
+  }
+
+  private async firstOffsets(bounds: readonly Bounds[]): Promise<readonly number[]> {
+    return (await this.parts.startAt?.(bounds)) ?? bounds.map(({ low }) => low);
   }
 
   private openOutlet(checkpointer: Checkpointer): Outlet {
@@ -320,11 +328,13 @@ export class Engine implements EngineQueries {
 
   /** Runs until the drain signal or the requested end; writes a checkpoint in both cases. */
   async run(drain: AbortSignal): Promise<RunSummary> {
-    const { checkpointer, operator, outlet, spiller, sides } = this.active;
+    const { checkpointer, operator, outlet, spiller, early, sides } = this.active;
     const { stages } = this;
     stages.start();
     try {
       await this.read(drain);
+      if (outlet.ready) await stages.waiting('sink', async () => early?.finish());
+      early?.stop();
       if (drain.aborted && !outlet.ready) {
         throw engineError('sink_failed', 'the sink is unreachable, so the last results are not written', {
           next: 'restart when the sink is reachable; the results are written then',
@@ -347,6 +357,7 @@ export class Engine implements EngineQueries {
       sides.stop();
       await checkpointer.close();
     } catch (thrown) {
+      early?.stop();
       outlet.stop();
       await spiller?.stop();
       sides.stop();
@@ -378,7 +389,7 @@ export class Engine implements EngineQueries {
   private async read(drain: AbortSignal): Promise<void> {
     const { parts } = this;
     const { clock, watermarks, source, metrics } = parts;
-    const { checkpointer, operator, outlet, spiller, sides } = this.active;
+    const { checkpointer, operator, outlet, spiller, early, sides } = this.active;
     const { stages, lag } = this;
     let nextCheckpoint = clock.monotonicMs() + parts.checkpointIntervalMs;
     let invalidBefore = this.before.invalid;
@@ -426,6 +437,7 @@ export class Engine implements EngineQueries {
         this.emit(operator.due(now));
       }
       stages.leave();
+      early?.advance(now);
       lag.poll(now);
       this.gauges.refreshRates(now);
       if (now >= nextCheckpoint && this.checkpointing === undefined) {
@@ -444,6 +456,7 @@ export class Engine implements EngineQueries {
       if (spiller !== undefined)
         await stages.waiting('spill', () => spiller.room(drain, () => outlet.isLeaving));
       await outlet.room(drain);
+      if (early !== undefined) await stages.waiting('sink', () => early.room(drain));
       if (sides.areAny) await stages.waiting('sink', () => sides.room(drain));
       this.idle.unread(clock.monotonicMs() - waitsFrom);
     }
@@ -479,9 +492,14 @@ export class Engine implements EngineQueries {
 
   private async bindSinks(): Promise<void> {
     const { sinks, lateEvents } = this.parts;
-    const shape = resultShape({ input: this.definition });
+    const shape = resultShape(this.shaped);
     for (const sink of sinks) await sink.bind?.(this.keyType, shape);
     await lateEvents?.bind?.(shape);
+  }
+
+  /** Settings that decide the columns of the results. */
+  private get shaped(): Pick<Job, 'input' | 'emit'> {
+    return { ...this.parts.job, input: this.definition };
   }
 
   get keyType(): KeyType | undefined {
@@ -569,7 +587,7 @@ export class Engine implements EngineQueries {
   }
 
   get columns(): readonly ResultColumn[] {
-    this.shownColumns ??= resultColumns({ input: this.definition });
+    this.shownColumns ??= resultColumns(this.shaped);
     return this.shownColumns;
   }
 
@@ -620,6 +638,33 @@ export class Engine implements EngineQueries {
     await outlet.flushed();
     await spiller.moveAll();
     await checkpointer.checkpoint();
+  }
+
+  private createOperator(
+    state: StateBackend,
+    journal: Checkpointer,
+    sides: SideOutputs,
+    early: EarlyResults | undefined,
+  ): WindowOperator {
+    const { watermarks, rowCapacity } = this.parts;
+    return new WindowOperator({
+      ...{ watermarks, state, rowCapacity, journal, early },
+      stages: this.stages,
+      sides: sides.areAny ? sides : undefined,
+      dedup: this.filter,
+    });
+  }
+
+  private createEarly(state: StateBackend, outlet: Outlet): EarlyResults | undefined {
+    const { job, emitIntervalMs, clock, sleep, metrics } = this.parts;
+    if (job.emit === undefined || job.window === 'session' || emitIntervalMs === undefined) return undefined;
+    return new EarlyResults({
+      ...{ state, clock, sleep, form: rowFormOf(job), assigner: assignerOf(job) },
+      intervalMs: emitIntervalMs,
+      offer: (firings) => outlet.take(firings, undefined),
+      waitingRows: () => outlet.waitingRows,
+      onEmitted: (results) => metrics.earlyResults.add(results),
+    });
   }
 
   private createSpiller(state: StateBackend, log: Checkpointer): Spiller | undefined {
@@ -698,6 +743,11 @@ export class Engine implements EngineQueries {
     return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }
+
+const restoreText = (saved: Restored | undefined, isPlaced: boolean): string =>
+  saved === undefined
+    ? `no checkpoint: starting at the ${isPlaced ? 'given position' : 'first record'}`
+    : 'restored from a checkpoint';
 
 /** Fields that describe a restore in the log. */
 const restoreFields = (saved: Restored | undefined) => ({

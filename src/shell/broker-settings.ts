@@ -7,6 +7,7 @@ import { SHOWN_PROPERTIES } from '../io/kafka/properties.ts';
 export const BROKER_SETTINGS = {
   brokers: {
     type: 'string',
+    hasParts: true,
     help: 'host:port of the brokers, with commas between; default: bootstrap.servers of -broker-config',
   },
   'broker-config': {

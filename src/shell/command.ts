@@ -174,6 +174,14 @@ export interface Command<T extends SettingTable = SettingTable> {
   /** Features of the HTTP backend that this run needs. Absent: unspecified, so -http=auto selects
    *  the backend with the most features. */
   httpNeeds?(context: CommandContext<T>): readonly HttpCapability[];
+  /** File of settings that a flag names; flags and environment override it. */
+  readonly file?: {
+    readonly flag: string;
+    /** False for arguments with which the command reads the file itself. */
+    readonly isRead?: (positional: readonly string[]) => boolean;
+    /** Texts of the file's settings by flag name. @throws bad_file, bad_job */
+    readonly read: (path: string, table: SettingTable) => Readonly<Record<string, string>>;
+  };
   /** Runs the command and resolves to the exit code; undefined is 0. A thrown MillraceError is
    *  printed as one line and sets its row's exit code. */
   run(context: CommandContext<T>): Promise<number | undefined>;

@@ -1,4 +1,5 @@
-/** Loads the settings of a command from flags, environment and the `-config` file. */
+/** Loads the settings of a command from flags, environment, the file of a job and the `-config`
+ *  file. */
 import { readFileSync } from 'node:fs';
 import { coreError } from '../core/errors.ts';
 import {
@@ -69,9 +70,9 @@ function readConfig(path: string): Record<string, unknown> {
   return parsed as Record<string, unknown>;
 }
 
-/** @throws unknown_flag, bad_value, usage, bad_file, bad_broker_property */
+/** @throws unknown_flag, bad_value, usage, bad_file, bad_job, bad_broker_property */
 export function loadSettings<T extends SettingTable>(
-  command: Pick<Command<T>, 'settings' | 'listens' | 'positionalMax'>,
+  command: Pick<Command<T>, 'settings' | 'listens' | 'positionalMax' | 'file'>,
   argv: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
 ): LoadedSettings<T> {
@@ -85,12 +86,29 @@ export function loadSettings<T extends SettingTable>(
       { ...setting, required: false },
     ]),
   );
-  const path = parseSettings(lenient, inputs).values['config'];
-  const all = typeof path === 'string' ? { ...inputs, config: readConfig(path) } : inputs;
+  const first = parseSettings(lenient, inputs);
+  const path = first.values['config'];
+  const job = readJob(command, table, first);
+  const all = {
+    ...inputs,
+    ...(typeof path === 'string' ? { config: readConfig(path) } : {}),
+    ...(job === undefined ? {} : { job }),
+  };
   const file = brokerFileOf(parseSettings(lenient, all).values['broker-config']);
   const parsed = parseSettings(withBrokersOf(table, file), all);
   const values = withPropertiesOf(table, parsed.values, file);
   return { ...parsed, values, sources: sourcesWith(parsed, file) } as unknown as LoadedSettings<T>;
+}
+
+/** Settings of the command's own file; undefined if the flag that names it is not given. */
+function readJob(
+  { file }: Pick<Command, 'file'>,
+  table: SettingTable,
+  { values, positional }: Pick<ParsedSettings<SettingTable>, 'values' | 'positional'>,
+): Readonly<Record<string, string>> | undefined {
+  const path = file === undefined ? undefined : values[file.flag];
+  if (file === undefined || typeof path !== 'string' || file.isRead?.(positional) === false) return undefined;
+  return file.read(path, table);
 }
 
 /** Names the file as the source of the values that it set. */

@@ -7,14 +7,13 @@ import {
   type BrokerDriver,
   type BrokerOptions,
   NO_OFFSET,
-  OFFSET_END,
   type TopicPartition,
   type TopicPartitionOffset,
 } from '../../io/kafka/port.ts';
 import { quarantineConfig } from '../../serde/quarantine.ts';
 import { brokerDriver } from '../../shell/drivers.ts';
 import { createTopics, type WantedTopic } from '../registry-clients/shared.ts';
-import type { StartPosition } from '../registry-clients/start.ts';
+import { type StartPosition, startIn } from '../registry-clients/start.ts';
 import { brokerBase } from './broker.ts';
 import type { ConsumerPlan } from './plan.ts';
 import type { ConsumerContext } from './settings.ts';
@@ -84,25 +83,10 @@ async function rangesOf(
   return Promise.all(
     partitions.map(async (at) => {
       const { low, high } = await probe.watermarkOffsets(at, timeoutMs);
-      const time = times.find(({ partition }) => partition === at.partition)?.offset ?? OFFSET_END;
-      return { ...at, low, high, from: fromOf(start, low, high, time) };
+      const time = times.find(({ partition }) => partition === at.partition)?.offset;
+      return { ...at, low, high, from: startIn(start, { low, high, time }) };
     }),
   );
-}
-
-function fromOf(start: StartPosition, low: bigint, high: bigint, time: bigint): bigint {
-  switch (start.kind) {
-    case 'earliest':
-      return low;
-    case 'latest':
-      return high;
-    case 'timestamp':
-      return time === OFFSET_END ? high : time;
-    case 'offset':
-      return start.offset < low ? low : start.offset > high ? high : start.offset;
-    case 'last':
-      return high - start.count < low ? low : high - start.count;
-  }
 }
 
 /** Offsets at which each partition starts, for `-start`, `-exit-at-end` and reading without a

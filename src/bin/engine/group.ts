@@ -46,7 +46,10 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly setti
 export function groupName({ settings }: Context): string | undefined {
   if (settings.source === 'assign') return undefined;
   if (settings.group === undefined || settings.group === '')
-    throw coreError('usage', '-source=group needs -group', { next: 'give -group=ID' });
+    throw coreError('usage', '-source=group needs -group', {
+      next: 'give -group=ID',
+      details: { setting: 'source' },
+    });
   return settings.group;
 }
 

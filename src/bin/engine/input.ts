@@ -35,6 +35,7 @@ export const INPUT_SETTINGS = {
   'registry-token-file': { ...CREDENTIAL_SETTINGS['registry-token-file'], needs: [FRAMED] },
   key: {
     type: 'string',
+    hasParts: true,
     help: 'field that is the key, with dots into nested records (customer.id), or several with commas between them (country,user_id): 64-bit integers, strings, bytes and uuids, up to 1 KiB together. JSON kinds are judged by the first records, or given: FIELD:i64, u64 (integers up to 2^64 - 1), string, uuid, bytes (base64). Of the record key: @key:text for decimal digits, @key:string, @key:uuid (text), @key:bytes, @key:long and @key:int for 8 or 4 bytes, big-endian (default: the record key)',
   },
   time: {
@@ -47,6 +48,7 @@ export const INPUT_SETTINGS = {
   },
   aggregate: {
     type: 'string',
+    hasParts: true,
     help: 'what the results have, with commas: count, count(FIELD), sum, min, max, avg, first and last of fields, percentiles such as p99(latency), and distinct(user), each with an optional name, such as count,sum(amount),avg(price:double) as price. A field is a 64-bit integer, with :double any number; null is ignored. Sums of doubles have the same bits in any order (default: count, sum, min and max of -value)',
   },
   where: {
@@ -89,6 +91,7 @@ export async function openInput(
   job: Job,
   kernels: Kernels,
   keys: KeyDictionary,
+  onDecided: (definition: InputDefinition) => void,
 ): Promise<TopicInput> {
   const { settings, clock, log, drain } = context;
   const client = clientOf(context);
@@ -100,7 +103,7 @@ export async function openInput(
       'reader schema loaded',
     );
   return new TopicInput({
-    ...{ asked, kernels, client, keys, clock, log },
+    ...{ asked, kernels, client, keys, clock, log, onDecided },
     columns: loadColumnKernels(kernels.name),
     json: loadJsonKernels(kernels.name),
     reader: reader?.schema,
@@ -143,7 +146,7 @@ export function registryOf({
 const clients = new WeakMap<object, RegistryClient>();
 
 /** Latest version of the topic's subject; undefined if the registry has no such subject. */
-async function readerOf(
+export async function readerOf(
   client: RegistryClient,
   topic: string,
 ): Promise<

@@ -3,6 +3,7 @@ import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
 import { checkJob, type Job, type JobWindows } from '../../engine/job.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
+import { type EMIT_SETTINGS, hasUpdates } from './emit.ts';
 import { askedInput, type INPUT_SETTINGS } from './input.ts';
 
 const SIZE_MS = 60_000;
@@ -45,7 +46,13 @@ export const JOB_SETTINGS = {
   },
 } as const;
 
-type JobSettings = SettingsOf<typeof JOB_SETTINGS> & SettingsOf<typeof INPUT_SETTINGS>;
+type JobSettings = SettingsOf<typeof JOB_SETTINGS> &
+  SettingsOf<typeof INPUT_SETTINGS> &
+  SettingsOf<typeof EMIT_SETTINGS> & {
+    readonly bounded: boolean;
+    readonly sink: string;
+    readonly 'sink-format': string;
+  };
 
 function windowsOf(settings: SettingsOf<typeof JOB_SETTINGS>): JobWindows {
   const { window, size, slide, gap } = settings;
@@ -53,11 +60,15 @@ function windowsOf(settings: SettingsOf<typeof JOB_SETTINGS>): JobWindows {
     if (value === undefined) return;
     throw coreError('usage', `-${flag} has no meaning for -window=${window}`, {
       next: `leave -${flag} out, or give -window=${kinds}`,
+      details: { setting: flag },
     });
   };
   const need = (flag: string, value: number | undefined, example: string): number => {
     if (value !== undefined) return value;
-    throw coreError('usage', `-window=${window} needs -${flag}`, { next: `give -${flag}=${example}` });
+    throw coreError('usage', `-window=${window} needs -${flag}`, {
+      next: `give -${flag}=${example}`,
+      details: { setting: 'window' },
+    });
   };
   if (window === 'session') {
     const gapMs = need('gap', gap, '30s');
@@ -82,6 +93,7 @@ export function jobOf(settings: JobSettings): Job {
     latenessMs: settings['allowed-lateness'],
     ...(maxFutureMs === undefined ? {} : { maxFutureMs }),
     watermark: settings.watermark === 'global' ? 'global' : 'partition',
+    ...(hasUpdates(settings) ? { emit: 'updates' as const } : {}),
     input: askedInput(settings),
   });
 }

@@ -25,7 +25,10 @@ export function lateTopicName({ settings }: Context, topic: string): string | un
   const name = settings['late-topic'];
   if (name === undefined) return undefined;
   const refused = (why: string, next: string): Error =>
-    coreError('bad_value', `-late-topic=${name.slice(0, 260)} ${why}`, { next });
+    coreError('bad_value', `-late-topic=${name.slice(0, 260)} ${why}`, {
+      next,
+      details: { setting: 'late-topic' },
+    });
   if (!SINK_TOPIC_NAME.test(name))
     throw refused(
       'is not the name of a topic',
@@ -37,6 +40,7 @@ export function lateTopicName({ settings }: Context, topic: string): string | un
   if (settings['batch-bytes'] > BATCH_BYTES_MAX) {
     throw coreError('usage', '-late-topic allows -batch-bytes of at most 128MiB', {
       next: 'give a smaller -batch-bytes',
+      details: { setting: 'batch-bytes' },
     });
   }
   return name;

@@ -42,7 +42,10 @@ export function quarantineName({ settings }: Pick<Context, 'settings'>): string 
   if (given === OFF || format === 'binary256') return undefined;
   const name = given ?? quarantineTopicOf(topic);
   const refused = (why: string, next: string): Error =>
-    coreError('bad_value', `-quarantine=${name.slice(0, 260)} ${why}`, { next });
+    coreError('bad_value', `-quarantine=${name.slice(0, 260)} ${why}`, {
+      next,
+      details: { setting: given === undefined ? 'topic' : 'quarantine' },
+    });
   if (!SINK_TOPIC_NAME.test(name))
     throw refused(
       'is not the name of a topic',
@@ -55,6 +58,7 @@ export function quarantineName({ settings }: Pick<Context, 'settings'>): string 
   if (settings['batch-bytes'] > BATCH_BYTES_MAX) {
     throw coreError('usage', 'a quarantine allows -batch-bytes of at most 128MiB', {
       next: 'give a smaller -batch-bytes, or -quarantine=off',
+      details: { setting: 'batch-bytes' },
     });
   }
   return name;

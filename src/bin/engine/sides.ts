@@ -19,7 +19,7 @@ export interface SideNames {
 }
 
 /** @throws bad_value, usage */
-export const sideNames = (context: Context, { topic }: Job): SideNames => ({
+export const sideNames = (context: Context, { topic }: Pick<Job, 'topic'>): SideNames => ({
   late: lateTopicName(context, topic),
   quarantine: quarantineName(context),
 });

@@ -85,6 +85,7 @@ interface OtherSettings {
   readonly brokers: string | undefined;
   readonly topic: string;
   readonly 'state-dir': string;
+  readonly emit: string;
   readonly partitions: number;
   readonly 'replication-factor': number;
   readonly registry: string | undefined;
@@ -115,10 +116,25 @@ type ChosenSink =
 
 const firedFolder = (context: Context): string => join(context.settings['state-dir'], 'fired');
 
-/** @throws bad_value */
-export function requireValidSink(context: Context): void {
-  if (chosenSink(context).kind === 'postgres') sinkTable(context);
-  recordFormat(context);
+/** @throws bad_value, usage */
+export function requireValidSink(context: Context, aggregate: string | undefined): void {
+  const { kind } = chosenSink(context);
+  if (kind === 'postgres') sinkTable(context);
+  const format = recordFormat(context);
+  if (kind === 'kafka') demandPlace(format, aggregate);
+}
+
+/** @throws usage for results that the records of a Kafka sink cannot hold */
+function demandPlace(format: RecordFormat | undefined, aggregate: string | undefined): void {
+  if (format !== undefined || aggregate === undefined) return;
+  throw coreError(
+    'usage',
+    'the binary records of -sink=kafka:TOPIC have no place for the results of -aggregate',
+    {
+      next: `give -sink-format=${RECORD_FORMATS.join('|')} with -registry`,
+      details: { setting: 'sink' },
+    },
+  );
 }
 
 /** Form of the records that the registry describes; undefined: binary. @throws usage */
@@ -127,6 +143,7 @@ function recordFormat({ settings }: Context): RecordFormat | undefined {
   if (format !== undefined && settings.registry === undefined)
     throw coreError('usage', `-sink-format=${format} needs -registry`, {
       next: 'give -registry=http://host:port of the registry that gets the schemas of the results',
+      details: { setting: 'sink-format' },
     });
   return format;
 }
@@ -141,17 +158,20 @@ function chosenSink(context: Context): ChosenSink {
     if (rest !== undefined && rest !== '') return { kind, folder: rest };
     throw coreError('bad_value', '-sink=parquet:… has no folder after the colon', {
       next: 'give -sink=parquet:FOLDER',
+      details: { setting: 'sink' },
     });
   }
   if (kind === 'kafka' && rest !== undefined) {
     if (!SINK_TOPIC_NAME.test(rest)) {
       throw coreError('bad_value', `-sink=kafka:${rest.slice(0, 260)} is not the name of a topic`, {
         next: 'use up to 249 letters, digits, dots, underscores and dashes',
+        details: { setting: 'sink' },
       });
     }
     if (rest === settings.topic) {
       throw coreError('bad_value', `-sink=kafka:${rest} is the topic that is read`, {
         next: 'give the results a topic of their own',
+        details: { setting: 'sink' },
       });
     }
     return { kind, topic: rest };
@@ -160,10 +180,12 @@ function chosenSink(context: Context): ChosenSink {
   if (kind === 'postgres' || kind === 'postgresql') {
     throw coreError('bad_value', '-sink=postgres:… has no database URL after the colon', {
       next: 'give -sink=postgres:postgres://user:password@host:port/name',
+      details: { setting: 'sink' },
     });
   }
   throw coreError('bad_value', `-sink of kind ${kind ?? 'this'} is not a choice`, {
     next: `choose from ${KINDS}`,
+    details: { setting: 'sink' },
   });
 }
 
@@ -186,6 +208,7 @@ function sinkTable({ settings }: Context): string {
   if (!SINK_TABLE_NAME.test(table)) {
     throw coreError('bad_value', `-sink-table=${table} is not a table name`, {
       next: 'use up to 48 small letters, digits and underscores',
+      details: { setting: 'sink-table' },
     });
   }
   return table;
@@ -215,11 +238,17 @@ export async function openPostgresPool(
   return pool;
 }
 
-async function openPostgres(context: Context, url: string, aggregate?: string): Promise<WindowSink> {
+/** Columns of the results, for a sink that is read alone. */
+interface KnownResults {
+  readonly aggregate: string | undefined;
+  readonly emit: Job['emit'] | undefined;
+}
+
+async function openPostgres(context: Context, url: string, known: KnownResults): Promise<WindowSink> {
   const table = sinkTable(context);
   return new PostgresSink(await openPostgresPool(context, url, 2), table, {
     shape: 'later',
-    aggregate,
+    ...known,
     log: context.log,
   });
 }
@@ -239,7 +268,7 @@ async function openScratch(context: Context) {
   };
 }
 
-async function openKafka(context: Context, topic: string, aggregate?: string): Promise<WindowSink> {
+async function openKafka(context: Context, topic: string, known: KnownResults): Promise<WindowSink> {
   const { settings } = context;
   if (settings.brokers === undefined) {
     throw coreError('usage', '-brokers is required for -sink=kafka:TOPIC', {
@@ -248,18 +277,11 @@ async function openKafka(context: Context, topic: string, aggregate?: string): P
   }
   const format = recordFormat(context);
   const client = registryOf(context);
-  if (format === undefined && aggregate !== undefined)
-    throw coreError(
-      'usage',
-      'the binary records of -sink=kafka:TOPIC have no place for the results of -aggregate',
-      {
-        next: `give -sink-format=${RECORD_FORMATS.join('|')} with -registry`,
-      },
-    );
+  demandPlace(format, known.aggregate);
   const sink = new KafkaSink({
     ...(format === undefined || client === undefined
       ? {}
-      : { records: new RegisteredRecords({ client, format, topic, aggregate }) }),
+      : { records: new RegisteredRecords({ client, format, topic, ...known }) }),
     driver: await brokerDriver(context),
     brokers: settings.brokers,
     topic,
@@ -320,13 +342,13 @@ function openExternal(
   context: Context,
   what: Exclude<ChosenSink, { kind: 'rocksdb' }>,
   job?: Job,
-  aggregate = job?.input?.aggregate,
+  known: KnownResults = { aggregate: job?.input?.aggregate, emit: job?.emit },
 ): Promise<WindowSink> {
   switch (what.kind) {
     case 'postgres':
-      return openPostgres(context, what.url, aggregate);
+      return openPostgres(context, what.url, known);
     case 'kafka':
-      return openKafka(context, what.topic, aggregate);
+      return openKafka(context, what.topic, known);
     case 'parquet':
       return Promise.resolve(openParquet(what.folder, job));
   }
@@ -372,8 +394,9 @@ export async function openSinks(
   const folder = what.kind === 'rocksdb' ? what.folder : firedFolder(context);
   const store = await openStore(context, folder, 'make', budgetBytes);
   const role = sink === undefined ? 'sink' : 'beside';
+  const hasEarly = context.settings.emit === 'updates';
   const retainMs = context.settings.retain ?? (sink === undefined ? undefined : RETAIN_MS_BESIDE);
-  const fired = await FiredStore.open(store, { shape, role, retainMs });
+  const fired = await FiredStore.open(store, { shape, role, retainMs, hasEarly });
   if (sink !== undefined) return { sinks: [sink, fired], fired, store };
   context.onClose(serveCopies(store, await lockDriver(context), context));
   return { sinks: [fired], fired, store };
@@ -387,9 +410,9 @@ export interface SinkResults {
   readonly aggregate: string | undefined;
 }
 
-/** Reads all results of the sink. @param aggregate aggregates of the job, as far as they are known
+/** Reads all results of the sink. @param known what is known of the job's results
  *  @throws sink_missing, kv_missing, kv_locked */
-export async function readSink(context: Context, aggregate: string | undefined): Promise<SinkResults> {
+export async function readSink(context: Context, known: KnownResults): Promise<SinkResults> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') {
     const { store, done } = await openOrCopy({
@@ -404,7 +427,7 @@ export async function readSink(context: Context, aggregate: string | undefined):
     const { keyType, aggregates } = await firedRows(store);
     return { pages: readFired(store), keyType: () => keyType, aggregate: aggregates };
   }
-  const sink = await openExternal(context, what, undefined, aggregate);
+  const sink = await openExternal(context, what, undefined, known);
   await sink.check();
-  return { pages: sink.read(), keyType: () => sink.keyType, aggregate };
+  return { pages: sink.read(), keyType: () => sink.keyType, aggregate: known.aggregate };
 }

@@ -1,5 +1,6 @@
 /** Position at which a command starts to read a topic: the setting `-start` of every command. */
 import { coreError } from '../../core/errors.ts';
+import { OFFSET_END } from '../../io/kafka/port.ts';
 
 export type StartPosition =
   | { readonly kind: 'earliest' }
@@ -30,7 +31,33 @@ export function parseStart(text: string): StartPosition {
       : { kind: 'offset', offset: BigInt(digits) };
   throw coreError('bad_value', `-start=${text} is not a position`, {
     next: 'give earliest, latest, a time with its zone such as 2026-01-31T12:00:00Z, @MILLISECONDS, an offset, or -N for the last N records',
+    details: { setting: 'start' },
   });
+}
+
+/** First offset to read in a partition that holds the records from `low` up to `high`; an offset
+ *  outside is moved to the nearer end.
+ *  @param partition its records, and in `time` the first one at the time, OFFSET_END for none */
+export function startIn(
+  start: StartPosition,
+  {
+    low,
+    high,
+    time = OFFSET_END,
+  }: { readonly low: bigint; readonly high: bigint; readonly time?: bigint | undefined },
+): bigint {
+  switch (start.kind) {
+    case 'earliest':
+      return low;
+    case 'latest':
+      return high;
+    case 'timestamp':
+      return time === OFFSET_END ? high : time;
+    case 'offset':
+      return start.offset < low ? low : start.offset > high ? high : start.offset;
+    case 'last':
+      return high - start.count < low ? low : high - start.count;
+  }
 }
 
 /** Parses a time, ms since the epoch: ISO 8601 with its zone, or @MILLISECONDS. */

@@ -120,7 +120,10 @@ const WINDOW: Json = {
     max: I64,
     last_update_ts: { ...MS, description: 'Greatest event_ts folded in.' },
     overflow: { type: 'boolean', description: 'The exact sum does not fit 64 bits.' },
-    final: { type: 'boolean', description: 'With open=true: whether the window has fired.' },
+    final: {
+      type: 'boolean',
+      description: 'With open=true, and in a job with -emit=updates: whether the window has fired.',
+    },
   },
 };
 

@@ -62,13 +62,22 @@ interface Found {
   readonly finals?: readonly boolean[];
 }
 
+/** Windows whose own column says whether they are final. */
+const marked = ({ rows, finals }: Found): Found =>
+  finals === undefined
+    ? { rows }
+    : {
+        rows: rows.map(({ isEarly, ...row }, at) => (finals[at] === true ? row : { ...row, isEarly: true })),
+      };
+
 /** Answer in the form that the client prefers; its body depends on Accept. */
 function answer(
   engine: WindowQueries,
   request: HttpRequest,
-  { rows, finals }: Found,
+  found: Found,
   headers: Readonly<Record<string, string>> = {},
 ): HttpResponse {
+  const { rows, finals } = engine.columns.some(({ name }) => name === 'final') ? marked(found) : found;
   if (formOf(request.header('accept')) === 'csv') {
     const extra = finals && { name: 'final', cells: finals.map(String) };
     const body = windowsCsv(rows, engine.columns, extra);
@@ -95,9 +104,9 @@ async function withOpen(engine: WindowQueries, query: WindowQuery) {
     after?.windowEnd ?? Number.NEGATIVE_INFINITY,
   );
   const page = await engine.windows(query);
-  // Rows that end later were stored by an earlier run that fired open windows at its end; they are
-  // open again.
-  const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
+  // Rows that end later are early results, or were stored by an earlier run that fired open windows
+  // at its end; they are open. An early result up to it has fired, and is not stored yet.
+  const fired = page.rows.findIndex((row) => row.windowEnd > firedTo || row.isEarly === true);
   const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
   const finals = rows.map(() => true);
   if (next !== undefined) return { rows, finals, next };

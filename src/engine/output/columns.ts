@@ -98,6 +98,9 @@ export const RANKED_NAMES: readonly string[] = [...BOUNDS, ...AGGREGATES]
   .filter(isRanked)
   .map(({ name }) => name);
 
+/** In the results of a job with early results. */
+const FINAL = column('aggregate', 'final', 'bool', ({ isEarly }) => isEarly !== true);
+
 /** Columns of the job's own aggregates. */
 function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColumn[] {
   let at = 0;
@@ -191,6 +194,8 @@ function keyColumns(parts: KeyType, keyType: KeyType | undefined): readonly Resu
 /** The part of a job that decides the shape of its results. */
 interface ShapedJob {
   readonly input?: InputDefinition;
+  /** Absent: there are no early results. */
+  readonly emit?: 'updates';
 }
 
 /** Columns of the results of a job whose key is decided.
@@ -203,14 +208,14 @@ export const resultColumns = (job: ShapedJob): readonly ResultColumn[] => result
  *  @example
  *  const { columns, keyType } = resultShape({ input: { format: 'json', key: 'country:string' } });
  */
-export function resultShape({ input = BINARY256 }: ShapedJob): ResultShape {
+export function resultShape({ input = BINARY256, emit }: ShapedJob): ResultShape {
   const isFixed = input.format === 'binary256';
-  return { ...shapeOfKeys(keyPartsOf(input), input.aggregate), isFixed };
+  return { ...shapeOfKeys(keyPartsOf(input), input.aggregate, emit), isFixed };
 }
 
 /** Shape of results by keys of these parts, for readers that have no job.
- *  @throws bad_setting if an aggregate has the name of a part of the key */
-export function shapeOfKeys(parts: KeyType, aggregate?: string): ResultShape {
+ *  @throws bad_setting if two columns have one name */
+export function shapeOfKeys(parts: KeyType, aggregate?: string, emit?: 'updates'): ResultShape {
   const keyType = isVariable(parts) ? parts : undefined;
   const keys = keyColumns(parts, keyType);
   const specs = aggregate === undefined ? undefined : aggregateSpecs(aggregate);
@@ -220,7 +225,18 @@ export function shapeOfKeys(parts: KeyType, aggregate?: string): ResultShape {
     throw engineError('bad_setting', `-aggregate and -key both have a column ${twice}`, {
       next: 'name the aggregate: … as NAME',
     });
-  const results = specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING];
+  const marks = emit === undefined ? [] : [FINAL];
+  const taken = [...keys.map(({ name }) => name), ...(own ?? [])].map((name) => name.toLowerCase());
+  if (marks.some(({ name }) => taken.includes(name)))
+    throw engineError(
+      'bad_setting',
+      '-emit=updates adds the column final, and the results have one already',
+      {
+        next: 'name the aggregate otherwise (… as NAME), or give -emit=final',
+        details: { setting: 'emit' },
+      },
+    );
+  const results = [...(specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING]), ...marks];
   return { columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, isFixed: false };
 }
 
@@ -247,6 +263,7 @@ export function resultOfValues(
     max: integer('max'),
     lastUpdateTs: BigInt(ms('last_update_ts')),
     overflow: values.get('overflow') === true,
+    ...(values.get('final') === false && columns.includes(FINAL) ? { isEarly: true as const } : {}),
     ...(aggregates === undefined
       ? {}
       : { aggregates: aggregates.map((name) => (values.get(name) ?? null) as AggregateValue) }),

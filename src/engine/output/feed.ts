@@ -4,12 +4,13 @@
  *  The log is bounded, and so is what a reader may still have to read: rows that leave the log
  *  before a reader has read them are lost to it, and the reader says so. Nothing is kept before
  *  the first reader. Positions count rows that became durable while the log was followed. */
+import { RowForm } from '../../core/layout/row-form.ts';
 import { engineError } from '../errors.ts';
-import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredPage } from '../window/firing.ts';
 import { ResultRows } from './sink/rows.ts';
 
-/** Most bytes of rows in the log, besides their keys: 131,072 rows. */
+/** Most bytes of rows in the log, besides their keys: 131,072 rows without cells. */
 export const FEED_BYTES_MAX = 8 * 1024 * 1024;
 /** Most readers at a time. */
 export const FEED_READERS_MAX = 64;
@@ -29,15 +30,15 @@ export class FiredFeed {
   private readonly readers = new Set<FeedReader>();
 
   /** Adds rows that are durable in every sink. Borrows the page. */
-  publish({ bounds, rows, rowCount, keys }: FiredPage): void {
+  publish({ bounds, form, rows, rowCount, keys }: FiredPage): void {
     if (!this.isFollowed || rowCount === 0) return;
-    const copy = rows.slice(0, rowCount * ROW_BYTES);
-    this.pages.push({ first: this.end, rows: new ResultRows({ bounds, rows: copy, rowCount, keys }) });
+    const copy = rows.slice(0, rowCount * (form ?? RowForm.HEADS).bytes);
+    this.pages.push({ first: this.end, rows: new ResultRows({ bounds, form, rows: copy, rowCount, keys }) });
     this.end += rowCount;
     this.bytes += copy.length;
     while (this.bytes > FEED_BYTES_MAX && this.pages.length > 1) {
       const [oldest] = this.pages.splice(0, 1);
-      this.bytes -= (oldest?.rows.rowCount ?? 0) * ROW_BYTES;
+      this.bytes -= oldest === undefined ? 0 : oldest.rows.rowCount * oldest.rows.rowWords * 4;
     }
     for (const reader of this.readers) reader.wake();
   }

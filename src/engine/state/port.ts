@@ -68,6 +68,11 @@ export interface StateBackend {
   /** Returns the open windows of a key that end after `after`, with their present results:
    *  ascending by end, at most OPEN_RESULTS_MAX. */
   open(accountId: bigint, after?: number): Promise<readonly WindowResult[]>;
+  /** Copies the present rows of keys in the open window that ends at `end`, in the order of the
+   *  keys, and returns their number: keys without a row have none. Rows are of one moment. Absent:
+   *  the bounds of an open window are not known.
+   *  @param into room for a row of each key */
+  current?(end: number, accountIds: BigUint64Array, into: Uint8Array): Promise<number>;
   /** Number of open slices or sessions. */
   openCount(): number;
   /** Number of accumulators. */

@@ -115,7 +115,7 @@ export class SliceState implements StateBackend, Spillable {
     const slices = Array.from(this.allStarts(), (start) => {
       const live = new Uint8Array(this.kernels.form.bytes);
       const isLive = this.tables.find(start, accountId, live) === 1;
-      const held = this.sliceRows.get(start)?.rows.map((input) => input.hold()) ?? [];
+      const held = this.holdRows(start);
       return { start, live: isLive ? [live] : [], held };
     });
     const found: Array<{ readonly start: number; readonly rows: readonly Uint8Array[] }> = [];
@@ -139,6 +139,39 @@ export class SliceState implements StateBackend, Spillable {
       results.push(new ResultRows({ bounds, form: this.kernels.form, rows, rowCount: 1 }).result(0));
     }
     return results;
+  }
+
+  async current(end: number, accountIds: BigUint64Array, into: Uint8Array): Promise<number> {
+    const { bytes } = this.kernels.form;
+    const from = end - this.assigner.sizeMs;
+    const starts = this.allStarts().filter((start) => start >= from && start < end);
+    // Reads the state in one turn of the event loop.
+    const live = Array.from(accountIds, (accountId) => this.liveRows(starts, accountId));
+    const held = Array.from(starts).flatMap((start) => this.holdRows(start));
+    let count = 0;
+    try {
+      for (const [at, accountId] of accountIds.entries()) {
+        const stored = held.length === 0 ? [] : await rowsOfKey(held, accountId, bytes);
+        const rows = [...stored, ...(live[at] as readonly Uint8Array[])];
+        if (rows.length > 0) into.set(foldedRow(this.kernels, rows), count++ * bytes);
+      }
+    } finally {
+      for (const input of held) input.release();
+    }
+    return count;
+  }
+
+  private liveRows(starts: Float64Array, accountId: bigint): readonly Uint8Array[] {
+    const rows: Uint8Array[] = [];
+    for (const start of starts) {
+      const row = new Uint8Array(this.kernels.form.bytes);
+      if (this.tables.find(start, accountId, row) === 1) rows.push(row);
+    }
+    return rows;
+  }
+
+  private holdRows(start: number): HeldRows[] {
+    return this.sliceRows.get(start)?.rows.map((input) => input.hold()) ?? [];
   }
 
   openCount(): number {

@@ -32,6 +32,9 @@ export interface Firing {
   readonly bounds: FiredBounds;
   /** Form of the rows; absent: rows with only a head. */
   readonly form?: RowForm | undefined;
+  /** Number of the round of early results; absent: the results are final. Two firings of one window
+   *  have distinct keys only if they are of one round. */
+  readonly round?: number | undefined;
   /** Upper bound of the number of rows. */
   readonly rowsMax: number;
   /** Monotonic ms at which it fired. */

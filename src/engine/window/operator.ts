@@ -14,6 +14,7 @@ import { RefusedBatch } from '../../core/layout/refused-batch.ts';
 import { knownValues } from '../aggregate/values.ts';
 import type { DuplicateFilter } from '../dedup/filter.ts';
 import { arrivalsOf } from '../durability/changelog/records.ts';
+import type { EarlyResults } from '../output/early.ts';
 import type { SideOutputs } from '../output/side/outputs.ts';
 import type { Sections } from '../output/side/sections.ts';
 import type { WatermarkGenerator } from '../source/admission.ts';
@@ -61,6 +62,8 @@ export interface OperatorParts {
   readonly stages?: StageCursor;
   /** Removes duplicates; absent: every admitted row is an event of its own. */
   readonly dedup?: Pick<DuplicateFilter, 'apply' | 'takeAdded' | 'expire'> | undefined;
+  /** Notes the accumulated rows for early results; absent: there are none. */
+  readonly early?: Pick<EarlyResults, 'note'> | undefined;
   /** Copies the refused rows, and sends the copies after the changelog record that holds them. */
   readonly sides?: Pick<SideOutputs, 'encode' | 'offer'> | undefined;
 }
@@ -82,6 +85,7 @@ export class WindowOperator {
   private readonly stages: StageCursor;
   private readonly sides: OperatorParts['sides'];
   private readonly dedup: OperatorParts['dedup'];
+  private readonly early: OperatorParts['early'];
   /** Duplicates since the start. */
   duplicates = 0;
   /** Set only if copies are needed. */
@@ -95,6 +99,7 @@ export class WindowOperator {
     this.stages = parts.stages ?? UNTIMED;
     this.sides = parts.sides;
     this.dedup = parts.dedup;
+    this.early = parts.early;
     this.refused = parts.sides === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
@@ -126,6 +131,7 @@ export class WindowOperator {
         stages.enter('update');
         if (dedup !== undefined) this.duplicates += dedup.apply(events, admitted);
         if (admitted.rowCount > 0) state.accumulate(events, admitted, knownValues(events));
+        this.early?.note(events, admitted);
       }
       stages.enter('changelog');
       const arrivals = watermarks.dependsOnOrder

@@ -21,7 +21,7 @@ import {
   readFired,
 } from '../../../src/engine/output/fired/store.ts';
 import { ResultRows } from '../../../src/engine/output/sink/rows.ts';
-import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
+import { markEarly, type WindowResult } from '../../../src/engine/window/accumulator.ts';
 import type { FiredPage } from '../../../src/engine/window/firing.ts';
 import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
 import { npmObstacle, rocksdbNpmDriver } from '../../../src/io/rocksdb/npm.ts';
@@ -468,5 +468,43 @@ describe('fired-store folder', () => {
       await store.put('mark', row, 'sync');
       await expect(sinkOf(store, SESSIONS), text).rejects.toMatchObject({ code: 'state_corrupt' });
     }
+  });
+});
+
+describe('early results', () => {
+  const WINDOW = windowBounds(0, 10);
+  const early = (start: number, accountId = 1n): FiredPage => {
+    const page = pageOf(windowBounds(start, start + 10), [{ accountId, count: 3n }]);
+    markEarly(page.rows, 0);
+    return page;
+  };
+
+  it('an early result is found with its mark, and the final result replaces it', async () => {
+    const fired = await sinkOf(await sim(), TUMBLING);
+    await fired.write([early(0)]);
+    expect((await pages(fired, 1n)).rows).toEqual([expect.objectContaining({ count: 3n, isEarly: true })]);
+    await fired.write([pageOf(WINDOW, [{ accountId: 1n, count: 4n }])]);
+    const { rows } = await pages(fired, 1n);
+    expect(rows).toEqual([expect.objectContaining({ count: 4n })]);
+    expect(rows[0]).not.toHaveProperty('isEarly');
+  });
+
+  it('an early result of a window far ahead expires no final result, also after a restart', async () => {
+    const store = await sim();
+    const options = { shape: TUMBLING, role: 'beside', retainMs: 100, hasEarly: true } as const;
+    const fired = await FiredStore.open(store, options);
+    await fired.write([pageOf(WINDOW, [{ accountId: 1n }]), early(HOUR)]);
+    await fired.write([early(2 * HOUR)]);
+    expect((await pages(fired, 1n)).rows).toHaveLength(3);
+    const again = await FiredStore.open(store, options);
+    await again.write([early(3 * HOUR)]);
+    expect((await pages(again, 1n)).rows).toHaveLength(4);
+    // A final result expires what is too far before it.
+    await again.write([pageOf(windowBounds(500, 510), [{ accountId: 2n }])]);
+    expect((await pages(again, 1n)).rows.map(({ windowStart }) => windowStart)).toEqual([
+      HOUR,
+      2 * HOUR,
+      3 * HOUR,
+    ]);
   });
 });

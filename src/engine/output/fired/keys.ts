@@ -16,7 +16,7 @@ import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import type { FixedRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import { readerOf } from '../../aggregate/results.ts';
-import type { WindowResult } from '../../window/accumulator.ts';
+import { isEarlyRow, type WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import { ResultRows } from '../sink/rows.ts';
 import { sessionOrder } from './session-order.ts';
@@ -139,6 +139,7 @@ export function resultAt(
   const sum = view.getBigInt64(at + ACCUMULATOR.SUM_LOW, true);
   return {
     ...(aggregated === undefined ? {} : { aggregates: aggregated.values }),
+    ...(isEarlyRow(view, at) ? { isEarly: true as const } : {}),
     accountId: view.getBigUint64(at + ACCUMULATOR.ACCOUNT_ID, true),
     windowStart: start,
     windowEnd: end,

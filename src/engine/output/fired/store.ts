@@ -2,9 +2,9 @@
  *
  *  Invariants: (1) a write is durable when it settles, and writing the same rows again changes
  *  nothing that a reader sees; (2) with `retainMs`, windows that end more than `retainMs` of event
- *  time before the newest end expire; without it none do; (3) a store that expired rows as a
- *  secondary store never becomes a sink, and a store that has been a sink expires nothing as a
- *  secondary store. */
+ *  time before the newest end of a final result expire; without it none do; (3) a store that
+ *  expired rows as a secondary store never becomes a sink, and a store that has been a sink expires
+ *  nothing as a secondary store. */
 
 import { portionRows, RowForm } from '../../../core/layout/row-form.ts';
 import type { Rows } from '../../../core/rows.ts';
@@ -69,6 +69,8 @@ interface FiredOptions {
   readonly role: 'sink' | 'beside';
   /** Largest distance of a window's end from the newest end; absent: rows never expire. */
   readonly retainMs?: number | undefined;
+  /** The store may have early results, whose windows may end far ahead of the final ones. */
+  readonly hasEarly?: boolean;
 }
 
 /** Sink of fired windows in a key-value store, for look-ups by key and time. A write is durable
@@ -85,20 +87,26 @@ export class FiredStore implements WindowSink {
   private held: TimeRange;
   private newestEnd: number;
 
-  private constructor(store: KvStore, retainMs: number, mark: Mark, held: TimeRange) {
+  private constructor(store: KvStore, retainMs: number, mark: Mark, held: TimeRange, hasEarly: boolean) {
     this.store = store;
     this.mark = mark;
     this.form = formOf(mark.shape.aggregates);
     this.retainMs = retainMs;
     this.family = mark.shape.kind;
     this.held = held;
-    // A lower bound: the greatest end in the newest bucket is unknown until the next write.
-    this.newestEnd = held.newest + (mark.shape.kind === 'windows' ? mark.shape.sizeMs : 0);
+    // A lower bound: the greatest end in the newest bucket, and with early results that of a final
+    // one, is unknown until the next write.
+    this.newestEnd = hasEarly
+      ? Number.NEGATIVE_INFINITY
+      : held.newest + (mark.shape.kind === 'windows' ? mark.shape.sizeMs : 0);
   }
 
   /** Takes ownership of the store, which has FIRED_FAMILIES.
    *  @throws job_changed, bad_setting, state_corrupt */
-  static async open(store: KvStore, { shape, role, retainMs }: FiredOptions): Promise<FiredStore> {
+  static async open(
+    store: KvStore,
+    { shape, role, retainMs, hasEarly = false }: FiredOptions,
+  ): Promise<FiredStore> {
     const found = await readMark(store);
     const bucketMs =
       retainMs === undefined
@@ -123,7 +131,8 @@ export class FiredStore implements WindowSink {
     if (found === undefined || found.role !== mark.role) await writeMark(store, mark);
     const keepsAll = retainMs === undefined || mark.role !== role;
     const retentionMs = keepsAll ? Number.POSITIVE_INFINITY : retainMs;
-    return new FiredStore(store, retentionMs, mark, await findTimeRange(store, mark.shape.kind));
+    const held = await findTimeRange(store, mark.shape.kind);
+    return new FiredStore(store, retentionMs, mark, held, hasEarly);
   }
 
   /** Type of the keys; undefined: they are integers. */
@@ -256,7 +265,8 @@ export class FiredStore implements WindowSink {
     const timeOf = (end: number): number =>
       page.bounds.kind === 'window' ? page.bounds.start : floorTo(end, this.mark.bucketMs);
     this.held = union(this.held, { oldest: timeOf(first), newest: timeOf(last) });
-    this.newestEnd = Math.max(this.newestEnd, last);
+    // An early result expires no other: its event may be from the future. Pages have one kind.
+    if (rows.result(0).isEarly !== true) this.newestEnd = Math.max(this.newestEnd, last);
   }
 
   private async expire(): Promise<void> {

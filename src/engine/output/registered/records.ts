@@ -45,6 +45,8 @@ export interface RegisteredRecordsParts {
   readonly topic: string;
   /** Aggregates of the results that are read; absent: count, sum, min and max. */
   readonly aggregate?: string | undefined;
+  /** Early results are read too. */
+  readonly emit?: 'updates' | undefined;
 }
 
 /** Encoder of one part of the records. */
@@ -138,7 +140,7 @@ export class RegisteredRecords implements ResultRecords {
         const schema = await this.parts.client.schemaById(id as number);
         const parts = partsOfSchema(schema);
         if (parts === undefined) return undefined;
-        this.shape ??= shapeOfKeys(parts, this.parts.aggregate);
+        this.shape ??= shapeOfKeys(parts, this.parts.aggregate, this.parts.emit);
         decoder = decoderOf(schema, this.shape);
         this.decoders.set(id as number, decoder);
       }

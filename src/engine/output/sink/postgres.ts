@@ -31,6 +31,8 @@ export interface PostgresSinkOptions {
   readonly shape?: ResultShape | 'later';
   /** Aggregates of the job, for a reader without its shape. */
   readonly aggregate?: string | undefined;
+  /** Early results are written too; for a reader without the shape. */
+  readonly emit?: 'updates' | undefined;
   /** Receives the warning about results that the table cannot hold. */
   readonly log?: Pick<Logger, 'warn'>;
 }
@@ -53,12 +55,14 @@ export class PostgresSink implements WindowSink {
   private unheld = 0;
 
   /** @param table name that matches SINK_TABLE_NAME */
-  constructor(pool: SqlPool, table: string, { shape, aggregate, log }: PostgresSinkOptions = {}) {
+  constructor(pool: SqlPool, table: string, { shape, aggregate, emit, log }: PostgresSinkOptions = {}) {
     this.pool = pool;
     this.table = table;
     this.stage = `${table}_stage`;
     this.unbound =
-      aggregate === undefined ? resultShape({}) : shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate);
+      aggregate === undefined
+        ? resultShape(emit === undefined ? {} : { emit })
+        : shapeOfKeys([{ name: 'key', kind: 'i64' }], aggregate, emit);
     this.shape = shape === 'later' ? undefined : (shape ?? this.unbound);
     this.log = log;
   }
@@ -169,9 +173,11 @@ export class PostgresSink implements WindowSink {
     const all = names.map(quoted).join(', ');
     const values = aggregateNames.map(quoted);
     const tuple = (prefix: string): string => values.map((column) => `${prefix}.${column}`).join(', ');
+    // The server may commit a write of a killed process late, after the final result.
+    const order = aggregateNames.includes('final') ? ' AND (excluded.final OR t.final IS NOT TRUE)' : '';
     return `INSERT INTO ${this.table} AS t (${all}) SELECT ${all} FROM ${this.stage}
       ON CONFLICT (${primaryKey.join(', ')}) DO UPDATE SET ${values.map((column) => `${column} = excluded.${column}`).join(', ')}
-      WHERE (${tuple('t')}) IS DISTINCT FROM (${tuple('excluded')})`;
+      WHERE (${tuple('t')}) IS DISTINCT FROM (${tuple('excluded')})${order}`;
   }
 
   /** Yields the cells of the rows that the table can hold. */

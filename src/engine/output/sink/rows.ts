@@ -5,7 +5,7 @@ import { CELL, RowForm } from '../../../core/layout/row-form.ts';
 import { fromWords } from '../../../core/time.ts';
 import { type AggregateResults, type ResultReader, readerOf } from '../../aggregate/results.ts';
 import type { KeyColumn } from '../../keys/column.ts';
-import type { WindowResult } from '../../window/accumulator.ts';
+import { isEarlyRow, type WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 
 const KEY = ACCUMULATOR.ACCOUNT_ID / 8;
@@ -112,6 +112,9 @@ export class ResultRows {
       max: this.max(row),
       lastUpdateTs: this.lastUpdateTs(row),
       overflow: aggregated?.overflow ?? this.overflow(row),
+      ...(this.bounds.kind === 'window' && isEarlyRow(this.view, row * this.stride * CELL)
+        ? { isEarly: true as const }
+        : {}),
     };
   }
 

@@ -166,6 +166,7 @@ export class ResultTable {
         : { aggregates: this.own.map((name) => (row[name] ?? null) as AggregateValue) }),
       lastUpdateTs: row.last_update_ts,
       overflow: row.overflow,
+      ...(this.aggregateNames.includes('final') && row['final'] === false ? { isEarly: true as const } : {}),
     };
   }
 }

@@ -37,6 +37,19 @@ interface PendingFiring {
 /** Bytes of a row of a firing. */
 const rowBytesOf = ({ form = RowForm.HEADS }: Pick<Firing, 'form'>): number => form.bytes;
 
+/** False if a key of the firing may be in the same write already, which a sink that writes a set of
+ *  rows cannot take. @param rounds rounds of early results of the write, by the end of their window
+ */
+function isDistinct(
+  { bounds, round }: Pick<Firing, 'bounds' | 'round'>,
+  rounds: Map<number, number>,
+): boolean {
+  if (bounds.kind !== 'window') return true;
+  const other = rounds.get(bounds.end);
+  if (round !== undefined) rounds.set(bounds.end, round);
+  return other === undefined || other === round;
+}
+
 /** Rows of one write. */
 interface Batch {
   readonly pages: readonly FiredPage[];
@@ -217,8 +230,10 @@ export class SinkWriter {
     const parts: Array<Batch['parts'][number]> = [];
     let used = 0;
     let read = 0;
+    const rounds = new Map<number, number>();
     for (const pending of this.unread) {
       const { firing } = pending;
+      if (!isDistinct(firing, rounds)) break;
       const rowBytes = rowBytesOf(firing);
       const from = used;
       let ended = false;

@@ -145,6 +145,7 @@ export function checkDefinition(definition: InputDefinition): void {
   if (aggregate !== undefined && value !== undefined)
     throw engineError('bad_setting', '-value and -aggregate both say what is aggregated', {
       next: `leave -value out, and give -aggregate=${aggregate},sum(${value})`,
+      details: { setting: 'value' },
     });
   const given = [key, time, value, where, dedup, aggregate].findIndex((one) => one !== undefined);
   if (format === 'binary256' && given >= 0) throw fixedFields(NAMES[given + 1] as Name);
@@ -154,6 +155,7 @@ export function checkDefinition(definition: InputDefinition): void {
 export const fixedFields = (name: Name): Error =>
   engineError('bad_setting', `-${name} has no meaning for events of the fixed layout of 256 bytes`, {
     next: `leave -${name} out, or give the -format of the records: avro, protobuf or json`,
+    details: { setting: name },
   });
 
 /** @throws bad_value with the position of the mistake; bad_setting for a field that the input

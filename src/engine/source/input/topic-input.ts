@@ -60,6 +60,8 @@ export interface TopicInputParts {
   /** Aborted when the run is to end. */
   readonly signal: AbortSignal;
   readonly log: Logger;
+  /** Called when the first records have decided the definition. */
+  readonly onDecided?: (definition: InputDefinition) => void;
 }
 
 type Registered = Extract<InputFormat, 'avro' | 'protobuf'>;
@@ -274,6 +276,7 @@ export class TopicInput implements EventInput {
       { ...decided, value: decided.value ?? 'none: events are counted, and their value is 0', inferred },
       inferred.length === 0 ? 'input' : 'input inferred from the first records',
     );
+    this.parts.onDecided?.(definition);
   }
 }
 
@@ -305,7 +308,11 @@ function refuseAll(records: RecordBatch, into: EventBatch): void {
 
 /** The kinds of the key's fields are those of their types, unless the flag states them.
  *  @param reader schema of the subject: it may have fields that the first writer's schema lacks */
-function withKinds(asked: InputDefinition, schema: Schema, reader: Schema | undefined): InputDefinition {
+export function withKinds(
+  asked: InputDefinition,
+  schema: Schema,
+  reader: Schema | undefined,
+): InputDefinition {
   const spec = keySpec(asked.key ?? '@key');
   if (spec.from === 'record') return asked;
   const kindOf = (path: readonly string[]): KeyKind | undefined => {

@@ -1,8 +1,10 @@
 /** Fired windows for clients that follow them: the bounded log, and the events of a stream. */
 import { describe, expect, it } from 'vitest';
+import { ACCUMULATOR } from '../../../../src/core/layout/layouts.gen.ts';
+import { Aggregates } from '../../../../src/engine/aggregate/definition.ts';
 import { streamAnswer } from '../../../../src/engine/api/stream.ts';
 import { FEED_BYTES_MAX, FEED_READERS_MAX, FiredFeed } from '../../../../src/engine/output/feed.ts';
-import type { WindowResult } from '../../../../src/engine/window/accumulator.ts';
+import { markEarly, type WindowResult } from '../../../../src/engine/window/accumulator.ts';
 import { manyRows, pageOf, windowBounds } from '../../../contract/fired-kit.ts';
 import { turns } from '../../../wait.ts';
 
@@ -44,6 +46,24 @@ function client(feed: FiredFeed, over: { lastEventId?: string; room?: number; on
 }
 
 describe('feed of fired windows', () => {
+  it('rows with cells of aggregates and rows of early results are read as they were published', () => {
+    const form = Aggregates.of('count,sum(a)');
+    const rows = new Uint8Array(2 * form.bytes);
+    const view = new DataView(rows.buffer);
+    for (const row of [0, 1]) {
+      view.setBigUint64(row * form.bytes + ACCUMULATOR.ACCOUNT_ID, BigInt(row + 7), true);
+      view.setBigUint64(row * form.bytes + ACCUMULATOR.COUNT, BigInt(row + 1), true);
+    }
+    markEarly(rows, form.bytes);
+    const feed = new FiredFeed();
+    const reader = feed.open(undefined, () => {});
+    feed.publish({ bounds: windowBounds(0, 10), form, rows, rowCount: 2 });
+    expect(reader.next(10)).toEqual([
+      expect.objectContaining({ accountId: 7n, aggregates: [1n, null] }),
+      expect.objectContaining({ accountId: 8n, aggregates: [2n, null], isEarly: true }),
+    ]);
+  });
+
   it('a reader gets the rows that are published after it was opened, in their order', () => {
     const feed = new FiredFeed();
     feed.publish(page(0, 1n));

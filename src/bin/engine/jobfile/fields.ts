@@ -1,0 +1,153 @@
+/** Compares the fields that a job names with a schema, without a record. */
+import type { ColumnKernels } from '../../../core/columns/kernel.ts';
+import { findMillraceError } from '../../../core/errors.ts';
+import { nearest } from '../../../core/settings.ts';
+import { aggregateSpecs } from '../../../engine/aggregate/definition.ts';
+import { avroPlan } from '../../../engine/source/input/avro.ts';
+import { fieldsOf, type InputDefinition, keySpec, keyText } from '../../../engine/source/input/definition.ts';
+import { SchemaFault, type WriterPlan } from '../../../engine/source/input/plan.ts';
+import { protobufPlan } from '../../../engine/source/input/protobuf.ts';
+import { withKinds } from '../../../engine/source/input/topic-input.ts';
+import type { AvroNode } from '../../../formats/avro/syntax/tree.ts';
+import type { JsonNode } from '../../../formats/json/text.ts';
+import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
+import type { Schema } from '../../../formats/schema.ts';
+
+export interface FieldFault {
+  readonly setting: 'key' | 'time' | 'value' | 'where' | 'dedup' | 'aggregate';
+  /** As the job names it. */
+  readonly field: string;
+  readonly message: string;
+  readonly next: string | undefined;
+}
+
+/** A setting cut down to one field. */
+interface Piece {
+  readonly setting: FieldFault['setting'];
+  readonly field: string;
+  readonly definition: Partial<InputDefinition>;
+}
+
+/** Most names of fields that a message lists. */
+const NAMES_SHOWN = 12;
+
+function piecesOf({ key, time, value, where, dedup, aggregate }: InputDefinition): readonly Piece[] {
+  const spec = keySpec(key ?? '@key');
+  const keys = spec.from === 'record' ? [] : spec.fields;
+  const timePath =
+    time === undefined || time.startsWith('@') ? undefined : fieldsOf({ format: 'avro', time });
+  const found: Piece[] = keys.map((field) => ({
+    setting: 'key',
+    field: field.path.join('.'),
+    definition: { key: keyText({ from: 'fields', fields: [field] }) },
+  }));
+  if (time !== undefined && timePath?.time.from === 'field')
+    found.push({ setting: 'time', field: timePath.time.path.join('.'), definition: { time } });
+  if (value !== undefined) found.push({ setting: 'value', field: value, definition: { value } });
+  if (dedup !== undefined) found.push({ setting: 'dedup', field: dedup, definition: { dedup } });
+  const specs = aggregate === undefined ? [] : aggregateSpecs(aggregate);
+  const fields = new Set(specs.flatMap(({ field }) => (field === undefined ? [] : [pathText(field)])));
+  for (const field of fields)
+    found.push({
+      setting: 'aggregate',
+      field: field.replace(/:double$/, ''),
+      definition: { aggregate: `count(${field})` },
+    });
+  if (where !== undefined) found.push({ setting: 'where', field: where, definition: { where } });
+  return found;
+}
+
+const pathText = ({ path, kind }: { readonly path: readonly string[]; readonly kind: string }): string =>
+  path.join('.') + (kind === 'double' ? ':double' : '');
+
+/** Faults of the fields that the schema lacks, or has in a type that the engine cannot read. */
+export function fieldFaults(
+  asked: InputDefinition,
+  schema: Schema,
+  columns: ColumnKernels,
+): readonly FieldFault[] {
+  const pieces = piecesOf(asked);
+  if (schema.format === 'JSON') return pieces.flatMap((piece) => jsonFaults(piece, schema.tree));
+  return pieces.flatMap((piece) => planFaults(piece, schema, columns));
+}
+
+function planFaults(
+  piece: Piece,
+  schema: Exclude<Schema, { readonly format: 'JSON' }>,
+  columns: ColumnKernels,
+): readonly FieldFault[] {
+  const { setting, field } = piece;
+  try {
+    const fields = fieldsOf(withKinds({ format: 'undecided', ...piece.definition }, schema, undefined));
+    const plan: WriterPlan =
+      schema.format === 'AVRO'
+        ? avroPlan(columns, fields, undefined, schema)
+        : protobufPlan(columns, fields, undefined, schema.tree.messages[0] as ProtoMessage);
+    plan.close();
+    return plan.absent.map((index) =>
+      missing(setting, (fields.where?.fields[index]?.steps ?? []).join('.'), schema),
+    );
+  } catch (thrown) {
+    if (thrown instanceof SchemaFault) return [missing(setting, field, schema)];
+    const error = findMillraceError(thrown);
+    if (error === undefined) throw thrown;
+    return [{ setting, field, message: error.message, next: error.next }];
+  }
+}
+
+function missing(setting: FieldFault['setting'], field: string, schema: Schema): FieldFault {
+  const names = namesIn(schema);
+  const near = nearest(field, names);
+  const shown = names.slice(0, NAMES_SHOWN).join(', ');
+  const more = names.length > NAMES_SHOWN ? ', …' : '';
+  return {
+    ...{ setting, field },
+    message: `-${setting} names ${field}, which the schema does not have`,
+    next: near === undefined ? `its fields are ${shown}${more}` : `did you mean ${near}?`,
+  };
+}
+
+function namesIn(schema: Schema): readonly string[] {
+  switch (schema.format) {
+    case 'AVRO': {
+      const record: AvroNode = schema.tree;
+      return record.kind === 'record' ? record.fields.map(({ name }) => name) : [];
+    }
+    case 'PROTOBUF':
+      return schema.tree.messages[0]?.fields.map(({ name }) => name) ?? [];
+    case 'JSON':
+      return [...(membersOf(schema.tree, 'properties')?.keys() ?? [])];
+  }
+}
+
+const memberOf = (node: JsonNode, name: string): JsonNode | undefined =>
+  node.kind === 'object' ? node.members.get(name)?.value : undefined;
+
+function membersOf(node: JsonNode, name: string) {
+  const member = memberOf(node, name);
+  return member?.kind === 'object' ? member.members : undefined;
+}
+
+/** A JSON Schema denies a field only where it is closed: additionalProperties is false. */
+function jsonFaults({ setting, field, definition }: Piece, root: JsonNode): readonly FieldFault[] {
+  const { where } = fieldsOf({ format: 'json', ...definition });
+  const paths =
+    where === undefined ? [field] : where.fields.map(({ steps }) => (steps as readonly string[]).join('.'));
+  return paths
+    .filter((path) => isDenied(root, path.split('.')))
+    .map((path) => missing(setting, path, { format: 'JSON', tree: root } as Schema));
+}
+
+function isDenied(root: JsonNode, path: readonly string[]): boolean {
+  let at: JsonNode | undefined = root;
+  for (const name of path) {
+    if (at === undefined) return false;
+    const inner: JsonNode | undefined = membersOf(at, 'properties')?.get(name)?.value;
+    if (inner === undefined) {
+      const rest = memberOf(at, 'additionalProperties');
+      return rest?.kind === 'boolean' && !rest.value && memberOf(at, 'patternProperties') === undefined;
+    }
+    at = inner;
+  }
+  return false;
+}
