@@ -60,6 +60,16 @@ async function hold(pool: pg.Pool, table: string): Promise<() => Promise<void>> 
   };
 }
 
+/** Ends the sessions that wait for a lock: the server would finish the statement of a killed client,
+ *  and a statement without BEGIN commits by itself. */
+async function endBlocked(pool: pg.Pool): Promise<void> {
+  const waiting = `wait_event_type = 'Lock' AND datname = current_database()`;
+  await until('the end of blocked sessions', async () => {
+    await pool.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${waiting}`);
+    return (await count(pool, `pg_stat_activity WHERE ${waiting}`)) === 0;
+  });
+}
+
 /** A service with a database of its own, and what its clients know. */
 class World {
   readonly folder: string;
@@ -248,6 +258,7 @@ describe.each(EXAMPLES)('the example %s', (name) => {
     // And in calls of the provider, which has acted and does not answer.
     await until('calls of the provider', () => provider.calls() > 0);
     await worker.kill();
+    await endBlocked(pool);
     await release();
 
     // The worker, after an answer of the provider and before its commit.
@@ -302,7 +313,7 @@ describe.each(EXAMPLES)('the example %s', (name) => {
     // The kills did lead to repeats.
     const records = await plainRecords(world.brokers, world.topic);
     expect(new Set(records.map(({ headers }) => headers.get('ce_id'))).size).toBe(world.answers.size);
-    expect(records.length).toBeGreaterThan(world.answers.size);
+    expect(records.length).toBeGreaterThan(world.answers.size + ORDERS);
     expect(provider.calls()).toBeGreaterThan(provider.charges.size);
     await world.pool.end();
   });
