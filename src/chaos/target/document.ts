@@ -1,4 +1,4 @@
-/** ChaosTarget of `millrace chaos -target`: a user's processes, their load, and the query that finds
+/** Target of `millrace chaos -target`: a user's processes, their load, and the query that finds
  *  violations. docs/how-to/chaos-your-service.md describes the file.
  *
  *  Invariant: a target that was read names only values that exist, so a mistyped name ends a run
