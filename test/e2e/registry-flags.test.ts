@@ -1,5 +1,5 @@
-/** Flags of `millrace registry` that reach the registry behind the command: the dialect that decides
- *  about new texts, and the instances to which writes under access rules may go. */
+/** Flags of `millrace registry` that reach the registry behind the command: the dialect that
+ *  decides about new texts, and the instances to which writes under access rules may go. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
