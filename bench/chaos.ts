@@ -1,5 +1,5 @@
-/** `millrace bench chaos`: `millrace chaos` at each crash point, with both relays and both shares of
- *  duplicates, and what the reconciler finds.
+/** `millrace bench chaos`: `millrace chaos` at each crash point, with both relays and both shares
+ *  of duplicates, and what the reconciler finds.
  *
  *  With -out each finished run is stored immediately, and a further call of the same build makes
  *  the other runs. A run that is stopped is made again. */

@@ -1,5 +1,5 @@
-// Takes parcels: POST /parcels with the header Idempotency-Key. The parcel and its message commit in
-// one statement, and a repeat of the key writes nothing.
+// Takes parcels: POST /parcels with the header Idempotency-Key. The parcel and its message commit
+// in one statement, and a repeat of the key writes nothing.
 import { pool, serve } from './parts.mjs';
 
 const TAKE = `WITH parcel AS (

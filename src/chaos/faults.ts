@@ -25,7 +25,6 @@ export const LINKS = [
   'relay-kafka',
   'payments-kafka',
 ] as const;
-export type Link = (typeof LINKS)[number];
 
 /** Components whose faults follow one another. Faults of different lanes overlap. */
 export const lanesOf = (services: readonly string[]): readonly string[] => [

@@ -90,7 +90,8 @@ export interface StackOptions {
    *  order of the brokers. For a new plaintext folder. */
   readonly kafkaDoors?: ReadonlyArray<{ readonly name: string; readonly advertisedPorts: readonly number[] }>;
   /** Called with the addresses by which the brokers reach each other, before they start; it must
-   *  listen there. For a new plaintext folder, on Linux. Undefined: they reach each other directly. */
+   *  listen there. For a new plaintext folder, on Linux. Undefined: they reach each other
+   *  directly. */
   readonly openBrokerLinks?: ((links: readonly BrokerLink[]) => Promise<void>) | undefined;
   /** Further variables of each server, for a library that is preloaded into it. */
   readonly environmentOf?: ServerEnvironment | undefined;

@@ -153,7 +153,8 @@ async function fillDisk(
   }
 }
 
-/** PostgreSQL refuses statements, or restarts itself; a recovery that meets the full disk ends it. */
+/** PostgreSQL refuses statements, or restarts itself; a recovery that meets the full disk ends
+ *  it. */
 const postgresDiskFull: Apply = async (targets, fault, signal) => {
   const servers = serversOf(targets);
   const refused = await fillDisk(targets, fault, signal);

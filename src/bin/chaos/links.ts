@@ -18,7 +18,8 @@ export class Proxies {
     return proxies;
   }
 
-  /** Opens proxies at fixed addresses, each before its target, instead of the link's former ones. */
+  /** Opens proxies at fixed addresses, each before its target, instead of the link's former
+   *  ones. */
   async openAt(
     link: string,
     places: ReadonlyArray<{ readonly at: ProxyTarget; readonly target: ProxyTarget }>,

@@ -38,7 +38,7 @@ export interface GroupProcess {
   readonly ended: Promise<void>;
   /** Ending of the process; undefined while it runs. */
   ending(): string | undefined;
-  /** How the process itself ended; both are null before, and where it did not start. */
+  /** End of the process itself; both are null before it, and where the process did not start. */
   exit(): { readonly code: number | null; readonly signal: string | null };
   /** Sends a signal to the group. @returns false if the group has no process any more */
   signal(signal: NodeJS.Signals): boolean;

@@ -3,7 +3,7 @@
  *
  *  Interpolation is that of compose, as far as it needs no file: `$NAME`, `${NAME}`,
  *  `${NAME:-default}`, `$$`. */
-import type { FileNode } from './node.ts';
+import type { ConfigNode } from './node.ts';
 
 export interface ComposeService {
   /** Words, or a line that is split. Undefined: only its image knows it. */
@@ -15,25 +15,25 @@ export interface ComposeService {
 const VARIABLE = /\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::-([^{}]*))?\})/g;
 
 export function composeServices(
-  services: FileNode,
+  services: ConfigNode,
   environment: Readonly<Record<string, string | undefined>>,
 ): ReadonlyMap<string, ComposeService> {
   return new Map(services.entries().map(([name, node]) => [name, serviceOf(node, environment)]));
 }
 
 function serviceOf(
-  node: FileNode,
+  node: ConfigNode,
   environment: Readonly<Record<string, string | undefined>>,
 ): ComposeService {
   const fields = new Map(node.entries());
-  const at = (name: string): FileNode | undefined => {
+  const at = (name: string): ConfigNode | undefined => {
     const found = fields.get(name);
     return found === undefined || found.isAbsent ? undefined : found;
   };
-  const text = (one: FileNode): string => interpolated(one, environment);
+  const text = (one: ConfigNode): string => interpolated(one, environment);
   const file = at('env_file');
   if (file !== undefined) throw file.wrong('is not read', 'list the variables under environment');
-  const words = (one: FileNode | undefined): readonly string[] | string | undefined => {
+  const words = (one: ConfigNode | undefined): readonly string[] | string | undefined => {
     if (one === undefined) return undefined;
     return Array.isArray(one.value) ? one.items().map(text) : text(one);
   };
@@ -59,8 +59,8 @@ function joined(
 /** Variables of the list form `NAME=value`, or of the mapping form. A name alone has the value of
  *  this process. */
 function environmentOf(
-  node: FileNode | undefined,
-  text: (one: FileNode) => string,
+  node: ConfigNode | undefined,
+  text: (one: ConfigNode) => string,
   environment: Readonly<Record<string, string | undefined>>,
 ): Readonly<Record<string, string>> {
   if (node === undefined) return {};
@@ -83,7 +83,7 @@ function environmentOf(
   return Object.fromEntries(pairs);
 }
 
-function interpolated(node: FileNode, environment: Readonly<Record<string, string | undefined>>): string {
+function interpolated(node: ConfigNode, environment: Readonly<Record<string, string | undefined>>): string {
   const text = node.text();
   const filled = text.replace(
     VARIABLE,

@@ -5,7 +5,7 @@
  *  before anything is started. */
 import { coreError } from '../../core/errors.ts';
 import { type ComposeService, composeServices } from './compose.ts';
-import { FileNode } from './node.ts';
+import { ConfigNode } from './node.ts';
 import { namesIn, requireNames } from './template.ts';
 
 export interface TargetProcess {
@@ -48,7 +48,7 @@ export interface TableKey {
   readonly key: string;
 }
 
-export interface Target {
+export interface ChaosTarget {
   readonly processes: readonly TargetProcess[];
   /** Command lines that run to their end, one after the other, before the processes start. */
   readonly setup: readonly string[];
@@ -67,7 +67,7 @@ export interface Target {
 }
 
 /** Values of a request, drawn from the seed. */
-export const REQUEST_VALUES = ['key', 'n', 'account', 'amount'] as const;
+const REQUEST_VALUES = ['key', 'n', 'account', 'amount'] as const;
 /** Names that a process may not have: they are parts of links, or other values. */
 const RESERVED = ['load', 'postgres', 'kafka', 'network', 'setup', 'port', 'brokers', ...REQUEST_VALUES];
 const PROCESS_NAME = /^[a-z][a-z0-9_]{0,30}$/;
@@ -81,7 +81,7 @@ const FIELDS = [
   ...(['processes', 'setup', 'load', 'postgres', 'brokers', 'topics', 'consumers'] as const),
   ...(['tables', 'pending', 'reconcile'] as const),
 ] as const;
-type Fields = Readonly<Record<(typeof FIELDS)[number], FileNode>>;
+type Fields = Readonly<Record<(typeof FIELDS)[number], ConfigNode>>;
 
 /** @param value parsed YAML or JSON
  *  @param path of the file, for errors
@@ -90,13 +90,13 @@ export function readTarget(
   value: unknown,
   path: string,
   environment: Readonly<Record<string, string | undefined>>,
-): Target {
-  const root = new FileNode(value, '');
+): ChaosTarget {
+  const root = new ConfigNode(value, '');
   if (!root.isMap)
     throw coreError('bad_value', `${path} is no mapping`, { next: 'see docs/how-to/chaos-your-service.md' });
   const compose = new Map(root.entries()).get('services');
   if (compose === undefined) return targetOf(root.fields(FIELDS), new Map());
-  const own = new FileNode((value as Record<string, unknown>)['x-chaos'], 'x-chaos');
+  const own = new ConfigNode((value as Record<string, unknown>)['x-chaos'], 'x-chaos');
   if (own.isAbsent)
     throw coreError('bad_value', `${path} is a compose file without x-chaos`, {
       next: 'chaos starts commands on this machine, not containers: name them under x-chaos (docs/how-to/chaos-your-service.md), start the other services with docker compose up -d NAME, and give their addresses there',
@@ -104,7 +104,7 @@ export function readTarget(
   return targetOf(own.fields(FIELDS), composeServices(compose, environment));
 }
 
-function targetOf(fields: Fields, services: ReadonlyMap<string, ComposeService>): Target {
+function targetOf(fields: Fields, services: ReadonlyMap<string, ComposeService>): ChaosTarget {
   const named = fields.processes.entries();
   if (named.length === 0)
     throw fields.processes.wrong('is empty', 'name at least one process with its command');
@@ -141,7 +141,7 @@ function targetOf(fields: Fields, services: ReadonlyMap<string, ComposeService>)
 
 function processOf(
   name: string,
-  node: FileNode,
+  node: ConfigNode,
   names: readonly string[],
   services: ReadonlyMap<string, ComposeService>,
 ): TargetProcess {
@@ -188,7 +188,7 @@ function processOf(
   };
 }
 
-function loadOf(node: FileNode, names: readonly string[]): TargetLoad {
+function loadOf(node: ConfigNode, names: readonly string[]): TargetLoad {
   if (node.isAbsent) throw node.wrong('is missing', 'give the url, the method and the body of a request');
   const { url, method, headers, body, same_answers } = node.fields([
     ...(['url', 'method', 'headers', 'body', 'same_answers'] as const),
@@ -222,7 +222,7 @@ function loadOf(node: FileNode, names: readonly string[]): TargetLoad {
   };
 }
 
-function topicOf(node: FileNode): Target['topics'][number] {
+function topicOf(node: ConfigNode): ChaosTarget['topics'][number] {
   if (!node.isMap) return { topic: node.text(), partitions: PARTITIONS };
   const { name, partitions } = node.fields(['name', 'partitions']);
   const count = partitions.isAbsent ? PARTITIONS : Number(partitions.value);
@@ -231,14 +231,14 @@ function topicOf(node: FileNode): Target['topics'][number] {
   return { topic: name.text(), partitions: count };
 }
 
-function tableOf(node: FileNode): string {
+function tableOf(node: ConfigNode): string {
   const name = node.text();
   if (!TABLE_NAME.test(name))
     throw node.wrong('is no plain name of a table', 'use NAME or SCHEMA.NAME without quotes');
   return name;
 }
 
-function reconcileOf(node: FileNode): string | TablePair {
+function reconcileOf(node: ConfigNode): string | TablePair {
   if (node.isAbsent)
     throw node.wrong(
       'is missing',
@@ -246,7 +246,7 @@ function reconcileOf(node: FileNode): string | TablePair {
     );
   if (!node.isMap) return statementOf(node);
   const { intents, effects } = node.fields(['intents', 'effects']);
-  const key = (side: FileNode): TableKey => {
+  const key = (side: ConfigNode): TableKey => {
     const { table, key: column } = side.fields(['table', 'key']);
     const name = column.text();
     if (!COLUMN_NAME.test(name))
@@ -257,7 +257,7 @@ function reconcileOf(node: FileNode): string | TablePair {
 }
 
 /** One statement, without the semicolon at its end. */
-function statementOf(node: FileNode): string {
+function statementOf(node: ConfigNode): string {
   const text = node.text().trim().replace(/;\s*$/, '');
   if (text === '') throw node.wrong('is empty', 'give one SELECT');
   return text;

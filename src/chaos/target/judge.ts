@@ -2,7 +2,7 @@
 import type { FaultOutcome } from '../run.ts';
 import { faultText } from '../schedule.ts';
 import type { ChaosVerdict, UnplannedEnd } from '../verdict.ts';
-import type { TablePair, Target } from './document.ts';
+import type { ChaosTarget, TablePair } from './document.ts';
 
 /** Table of the session that reconciles: the requests that were sent, by key. */
 export const SENT_TABLE = 'chaos_sent';
@@ -17,7 +17,7 @@ const SHOWN_MAX = 20;
 const NAMED_MAX = 3;
 
 /** Query whose rows are the violations of a target, each as a document. */
-export function violationsQuery(reconcile: Target['reconcile']): string {
+export function violationsQuery(reconcile: ChaosTarget['reconcile']): string {
   const text = typeof reconcile === 'string' ? reconcile : pairQuery(reconcile);
   // The name of the row must not be that of a column of the query.
   return `SELECT to_jsonb(chaos_row)::text AS violation FROM (${text}\n) AS chaos_row LIMIT ${VIOLATIONS_MAX + 1}`;

@@ -2,7 +2,7 @@
 import { coreError } from '../../core/errors.ts';
 import { nearest } from '../../core/settings.ts';
 
-export class FileNode {
+export class ConfigNode {
   /** Place in the file: `load.url`. */
   readonly at: string;
   readonly value: unknown;
@@ -25,7 +25,7 @@ export class FileNode {
   }
 
   /** Values of a mapping. @throws bad_value for a name that is not known */
-  fields<const K extends string>(known: readonly K[]): Readonly<Record<K, FileNode>> {
+  fields<const K extends string>(known: readonly K[]): Readonly<Record<K, ConfigNode>> {
     const map = this.entries();
     for (const [name, node] of map)
       if (!(known as readonly string[]).includes(name)) {
@@ -38,11 +38,11 @@ export class FileNode {
     const all = new Map(map);
     return Object.fromEntries(
       known.map((name) => [name, all.get(name) ?? this.child(name, undefined)]),
-    ) as Record<K, FileNode>;
+    ) as Record<K, ConfigNode>;
   }
 
   /** Names and values of a mapping; empty where it is absent. @throws bad_value */
-  entries(): ReadonlyArray<readonly [string, FileNode]> {
+  entries(): ReadonlyArray<readonly [string, ConfigNode]> {
     if (this.isAbsent) return [];
     if (!this.isMap) throw this.wrong('is no mapping', 'write names with a colon, each on its line');
     return Object.entries(this.value as Record<string, unknown>).map(([name, value]) => [
@@ -52,11 +52,11 @@ export class FileNode {
   }
 
   /** Elements of a list; empty where it is absent. @throws bad_value */
-  items(): readonly FileNode[] {
+  items(): readonly ConfigNode[] {
     if (this.isAbsent) return [];
     if (!Array.isArray(this.value)) throw this.wrong('is no list', 'write each element after a dash');
     return (this.value as readonly unknown[]).map(
-      (value, index) => new FileNode(value, `${this.at}[${index}]`),
+      (value, index) => new ConfigNode(value, `${this.at}[${index}]`),
     );
   }
 
@@ -84,7 +84,7 @@ export class FileNode {
     return Object.fromEntries(this.entries().map(([name, node]) => [name, node.text()]));
   }
 
-  private child(name: string, value: unknown): FileNode {
-    return new FileNode(value, this.at === '' ? name : `${this.at}.${name}`);
+  private child(name: string, value: unknown): ConfigNode {
+    return new ConfigNode(value, this.at === '' ? name : `${this.at}.${name}`);
   }
 }

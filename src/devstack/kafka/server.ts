@@ -39,7 +39,7 @@ export interface KafkaDoor {
   readonly advertisedPort: number;
 }
 
-/** Address by which a broker of a cluster with links reaches a listener of another broker. Something
+/** Address by which a broker of a cluster with links reaches a listener of another broker. A proxy
  *  must listen there and forward to the same port of 127.0.0.1. */
 export interface BrokerLink {
   /** Names of the brokers. */

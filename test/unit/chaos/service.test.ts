@@ -213,7 +213,7 @@ describe('service of a chaos run', () => {
     expect(await service.stop()).toBeUndefined();
   });
 
-  describe('with a stepped clock', () => {
+  describe('a service with a stepped clock', () => {
     /** @param reads true for a process that reads its clock */
     const shimOf = (
       reads: boolean,

@@ -1,6 +1,6 @@
 /** File of a chaos target: what is read, and what is refused with its place. */
 import { describe, expect, it } from 'vitest';
-import { readTarget, type Target } from '../../../src/chaos/target/document.ts';
+import { type ChaosTarget, readTarget } from '../../../src/chaos/target/document.ts';
 import { fill, fillLast, namesIn } from '../../../src/chaos/target/template.ts';
 
 const shop = {
@@ -15,7 +15,7 @@ const whole = {
   reconcile: 'SELECT 1;\n',
 };
 
-const read = (value: unknown, environment = {}): Target => readTarget(value, 'chaos.yaml', environment);
+const read = (value: unknown, environment = {}): ChaosTarget => readTarget(value, 'chaos.yaml', environment);
 /** @param change fields that replace those of the whole file */
 const changed = (change: object): unknown => ({ ...whole, ...change });
 

@@ -2,7 +2,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { parseDocument } from 'yaml';
-import { readTarget, type Target } from '../../../chaos/target/document.ts';
+import { type ChaosTarget, readTarget } from '../../../chaos/target/document.ts';
 import { coreError } from '../../../core/errors.ts';
 
 const FILE_BYTES_MAX = 1024 * 1024;
@@ -10,7 +10,7 @@ const FILE_BYTES_MAX = 1024 * 1024;
 const ALIASES_MAX = 100;
 
 /** @returns the target and the folder of its file @throws bad_file, bad_value */
-export function readTargetFile(path: string): { readonly target: Target; readonly folder: string } {
+export function readTargetFile(path: string): { readonly target: ChaosTarget; readonly folder: string } {
   return { target: readTarget(parsed(path), path, process.env), folder: dirname(resolve(path)) };
 }
 

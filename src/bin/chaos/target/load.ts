@@ -72,7 +72,7 @@ class Answers implements LedgerWriter {
   }
 }
 
-/** What a finished load knows. */
+/** Answers of a finished load. */
 export interface LoadFacts {
   readonly result: LoadResult;
   readonly intents: number;

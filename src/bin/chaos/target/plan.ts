@@ -8,7 +8,7 @@ import {
   PIPELINE_FAULTS,
 } from '../../../chaos/faults.ts';
 import { type PlannedFault, planChaos } from '../../../chaos/schedule.ts';
-import type { Target } from '../../../chaos/target/document.ts';
+import type { ChaosTarget } from '../../../chaos/target/document.ts';
 import { coreError } from '../../../core/errors.ts';
 import { canPreload, canProxyPostgres, clusterObstacle, isOfServers, PRELOAD_NEEDS } from '../servers.ts';
 import type { ChaosContext as Context } from '../settings.ts';
@@ -21,7 +21,7 @@ export interface TargetAddresses {
 }
 
 /** @throws usage where an address is missing */
-export function addressesOf({ settings }: Context, target: Target): TargetAddresses {
+export function addressesOf({ settings }: Context, target: ChaosTarget): TargetAddresses {
   const { postgres = target.postgres, brokers = target.brokers } = settings;
   if (brokers !== undefined && postgres === undefined)
     throw coreError('usage', '-brokers needs -postgres', {
@@ -36,7 +36,7 @@ export function addressesOf({ settings }: Context, target: Target): TargetAddres
 }
 
 /** Connections that a proxy can break. */
-export function linksOf(target: Target, { postgres }: TargetAddresses): readonly string[] {
+function linksOf(target: ChaosTarget, { postgres }: TargetAddresses): readonly string[] {
   const { processes, load } = target;
   const hasDatabaseProxy = postgres === undefined || canProxyPostgres(postgres);
   return [
@@ -55,7 +55,7 @@ const databaseClients = (links: readonly string[]): readonly string[] =>
 
 /** Reason why a target cannot have a kind of fault; undefined: it can. */
 function obstacleOf(
-  target: Target,
+  target: ChaosTarget,
   links: readonly string[],
   isGiven: boolean,
   brokerCount: number,
@@ -76,7 +76,7 @@ function obstacleOf(
 }
 
 /** @throws usage for a kind that the target cannot have */
-export function planTarget(context: Context, target: Target): readonly PlannedFault[] {
+export function planTarget(context: Context, target: ChaosTarget): readonly PlannedFault[] {
   const { settings } = context;
   const addresses = addressesOf(context, target);
   const isGiven = addresses.postgres !== undefined;

@@ -1,7 +1,7 @@
 /** Processes of a target: command lines in process groups, behind the proxies of their links. */
 import { connect } from 'node:net';
 import { resolve } from 'node:path';
-import type { Target, TargetProcess } from '../../../chaos/target/document.ts';
+import type { ChaosTarget, TargetProcess } from '../../../chaos/target/document.ts';
 import { fillLast } from '../../../chaos/target/template.ts';
 import { sleep, type Timers } from '../../../core/clock.ts';
 import { coreError } from '../../../core/errors.ts';
@@ -20,7 +20,7 @@ const READY_ANSWER_MS_MAX = 2000;
 const SETUP_MS_MAX = 600_000;
 
 export interface TargetParts {
-  readonly target: Target;
+  readonly target: ChaosTarget;
   /** Folder of the file. */
   readonly folder: string;
   readonly groups: ProcessGroups;
@@ -37,7 +37,7 @@ const wordsOf = (where: string, command: readonly string[] | string): readonly s
   typeof command === 'string' ? splitWords(where, command) : command;
 
 /** Checks the programs before anything is started. @throws bad_value */
-export function requirePrograms({ processes, setup }: Target, folder: string): void {
+export function requirePrograms({ processes, setup }: ChaosTarget, folder: string): void {
   for (const { name, command, cwd } of processes) {
     const where = `processes.${name}.command`;
     requireProgram(where, wordsOf(where, command)[0] ?? '', resolve(folder, cwd ?? '.'));

@@ -1,11 +1,11 @@
-/** `millrace chaos -target`: the faults of a plan against a user's own processes, and the verdict of
- *  their own query. */
+/** `millrace chaos -target`: the faults of a plan against a user's own processes, and the verdict
+ *  of their own query. */
 import { rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import { TARGET_REPORT_FORMAT, type TargetReport } from '../../../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../../../chaos/run.ts';
 import { faultText, type PlannedFault } from '../../../chaos/schedule.ts';
-import type { Target } from '../../../chaos/target/document.ts';
+import type { ChaosTarget } from '../../../chaos/target/document.ts';
 import { judgeTarget, type Violations } from '../../../chaos/target/judge.ts';
 import type { ChaosVerdict } from '../../../chaos/verdict.ts';
 import { sleep } from '../../../core/clock.ts';
@@ -80,7 +80,7 @@ function requireBounded({ settings }: Context): void {
 async function breakTarget(
   context: Context,
   world: TargetWorld,
-  target: Target,
+  target: ChaosTarget,
   plan: readonly PlannedFault[],
   watch: Watch,
 ): Promise<Finished | undefined> {
@@ -144,7 +144,7 @@ async function breakTarget(
 async function startTarget(
   context: Context,
   world: TargetWorld,
-  target: Target,
+  target: ChaosTarget,
   reader: ViolationReader,
   watch: Watch,
 ): Promise<TargetLoadRun | undefined> {

@@ -1,5 +1,5 @@
 /** Reads the violations of a target from its database. */
-import type { Target } from '../../../chaos/target/document.ts';
+import type { ChaosTarget } from '../../../chaos/target/document.ts';
 import {
   SENT_COLUMNS,
   SENT_DDL,
@@ -25,7 +25,7 @@ export class ViolationReader {
 
   /** @param connect opens a pool of one connection, because the sent requests are in a temporary
    *    table */
-  constructor(connect: () => Promise<SqlPool>, reconcile: Target['reconcile'], clock: Timers) {
+  constructor(connect: () => Promise<SqlPool>, reconcile: ChaosTarget['reconcile'], clock: Timers) {
     this.connect = connect;
     this.query = violationsQuery(reconcile);
     this.clock = clock;

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FAULTS } from '../../../chaos/faults.ts';
 import type { PlannedFault } from '../../../chaos/schedule.ts';
-import type { Target } from '../../../chaos/target/document.ts';
+import type { ChaosTarget } from '../../../chaos/target/document.ts';
 import type { UnplannedEnd } from '../../../chaos/verdict.ts';
 import { coreError } from '../../../core/errors.ts';
 import type { BrokerDriver } from '../../../io/kafka/port.ts';
@@ -44,7 +44,7 @@ export interface TargetWorld {
 
 export async function openTargetWorld(
   context: Context,
-  target: Target,
+  target: ChaosTarget,
   folder: string,
   plan: readonly PlannedFault[],
   watch: Watch,
@@ -95,8 +95,10 @@ export async function openTargetWorld(
   return { servers, proxies, services, loadUrl, connect, observer, schema, ends, dir };
 }
 
-const namesWhere = ({ processes }: Target, property: 'usesPostgres' | 'usesBrokers'): readonly string[] =>
-  processes.flatMap((one) => (one[property] ? [one.name] : []));
+const namesWhere = (
+  { processes }: ChaosTarget,
+  property: 'usesPostgres' | 'usesBrokers',
+): readonly string[] => processes.flatMap((one) => (one[property] ? [one.name] : []));
 
 /** Process groups that end with this process, however it ends. */
 function openGroups(context: Context, dir: string): ProcessGroups {
@@ -123,7 +125,7 @@ async function createTopics(
   { log }: Context,
   driver: BrokerDriver,
   { brokers }: Servers,
-  { topics }: Target,
+  { topics }: ChaosTarget,
 ): Promise<void> {
   if (topics.length === 0 || brokers === undefined) return;
   const admin = await driver.admin({ brokers, clientId: CLIENT });
@@ -139,7 +141,7 @@ async function observedGroups(
   context: Context,
   driver: BrokerDriver,
   { brokers }: Servers,
-  { consumers }: Target,
+  { consumers }: ChaosTarget,
 ): Promise<readonly ObservedGroup[]> {
   if (consumers.length === 0 || brokers === undefined) return [];
   const groups: ObservedGroup[] = [];
