@@ -3,7 +3,7 @@
 import { AGGREGATE } from './layouts.gen.ts';
 
 /** Greatest number of cells of a sketch, without its header. */
-export const SKETCH_CELLS_MAX = 512;
+const SKETCH_CELLS_MAX = 512;
 /** Cells of a sketch in a row, with its header. */
 export const SKETCH_CELLS = 1 + SKETCH_CELLS_MAX;
 
