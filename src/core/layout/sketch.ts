@@ -3,7 +3,7 @@
 import { AGGREGATE } from './layouts.gen.ts';
 
 /** Greatest number of cells of a sketch, without its header. */
-export const SKETCH_CELLS_MAX = 512;
+const SKETCH_CELLS_MAX = 512;
 /** Cells of a sketch in a row, with its header. */
 export const SKETCH_CELLS = 1 + SKETCH_CELLS_MAX;
 
@@ -109,15 +109,46 @@ function joinBuckets(cells: SketchCells, lists: readonly (readonly bigint[])[], 
 const coarser = (list: readonly bigint[], by: number): readonly bigint[] =>
   list.map((cell) => cellOf(bucketOf(cell) >> BigInt(Math.min(by, LEVEL_MAX)), countOf(cell)));
 
+/** Number of cells in use below a cell. */
+function countBelow(cells: SketchCells, cell: bigint): number {
+  let [from, to] = [0, usedOf(cells)];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if ((cells[1 + middle] as bigint) < cell) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+/** Inserts a cell behind `place` others. REQUIRES: there is room */
+function insert(cells: SketchCells, place: number, cell: bigint): void {
+  cells.copyWithin(2 + place, 1 + place, 1 + usedOf(cells));
+  cells[1 + place] = cell;
+  cells[0] = (cells[0] as bigint) + 1n;
+}
+
+/** True if adding the cells one by one costs less than a merge of both lists. */
+const isFew = (from: SketchCells, into: SketchCells): boolean => usedOf(from) * 8 <= usedOf(into) + 8;
+
 function mergeBuckets(from: SketchCells, into: SketchCells): void {
+  if (isFew(from, into) && levelOf(from) <= levelOf(into)) {
+    for (const cell of listOf(from)) addBucket(bucketOf(cell), levelOf(from), countOf(cell), into);
+    return;
+  }
   const level = Math.max(levelOf(from), levelOf(into));
   const lists = [into, from].map((cells) => coarser(listOf(cells), level - levelOf(cells)));
   joinBuckets(into, lists, level);
 }
 
-function addBucket(bucket: bigint, into: SketchCells): void {
-  const level = levelOf(into);
-  joinBuckets(into, [listOf(into), coarser([cellOf(bucket, 1n)], level)], level);
+/** Adds values of a bucket of some level, at most that of the sketch. */
+function addBucket(bucket: bigint, level: number, count: bigint, into: SketchCells): void {
+  const [cell] = coarser([cellOf(bucket, count)], levelOf(into) - level) as [bigint];
+  const place = countBelow(into, cellOf(bucketOf(cell), 0n));
+  const found = into[1 + place] as bigint;
+  if (place < usedOf(into) && bucketOf(found) === bucketOf(cell))
+    into[1 + place] = cellOf(bucketOf(cell), countOf(found) + count);
+  else if (usedOf(into) < SKETCH_CELLS_MAX) insert(into, place, cell);
+  else joinBuckets(into, [listOf(into), [cell]], levelOf(into));
 }
 
 /** A bijection, so that two integers have two hashes: the finalizer of MurmurHash3. */
@@ -141,6 +172,13 @@ function register(hash: bigint, registers: Uint8Array): void {
 
 /** Adds hashes: as they are if they fit, else as registers. */
 function addHashes(hashes: readonly bigint[], into: SketchCells): void {
+  if (levelOf(into) === 0 && hashes.length <= SKETCH_CELLS_MAX - usedOf(into)) {
+    for (const hash of hashes) {
+      const place = countBelow(into, hash);
+      if (place === usedOf(into) || into[1 + place] !== hash) insert(into, place, hash);
+    }
+    return;
+  }
   if (levelOf(into) === 0) {
     const all = new Set([...listOf(into), ...hashes]);
     const isExact = all.size <= SKETCH_CELLS_MAX;
@@ -169,8 +207,8 @@ function mergeHashes(from: SketchCells, into: SketchCells): void {
 
 /** Adds a value: the bits of a cell, and the same as a double. */
 export function addToSketch(kind: number, cells: SketchCells, value: bigint, asDouble: number): void {
-  if (kind === AGGREGATE.BUCKETS) addBucket(bucketOfValue(Number(value)), cells);
-  else if (kind === AGGREGATE.BUCKETS_DOUBLE) addBucket(bucketOfValue(asDouble), cells);
+  if (kind === AGGREGATE.BUCKETS) addBucket(bucketOfValue(Number(value)), 0, 1n, cells);
+  else if (kind === AGGREGATE.BUCKETS_DOUBLE) addBucket(bucketOfValue(asDouble), 0, 1n, cells);
   else if (kind === AGGREGATE.DISTINCT) addHashes([mix(value)], cells);
   else addHashes([mix(plainBits(asDouble))], cells);
 }
