@@ -242,7 +242,7 @@ it('clients of HTTP see early results with their mark, and the final result afte
   const topic = topicOf('http');
   await admin.createTopics([{ topic, partitions: PARTITIONS }]);
   const engine = startEngine(own, flagsOf('http'), 'http');
-  const address = await engine.address();
+  const address = await engine.ready();
   const stop = new AbortController();
   const stream = await fetch(`http://${address}/windows`, {
     headers: { accept: 'text/event-stream' },
