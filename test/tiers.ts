@@ -118,8 +118,10 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/orders-bench.test.ts',
   'test/e2e/reconcile-bench.test.ts',
   'test/e2e/registry-bench.test.ts',
+  'test/e2e/registry-flags.test.ts',
   'test/e2e/registry-kafka-restart.test.ts',
   'test/e2e/relay-bench.test.ts',
+  'test/e2e/replay-bench.test.ts',
   'test/e2e/rollout-bench.test.ts',
 ];
 

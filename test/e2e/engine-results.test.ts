@@ -66,6 +66,19 @@ describe('default sink', () => {
     },
   );
 
+  it('the default sink with -retain has the newest windows alone', async () => {
+    const run = await runEngine(own, args('retained', '-bounded', '-retain=1s'));
+    expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
+    const startOf = (row: string): number => Number(row.split(',')[1]);
+    const newest = Math.max(...expected.map(startOf));
+    const rows = await exported('retained');
+    const kept = new Set(rows);
+    expect(rows.filter((row) => !expected.includes(row))).toEqual([]);
+    expect(expected.filter((row) => startOf(row) === newest && !kept.has(row))).toEqual([]);
+    expect(rows.length).toBeLessThan(expected.length);
+    expect(Math.min(...rows.map(startOf))).toBeGreaterThan(Math.min(...expected.map(startOf)));
+  });
+
   it('the default sink marks no window final that a bounded run fired early', async () => {
     const bounded = await runEngine(own, args('drained', '-bounded'));
     expect(bounded.code).toBe(0);

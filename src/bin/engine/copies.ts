@@ -3,10 +3,10 @@
  *
  *  Protocol: a reader creates a folder next to the store, locks it and writes a file `wanted`. The
  *  process that owns the store creates a checkpoint there, `store`, which shares the immutable
- *  files, or a file `failed` with the reason. The reader withdraws its request by renaming the folder,
- *  and then removes it. The owner may be answering meanwhile: it removes what it created where no
- *  process wants it. If the lock shows that the reader is dead, the owner removes the folder at its
- *  next poll. */
+ *  files, or a file `failed` with the reason. The reader withdraws its request by renaming the
+ *  folder, and then removes it. The owner may be answering meanwhile: it removes what it created
+ *  where no process wants it. If the lock shows that the reader is dead, the owner removes the
+ *  folder at its next poll. */
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
