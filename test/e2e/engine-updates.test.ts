@@ -11,6 +11,7 @@ import { batchOf } from '../contract/broker-world.ts';
 import { runConsumer } from '../fixtures/consumer.ts';
 import { openPool } from '../fixtures/database.ts';
 import { consumedAt, runEngine, startEngine } from '../fixtures/engine.ts';
+import { metric } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -267,6 +268,7 @@ it('clients of HTTP see early results with their mark, and the final result afte
   const first = [0, 1].map((partition) => ({ partition, user_id: 3, amount: 2, at: T0 }));
   await produce(topic, first);
   await until('an early result', () => (sent().at(-1)?.count === '2' ? true : undefined));
+  expect(await metric(address, 'engine_early_results_total')).toBeGreaterThan(0);
   expect(sent().every(({ final }) => !final)).toBe(true);
   const open = await fetch(`http://${address}/windows/3?open=true`);
   expect(await open.json()).toEqual([expect.objectContaining({ count: '2', sum: '4', final: false })]);
