@@ -46,7 +46,6 @@ import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { EMIT_SETTINGS } from './engine/emit.ts';
-import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { type InferredJob, inferredJob, jobFileText } from './engine/jobfile/inferred.ts';
@@ -60,7 +59,8 @@ import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
-import { START_SETTINGS, startOf } from './engine/start.ts';
+import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
+import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */

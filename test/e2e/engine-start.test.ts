@@ -63,12 +63,12 @@ const expectedFrom = (offset: number): string[] => {
 };
 
 it.each([
-  ['earliest', () => 'earliest', 0],
-  ['an offset', () => '750', 750],
-  ['a number of last records', () => '-50', 2 * HALF - 50],
-  ['a time', () => `@${between}`, HALF],
-  ['a time in ISO 8601', () => new Date(between).toISOString(), HALF],
-  ['latest', () => 'latest', 2 * HALF],
+  ['earliest', (): string => 'earliest', 0],
+  ['an offset', (): string => '750', 750],
+  ['a number of last records', (): string => '-50', 2 * HALF - 50],
+  ['a time', (): string => `@${between}`, HALF],
+  ['a time in ISO 8601', (): string => new Date(between).toISOString(), HALF],
+  ['latest', (): string => 'latest', 2 * HALF],
 ] as const)(
   'a run that starts at %s has the windows of the records from there on, through a SIGKILL',
   async (_what, start, offset) => {

@@ -5,7 +5,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openStateDir } from '../../../src/bin/engine/group.ts';
+import { openStateDir } from '../../../src/bin/engine/source/group.ts';
 import { coreError } from '../../../src/core/errors.ts';
 import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { Job } from '../../../src/engine/job.ts';

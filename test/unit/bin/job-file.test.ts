@@ -103,7 +103,7 @@ describe('the texts of a job file', () => {
     ['no setting', '', '1:1 bad_job the file is no mapping of settings'],
     ['a name that is no text', '1: a', '1:1 bad_job the name of a setting is no text'],
     ['another file of settings', 'config: a.json', '1:1 unknown_flag config is no setting of a job'],
-  ])('%s is a problem at its line and column', (_what, text, expected) => {
+  ])('a file with %s has a problem at its line and column', (_what, text, expected) => {
     expect(problems(text)[0]).toContain(expected);
   });
 

@@ -4,7 +4,7 @@ import { hasUpdates } from '../../../src/bin/engine/emit.ts';
 import { AdmittedBatch } from '../../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../../src/core/layout/event-batch.ts';
 import { RowForm } from '../../../src/core/layout/row-form.ts';
-import { jobChanges } from '../../../src/engine/job.ts';
+import { type Job, jobChanges } from '../../../src/engine/job.ts';
 import { shapeOfKeys } from '../../../src/engine/output/columns.ts';
 import { CHANGES_MAX, EarlyResults } from '../../../src/engine/output/early.ts';
 import { ResultRows } from '../../../src/engine/output/sink/rows.ts';
@@ -181,10 +181,9 @@ describe('-emit', () => {
   });
 
   it('a job may begin to write early results, and may not cease to', () => {
-    const job = {
-      ...{ topic: 't', window: 'tumbling', sizeMs: 1, skewMs: 0, latenessMs: 0, watermark: 'partition' },
-    } as const;
-    const updates = { ...job, emit: 'updates' } as const;
+    const times = { sizeMs: 1, skewMs: 0, latenessMs: 0 };
+    const job: Job = { topic: 't', window: 'tumbling', watermark: 'partition', ...times };
+    const updates: Job = { ...job, emit: 'updates' };
     expect(jobChanges(job, updates)).toEqual([{ flag: 'emit', was: undefined, is: 'updates', isSafe: true }]);
     expect(jobChanges(updates, job)).toEqual([
       { flag: 'emit', was: 'updates', is: undefined, isSafe: false },

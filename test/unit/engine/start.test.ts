@@ -1,7 +1,7 @@
 /** The position at which an engine begins without a checkpoint. */
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../../bench/peers/oracle/windows.ts';
-import { startOf } from '../../../src/bin/engine/start.ts';
+import { startOf } from '../../../src/bin/engine/source/start.ts';
 import { parseStart } from '../../../src/bin/registry-clients/start.ts';
 import type { Job } from '../../../src/engine/job.ts';
 import { type BrokerDriver, OFFSET_END } from '../../../src/io/kafka/port.ts';

@@ -1,18 +1,18 @@
 /** `-source` of `millrace engine`: reads all partitions, or reads while a consumer group assigns
  *  them to this process. */
-import { sleep } from '../../core/clock.ts';
-import { coreError } from '../../core/errors.ts';
-import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import { engineError } from '../../engine/errors.ts';
-import type { EventSource } from '../../engine/source/events.ts';
-import { GroupLease } from '../../engine/source/group.ts';
-import { LeasedSource } from '../../engine/source/leased.ts';
-import { openDisk } from '../../io/disk/node.ts';
-import type { Disk } from '../../io/disk/port.ts';
-import type { BrokerDriver } from '../../io/kafka/port.ts';
-import { systemRandom } from '../../shell/clock.ts';
-import type { CommandContext } from '../../shell/command.ts';
-import { lockDriver } from '../../shell/drivers.ts';
+import { sleep } from '../../../core/clock.ts';
+import { coreError } from '../../../core/errors.ts';
+import type { SettingsOf, SettingTable } from '../../../core/settings.ts';
+import { engineError } from '../../../engine/errors.ts';
+import type { EventSource } from '../../../engine/source/events.ts';
+import { GroupLease } from '../../../engine/source/group.ts';
+import { LeasedSource } from '../../../engine/source/leased.ts';
+import { openDisk } from '../../../io/disk/node.ts';
+import type { Disk } from '../../../io/disk/port.ts';
+import type { BrokerDriver } from '../../../io/kafka/port.ts';
+import { systemRandom } from '../../../shell/clock.ts';
+import type { CommandContext } from '../../../shell/command.ts';
+import { lockDriver } from '../../../shell/drivers.ts';
 
 export const SOURCE_SETTINGS = {
   source: {
