@@ -109,7 +109,7 @@ function loadAjv(name: string): AjvModule {
 }
 
 /** The validator that Ajv makes of a schema. */
-export const ajvValidator: JsonValidator = ({ schema, references }) => {
+const ajvValidator: JsonValidator = ({ schema, references }) => {
   const ajv = new (loadAjv(moduleOf(schema)).default)(AJV_OPTIONS);
   for (const [name, document] of references) ajv.addSchema(document, name);
   const validate = ajv.compile(schema);

@@ -60,8 +60,8 @@ async function hold(pool: pg.Pool, table: string): Promise<() => Promise<void>> 
   };
 }
 
-/** Ends the sessions that wait for a lock: the server would finish the statement of a killed client,
- *  and a statement without BEGIN commits by itself. */
+/** Ends the sessions that wait for a lock: the server would finish the statement of a killed
+ *  client, and a statement without BEGIN commits by itself. */
 async function endBlocked(pool: pg.Pool): Promise<void> {
   const waiting = `wait_event_type = 'Lock' AND datname = current_database()`;
   await until('the end of blocked sessions', async () => {
