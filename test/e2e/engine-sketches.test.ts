@@ -148,8 +148,8 @@ afterAll(async () => {
   await admin?.close();
 });
 
-describe('percentiles and distinct counts', () => {
-  it('are in RocksDB, and over HTTP as CSV, JSON and in the order of the greatest', async () => {
+describe('outputs', () => {
+  it('percentiles and distinct counts are in RocksDB, and over HTTP as CSV, JSON and in the order of the greatest', async () => {
     await computed('rocksdb');
     expectRows(await exported('rocksdb'));
     const engine = startEngine(own, args('http'));
@@ -173,7 +173,7 @@ describe('percentiles and distinct counts', () => {
     await engine.drain();
   });
 
-  it('are typed columns in PostgreSQL', async () => {
+  it('percentiles and distinct counts are typed columns in PostgreSQL', async () => {
     const sink = [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`];
     await computed('postgres', ...sink, '-migrate');
     expectRows(await exported('postgres', ...sink));
@@ -189,19 +189,22 @@ describe('percentiles and distinct counts', () => {
     ]);
   });
 
-  it.each(['avro', 'protobuf', 'json'])('are in registered records in %s', async (format) => {
-    const sink = [`-sink=kafka:${topic}-${format}`, `-sink-format=${format}`, `-registry=${registry}`];
-    await computed(`kafka-${format}`, ...sink, '-migrate');
-    expectRows(await exported(`kafka-${format}`, ...sink));
-  });
+  it.each(['avro', 'protobuf', 'json'])(
+    'percentiles and distinct counts are in registered records in %s',
+    async (format) => {
+      const sink = [`-sink=kafka:${topic}-${format}`, `-sink-format=${format}`, `-registry=${registry}`];
+      await computed(`kafka-${format}`, ...sink, '-migrate');
+      expectRows(await exported(`kafka-${format}`, ...sink));
+    },
+  );
 
-  it('are in Parquet files', async () => {
+  it('percentiles and distinct counts are in Parquet files', async () => {
     const sink = [`-sink=parquet:${join(own.dir, 'parquet-files')}`];
     await computed('parquet', ...sink, '-migrate');
     expectRows(await exported('parquet', ...sink));
   });
 
-  it('have the same results with the state on disk and with sliding windows merged from slices', async () => {
+  it('the results are the same with the state on disk and with sliding windows merged from slices', async () => {
     const more = ['-mem-budget=160MiB', '-shards=3'];
     await computed('disk', ...more);
     expectRows(await exported('disk'));
@@ -211,7 +214,7 @@ describe('percentiles and distinct counts', () => {
     expectRows(await exported('sliding'));
   });
 
-  it('of a field of another type end with one error that names the field', async () => {
+  it('a percentile of a field of another type ends with one error that names the field', async () => {
     const run = await runEngine(own, args('wrong', '-bounded', '-aggregate=p99(country)'));
     expect(run.code).not.toBe(0);
     expect(run.stderr).toContain('country');

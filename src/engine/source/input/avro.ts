@@ -13,9 +13,9 @@ import {
 } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../../formats/schema.ts';
 import type { Aggregates } from '../../aggregate/definition.ts';
+import { isOfKind, valueReader } from '../../aggregate/field-columns.ts';
 import { idReader, isIdentifier } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
-import { isOfKind, valueReader } from './aggregated.ts';
 import {
   type ColumnReader,
   fieldGet,

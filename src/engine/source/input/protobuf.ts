@@ -9,9 +9,9 @@ import { protoColumnDecoder } from '../../../formats/protobuf/columns/decoder.ts
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { ProtoSchema } from '../../../formats/schema.ts';
 import type { Aggregates } from '../../aggregate/definition.ts';
+import { isOfKind, valueReader } from '../../aggregate/field-columns.ts';
 import { idReader } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
-import { isOfKind, valueReader } from './aggregated.ts';
 import {
   type ColumnReader,
   type FieldGet,

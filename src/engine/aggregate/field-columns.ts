@@ -1,12 +1,12 @@
 /** Reads decoded columns into the values of the aggregated fields. */
-import type { Column } from '../../../core/columns/column.ts';
-import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
-import { EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
-import type { FieldColumn, ValueKind } from '../../aggregate/definition.ts';
-import { IdHash } from '../../aggregate/id-hash.ts';
-import { valuesOf } from '../../aggregate/values.ts';
-import { ID_BYTES_MAX, idGet, isIdentifier } from '../../dedup/ids.ts';
-import { type ColumnReader, type Place, plainGet, signOf } from './columns.ts';
+import type { Column } from '../../core/columns/column.ts';
+import type { BatchViews, ColumnViews } from '../../core/columns/views.ts';
+import { EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
+import { ID_BYTES_MAX, idGet, isIdentifier } from '../dedup/ids.ts';
+import { type ColumnReader, type Place, plainGet, signOf } from '../source/input/columns.ts';
+import type { FieldColumn, ValueKind } from './definition.ts';
+import { IdHash } from './id-hash.ts';
+import { valuesOf } from './values.ts';
 
 const I64_LIMIT = 2n ** 63n;
 
