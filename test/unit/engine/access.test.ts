@@ -27,6 +27,7 @@ beforeEach(() => {
 
 const engine = {
   restored: true,
+  columns: [],
   watermarkMode: 'partition',
   firedTo: 0,
   watermark() {
