@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { type CrashPoint, FAULTS, LINKS, SERVICES } from '../chaos/faults.ts';
 import { type ChaosReport, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
-import { faultText, type PlannedFault, planChaos } from '../chaos/schedule.ts';
+import { type PlannedFault, planChaos } from '../chaos/schedule.ts';
 import { type ChaosVerdict, judge, type UnplannedEnd } from '../chaos/verdict.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
@@ -24,7 +24,7 @@ import { packageVersion } from '../shell/package.ts';
 import { answeredBy } from './chaos/answered.ts';
 import { applyTo, ROWS_LOCKED_MAX } from './chaos/apply.ts';
 import { beforeFaults, START_MS_MAX } from './chaos/before-faults.ts';
-import { checkReports, replayOf, shownSettings, writeReports } from './chaos/documents.ts';
+import { checkReports, printPlan, replayOf, shownSettings, writeReports } from './chaos/documents.ts';
 import { Proxies } from './chaos/links.ts';
 import { Observer } from './chaos/observer.ts';
 import {
@@ -362,9 +362,7 @@ async function run(context: Context): Promise<number> {
   if (schema !== undefined) requirePlainSchema(schema);
   const plan = planOf(context);
   if (context.settings.plan) {
-    const line = (fault: PlannedFault): string =>
-      `${String(fault.id).padStart(4)}  ${(fault.atMs / 1000).toFixed(1).padStart(7)} s  ${faultText(fault)}`;
-    context.print(plan.map(line).join('\n'), { plan, replay: replayOf(context, plan) });
+    printPlan(context, plan);
     return EXIT.done;
   }
   checkReports(context);

@@ -2,7 +2,7 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { extname } from 'node:path';
 import { type ChaosReport, chaosPage, chaosPlot, type TargetReport } from '../../chaos/report.ts';
-import type { PlannedFault } from '../../chaos/schedule.ts';
+import { faultText, type PlannedFault } from '../../chaos/schedule.ts';
 import { type ReplaySettings, replayCommand } from '../../chaos/verdict.ts';
 import { coreError } from '../../core/errors.ts';
 import type { ChaosContext as Context } from './settings.ts';
@@ -78,4 +78,11 @@ export function replayOf({ settings }: Context, plan: readonly PlannedFault[]): 
     ['broker-count', settings.brokers === undefined ? String(settings['broker-count']) : undefined],
     ['broker-config', settings['broker-config']],
   ]);
+}
+
+/** Prints a plan, a line for each fault, and the command that repeats it. */
+export function printPlan(context: Context, plan: readonly PlannedFault[]): void {
+  const line = (fault: PlannedFault): string =>
+    `${String(fault.id).padStart(4)}  ${(fault.atMs / 1000).toFixed(1).padStart(7)} s  ${faultText(fault)}`;
+  context.print(plan.map(line).join('\n'), { plan, replay: replayOf(context, plan) });
 }

@@ -4,7 +4,7 @@ import { rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import { TARGET_REPORT_FORMAT, type TargetReport } from '../../../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../../../chaos/run.ts';
-import { faultText, type PlannedFault } from '../../../chaos/schedule.ts';
+import type { PlannedFault } from '../../../chaos/schedule.ts';
 import type { ChaosTarget } from '../../../chaos/target/document.ts';
 import { judgeTarget, type Violations } from '../../../chaos/target/judge.ts';
 import type { ChaosVerdict } from '../../../chaos/verdict.ts';
@@ -13,7 +13,7 @@ import { coreError, EXIT } from '../../../core/errors.ts';
 import { packageVersion } from '../../../shell/package.ts';
 import { applyTo, ROWS_LOCKED_MAX } from '../apply.ts';
 import { beforeFaults, START_MS_MAX } from '../before-faults.ts';
-import { checkReports, replayOf, shownSettings, writeReports } from '../documents.ts';
+import { checkReports, printPlan, replayOf, shownSettings, writeReports } from '../documents.ts';
 import type { ChaosContext as Context } from '../settings.ts';
 import { CHAOS_EXIT } from '../settings.ts';
 import { type Watch, watchChaos } from '../watch.ts';
@@ -43,9 +43,7 @@ export async function runTarget(context: Context, path: string): Promise<number>
   requirePrograms(target, folder);
   requireBounded(context);
   if (context.settings.plan) {
-    const line = (fault: PlannedFault): string =>
-      `${String(fault.id).padStart(4)}  ${(fault.atMs / 1000).toFixed(1).padStart(7)} s  ${faultText(fault)}`;
-    context.print(plan.map(line).join('\n'), { plan, replay: replayOf(context, plan) });
+    printPlan(context, plan);
     return EXIT.done;
   }
   checkReports(context);

@@ -157,7 +157,7 @@ export function comparePair(pair: Pair, pools: PairPools, options: CompareOption
       digests(left, pair.left, inRange(pair.left, range, leftVersion), pending),
       digests(right, pair.right, inRange(pair.right, range, version), late),
     ]);
-    // Where the digests are equal, an id that occurs twice on the right does so on the left.
+    // An id that occurs twice on the right does so on the left where the digests are equal.
     const repeated = mayRepeat(pair)
       ? await repeatedBuckets(left, pair.left, inRange(pair.left, range, leftVersion))
       : new Set<number>();
