@@ -234,27 +234,27 @@ bool PartitionRecords::OpenBatch() {
   }
 }
 
-PartitionRecords::Step PartitionRecords::Next(Record* out) {
+PartitionRecords::Step PartitionRecords::Next() {
   if (kept_) {
     kept_ = false;
-    *out = last_;
     return Step::kRecord;
   }
   for (;;) {
     if (fault_.kind != Fault::Kind::kNone) return Step::kFault;
     if (!is_open_ && !OpenBatch())
       return fault_.kind == Fault::Kind::kNone ? Step::kEnd : Step::kFault;
-    const RecordCursor::Step step = cursor_.Next(out);
-    if (step == RecordCursor::Step::kBad) return Fail(Fault::Kind::kBad, "has a record that is not one");
-    if (step == RecordCursor::Step::kEnd) {
-      next_offset_ = head_.LastOffset() + 1;
-      is_open_ = false;
-      continue;
+    switch (cursor_.Next(&record_)) {
+      case RecordCursor::Step::kBad:
+        return Fail(Fault::Kind::kBad, "has a record that is not one");
+      case RecordCursor::Step::kEnd:
+        next_offset_ = head_.LastOffset() + 1;
+        is_open_ = false;
+        break;
+      case RecordCursor::Step::kRecord:
+        if (record_.offset < next_offset_) break;
+        next_offset_ = record_.offset + 1;
+        return Step::kRecord;
     }
-    if (out->offset < next_offset_) continue;
-    next_offset_ = out->offset + 1;
-    last_ = *out;
-    return Step::kRecord;
   }
 }
 

@@ -111,8 +111,9 @@ class PartitionRecords {
                    std::vector<Aborted> aborted, Inflater* inflater);
 
   enum class Step { kRecord, kEnd, kFault };
-  // The record is valid until the next call.
-  Step Next(Record* out);
+  // Moves to the next record, which `record()` returns until the next call.
+  Step Next();
+  const Record& record() const { return record_; }
   // Makes the next call return the same record again.
   void Keep() { kept_ = true; }
   // Offset behind everything that was returned or skipped.
@@ -137,7 +138,7 @@ class PartitionRecords {
   // True once a whole batch was seen; the first batch of a response is never cut.
   bool had_batch_ = false;
   RecordCursor cursor_;
-  Record last_{};
+  Record record_{};
   bool kept_ = false;
   Fault fault_;
 };
