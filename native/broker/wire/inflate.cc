@@ -85,7 +85,7 @@ Inflation Inflater::Inflate(Codec codec, Bytes from, Bytes* out) {
       break;
   }
   *out = {bytes_.get(), used_};
-  return result;
+  return used_ > limit_ ? Inflation::kTooLarge : result;
 }
 
 Inflation Inflater::InflateGzip(Bytes from) {
@@ -124,7 +124,7 @@ Inflation Inflater::AppendSnappy(Bytes block) {
   std::size_t size = 0;
   const char* data = reinterpret_cast<const char*>(block.data);
   if (snappy_uncompressed_length(data, block.size, &size) != SNAPPY_OK) return Inflation::kBad;
-  if (size > bytes_max_ - used_) return Inflation::kTooLarge;
+  if (size > limit_ - std::min(limit_, used_)) return Inflation::kTooLarge;
   if (size > 0 && !Grow(size)) return Inflation::kNoMemory;
   std::uint8_t none = 0;
   char* into = size == 0 ? reinterpret_cast<char*>(&none)
@@ -177,7 +177,7 @@ Inflation Inflater::InflateZstd(Bytes from) {
   const unsigned long long size = ZSTD_getFrameContentSize(from.data, from.size);
   if (size == ZSTD_CONTENTSIZE_ERROR) return Inflation::kBad;
   const bool is_known = size != ZSTD_CONTENTSIZE_UNKNOWN;
-  if (is_known && size > bytes_max_) return Inflation::kTooLarge;
+  if (is_known && size > limit_) return Inflation::kTooLarge;
   if (!Grow(is_known ? static_cast<std::size_t>(size) : 4 * from.size)) return Stopped();
   ZSTD_inBuffer in{from.data, from.size, 0};
   for (;;) {

@@ -22,7 +22,7 @@ enum class Inflation { kDone, kBad, kTooLarge, kNoMemory };
 class Inflater {
  public:
   // `bytes_max`: limit of the decompressed bytes of one batch.
-  explicit Inflater(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  explicit Inflater(std::size_t bytes_max) : limit_(bytes_max), bytes_max_(bytes_max + 1) {}
   ~Inflater();
   Inflater(const Inflater&) = delete;
   Inflater& operator=(const Inflater&) = delete;
@@ -43,6 +43,8 @@ class Inflater {
   Inflation InflateLz4(Bytes from);
   Inflation InflateZstd(Bytes from);
 
+  std::size_t limit_;
+  // One byte more than the limit: an end behind the last byte is read with room for another.
   std::size_t bytes_max_;
   std::unique_ptr<std::uint8_t[], Free> bytes_;
   std::size_t capacity_ = 0;

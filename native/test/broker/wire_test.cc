@@ -79,7 +79,7 @@ constexpr Codec kCodecs[] = {Codec::kNone, Codec::kGzip, Codec::kSnappy, Codec::
 
 void CodecsAreUndoneWithinTheLimit() {
   std::string text;
-  for (int i = 0; i < 50'000; i++) text += static_cast<char>('a' + i * i % 7);
+  for (int i = 0; i < 50'000; i++) text += static_cast<char>('a' + i % 1000 * i % 7);
   for (const Codec codec : kCodecs) {
     if (codec == Codec::kNone) continue;
     const std::string packed = Compressed(codec, text);

@@ -52,17 +52,20 @@ class DirectConsumer implements BatchConsumer {
   private consuming = false;
   private closing: Promise<void> | undefined;
 
-  constructor(addon: Addon, options: ConsumerOptions, control: BatchConsumer) {
+  /** @param obstacle reason why librdkafka reads from the start */
+  constructor(addon: Addon, options: ConsumerOptions, control: BatchConsumer, obstacle: string | undefined) {
     this.addon = addon;
     this.options = options;
     this.control = control;
-    this.handle = openNative(options, () => addon.brokerDirectOpen(pairs(consumerProperties(options))));
+    if (obstacle === undefined)
+      this.handle = openNative(options, () => addon.brokerDirectOpen(pairs(consumerProperties(options))));
+    else this.replace(obstacle);
   }
 
   /** Connects. A client that cannot is replaced by librdkafka, which has reached a broker. */
   async connect(timeoutMs: number): Promise<void> {
-    const handle = this.handle as DirectHandle;
-    const [failure] = await this.addon.brokerDirectConnect(handle, timeoutMs);
+    if (this.handle === undefined) return;
+    const [failure] = await this.addon.brokerDirectConnect(this.handle, timeoutMs);
     if (failure !== null) this.replace(this.textOf(failure));
   }
 
@@ -252,11 +255,12 @@ export const missingDirectClient = (): string | undefined =>
 
 async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
   const control = await librdkafkaDriver.consumer(options);
-  // The driver's own choice of properties is never an obstacle.
-  const obstacle = missingDirectClient() ?? directObstacle(options.properties ?? {});
-  if (obstacle !== undefined) return control;
+  // A consumer that follows rebalances is a member of a group.
+  if (options.onRebalance !== undefined) return control;
   try {
-    const made = new DirectConsumer(loadAddon(), options, control);
+    // The driver's own choice of properties is never an obstacle.
+    const obstacle = missingDirectClient() ?? directObstacle(options.properties ?? {});
+    const made = new DirectConsumer(loadAddon(), options, control, obstacle);
     await made.connect(options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS);
     return made;
   } catch (thrown) {
