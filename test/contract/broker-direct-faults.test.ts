@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { directDriver } from '../../src/io/kafka/direct/driver.ts';
 import type { BatchConsumer, BrokerEvent, ConsumerOptions } from '../../src/io/kafka/port.ts';
-import { until } from '../wait.ts';
+import { realClock, until } from '../wait.ts';
 import { startAuthenticatingBroker } from './authenticating-broker.ts';
 import { type Answer, type Asked, type Brokers, batchAt, startBrokers, TOPIC } from './leading-broker.ts';
 
@@ -62,8 +62,8 @@ const named =
   (_: readonly string[], events: readonly BrokerEvent[]): boolean =>
     events.some((event) => event.name === name);
 
-describe('the direct client', () => {
-  it('follows a partition to its new leader, and names the new epoch and the epoch it read', async () => {
+describe('faults of brokers', () => {
+  it('the direct client follows a partition to its new leader, and names the new epoch and the epoch it read', async () => {
     const brokers = await start(2, (asked, _, broker) => {
       if (asked === undefined) return NOTHING;
       if (asked.offset === 0 && broker === 1) return { records: batchAt(0, 1, ['a', 'b']) };
@@ -81,7 +81,7 @@ describe('the direct client', () => {
     });
   });
 
-  it('asks a session only for what changed, and begins another when the broker has lost it', async () => {
+  it('the direct client asks a session only for what changed, and begins another when the broker has lost it', async () => {
     const brokers = await start(1, (asked, fetches) => {
       if (fetches === 3) return { topError: 70 };
       if (asked?.offset === 0) return { records: batchAt(0, 1, ['a']) };
@@ -103,7 +103,7 @@ describe('the direct client', () => {
     ]);
   });
 
-  it('fetches a damaged batch again, and reports one that stays damaged without passing it', async () => {
+  it('the direct client fetches a damaged batch again, and reports one that stays damaged without passing it', async () => {
     let sound = false;
     let damaged = 0;
     const brokers = await start(1, (asked) => {
@@ -126,7 +126,7 @@ describe('the direct client', () => {
     expect((await read(consumer, has(1))).values).toEqual(['a']);
   });
 
-  it('reports a log that was truncated below what it read', async () => {
+  it('the direct client reports a log that was truncated below what it read', async () => {
     const brokers = await start(1, (asked) => {
       if (asked === undefined) return NOTHING;
       if (asked.offset === 0) return { records: batchAt(0, 1, ['a', 'b', 'c']) };
@@ -146,7 +146,7 @@ describe('the direct client', () => {
     });
   });
 
-  it('handles an offset that the broker does not have by auto.offset.reset', async () => {
+  it('the direct client handles an offset that the broker does not have by auto.offset.reset', async () => {
     const brokers = await start(1, (asked) => {
       if (asked === undefined) return NOTHING;
       return asked.offset === 0 ? { records: batchAt(0, 1, ['a']) } : { error: asked.offset > 1 ? 1 : 0 };
@@ -160,7 +160,7 @@ describe('the direct client', () => {
     expect((await read(other, has(1))).values).toEqual(['a']);
   });
 
-  it('connects again after a broken connection, and loses and repeats no record', async () => {
+  it('the direct client connects again after a broken connection, and loses and repeats no record', async () => {
     const brokers = await start(1, (asked, fetches) => {
       if (fetches % 3 === 1) return undefined;
       return asked === undefined || asked.offset >= 5 ? NOTHING : { records: batchAt(asked.offset, 1, [`${asked.offset}`]) };
@@ -172,16 +172,16 @@ describe('the direct client', () => {
     expect(events.some(({ name }) => name === '_TRANSPORT')).toBe(true);
   });
 
-  it('leaves a broker alone for as long as the broker asks for', async () => {
+  it('the direct client leaves a broker alone for as long as the broker asks for', async () => {
     const times: number[] = [];
     const brokers = await start(1, (asked) => {
       if (asked?.offset === 0) return { records: batchAt(0, 1, ['a']), throttleMs: 400 };
-      times.push(performance.now());
+      times.push(realClock.monotonicMs());
       return NOTHING;
     });
     const consumer = await reader(brokers.address);
     await assign(consumer);
-    const from = performance.now();
+    const from = realClock.monotonicMs();
     await read(consumer, has(1));
     await until('a request after the pause', async () => {
       await consumer.consume(RecordBatch.create(1, 1024), 5);
@@ -190,7 +190,7 @@ describe('the direct client', () => {
     expect((times[0] as number) - from).toBeGreaterThanOrEqual(400);
   });
 
-  it('refuses a response above receive.message.max.bytes', async () => {
+  it('the direct client refuses a response above receive.message.max.bytes', async () => {
     const brokers = await start(1, (asked) =>
       asked?.offset === 0 ? { records: batchAt(0, 1, ['x'.repeat(3000)]) } : NOTHING,
     );
@@ -202,7 +202,7 @@ describe('the direct client', () => {
     expect(events.some(({ message }) => message.includes('receive.message.max.bytes is 2048'))).toBe(true);
   });
 
-  it('authenticates with PLAIN', async () => {
+  it('the direct client authenticates with PLAIN', async () => {
     const brokers = await start(1, (asked) => (asked?.offset === 0 ? { records: batchAt(0, 1, ['a']) } : NOTHING));
     const sasl = {
       ...{ 'security.protocol': 'sasl_plaintext', 'sasl.mechanisms': 'PLAIN' },
@@ -214,7 +214,7 @@ describe('the direct client', () => {
     expect(new Set(brokers.passwords)).toEqual(new Set(['right']));
   });
 
-  it('is replaced by librdkafka, with an event, before a broker without the requests', async () => {
+  it('the direct client is replaced by librdkafka, with an event, before a broker without the requests', async () => {
     const broker = await startAuthenticatingBroker(() => 'accept');
     open.push(broker);
     const consumer = await reader(broker.address);
