@@ -1,13 +1,14 @@
-// Builds the kernels, and the readers of Kafka's wire format, with AddressSanitizer and UndefinedBehaviorSanitizer and runs their checks:
-// unit checks, then the corpus of every fuzz target with mutations. Objects are cached in
-// .millrace/native-test by the hash of their inputs, so that a second run compiles nothing.
+// Builds the kernels, and the readers of Kafka's wire format, with AddressSanitizer and
+// UndefinedBehaviorSanitizer and runs their checks: unit checks, then the corpus of every fuzz
+// target with mutations. Objects are cached in .millrace/native-test by the hash of their inputs,
+// so that a second run compiles nothing.
 //
 //   node tools/native-test.mjs [-runs=20000] [-seed=1]
 //
 // Prints one line for each program on stdout, `NAME inputs=N mutations=N`; exits with 1 on any
 // finding. With clang the same fuzz targets build for libFuzzer: clang++ -std=c++20
-// -fsanitize=fuzzer,address,undefined -Inative FUZZ_TARGET.cc $(find native/kernel native/broker/wire -name '*.cc')
-// -lcrypto -lz -llz4 -lzstd -lsnappy
+// -fsanitize=fuzzer,address,undefined -Inative FUZZ_TARGET.cc
+// $(find native/kernel native/broker/wire -name '*.cc') -lcrypto -lz -llz4 -lzstd -lsnappy
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';

@@ -496,10 +496,7 @@ async function runEngine(context: Context): Promise<number> {
     return EXIT.done;
   }
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
-  const driver = await brokerDriver(
-    context,
-    settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka',
-  );
+  const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys, (definition) =>
     showInferred(context, definition),

@@ -11,7 +11,7 @@ import type { RowForm } from '../core/layout/row-form.ts';
 import type { Logger } from '../core/log.ts';
 import type { Gauge, Metrics } from '../core/metrics.ts';
 import type { Properties } from '../core/settings.ts';
-import { type BrokerClient, openBroker, openKv } from '../drivers.ts';
+import { openBroker, openKv } from '../drivers.ts';
 import type { HttpCapability, HttpDriver } from '../io/http/port.ts';
 import { configured } from '../io/kafka/configured.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
@@ -26,6 +26,8 @@ export interface DriverContext {
     readonly native: string;
     /** Properties of every Kafka client; none for a command without the broker settings. */
     readonly 'broker-property'?: Properties;
+    /** `librdkafka` or `direct`; librdkafka for a command without the setting. */
+    readonly 'broker-client'?: string;
   };
   readonly log: Logger;
   readonly metrics: Metrics;
@@ -56,12 +58,10 @@ function logChoice(context: DriverContext, port: string, driver: string): void {
 
 /** Opens the broker driver: batches through the addon, or node-rdkafka on the main thread. Its
  *  clients have the properties of -broker-config and -broker-property. */
-export async function brokerDriver(
-  context: DriverContext,
-  client: BrokerClient = 'librdkafka',
-): Promise<BrokerDriver> {
+export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
   const properties = context.settings['broker-property'] ?? {};
-  if (client === 'direct') return configured(await directOrLibrdkafka(context, properties), properties);
+  if (context.settings['broker-client'] === 'direct')
+    return configured(await directOrLibrdkafka(context, properties), properties);
   const driver = await openBroker(runsNative(context) ? 'on' : 'off');
   logChoice(context, 'broker', driver.name);
   return configured(driver, properties);

@@ -1,6 +1,7 @@
-/** Every record that the direct client reads is the one that librdkafka reads: random records in all
- *  codecs, committed and aborted transactions, both isolation levels; and the engine has the same
- *  results with either client. */
+/** The direct client and librdkafka read equal records: random records in all codecs, committed and
+ *  aborted transactions, both isolation levels; and the engine has the same results with either
+ *  client.
+ */
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
@@ -9,8 +10,8 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { directDriver } from '../../src/io/kafka/direct/driver.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import type { BatchProducer, BrokerDriver, ConsumerOptions } from '../../src/io/kafka/port.ts';
-import { allOf, batchOf, fresh, type Row, readUntil, World } from '../contract/broker-world.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
+import { allOf, batchOf, fresh, type Row, readUntil, World } from '../contract/broker-world.ts';
 import { exportedRows, runEngine } from '../fixtures/engine.ts';
 import { runGen } from '../fixtures/gen.ts';
 import { launcher } from '../fixtures/process.ts';

@@ -4,7 +4,7 @@ import { directDriver } from '../../src/io/kafka/direct/driver.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';
-import { type BrokerSubject, batchOf, World } from '../contract/broker-world.ts';
+import { allOf, type BrokerSubject, batchOf, fresh, readUntil, World } from '../contract/broker-world.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 
 const stack = await sharedStack();
@@ -37,4 +37,31 @@ it('the direct client reports when it received a record, not when it was taken f
     row += rowCount;
   }
   expect(waited).toBeGreaterThan(records.length / 2);
+});
+
+it('the direct client reports the end of a partition again after each assignment and seek at the end', async () => {
+  const topic = await world.topic(1);
+  await world.numbered(topic, 3);
+  const consumer = await world.consumer({ partitionEof: true });
+  const end = { topic, partition: 0, offset: 3n };
+  const heard = async (): Promise<unknown> => (await readUntil(consumer, ({ ends }) => ends.length > 0)).ends;
+  for (let i = 0; i < 3; i++) {
+    await consumer.assign([end]);
+    expect(await heard()).toEqual([end]);
+    await consumer.seek(end);
+    expect(await heard()).toEqual([end]);
+  }
+});
+
+it('the direct client reports a topic and a partition that do not exist, and reads the others', async () => {
+  const topic = await world.topic(1);
+  await world.numbered(topic, 5);
+  const consumer = await world.consumer();
+  const absent = fresh('absent');
+  await consumer.assign([...allOf(topic, 2), ...allOf(absent, 1)]);
+  const { rows, events } = await readUntil(consumer, (so) => so.rows.length >= 5 && so.events.length >= 2);
+  expect(rows).toHaveLength(5);
+  expect(events.map((event) => `${event.name} ${event.topic}/${event.partition}`).sort()).toEqual(
+    [`UNKNOWN_TOPIC_OR_PART ${absent}/0`, `UNKNOWN_TOPIC_OR_PART ${topic}/1`].sort(),
+  );
 });

@@ -1,5 +1,5 @@
-// Handle of the direct client's reader. One thread requests, receives and fills; it goes on
-// receiving between two calls.
+// Handle of the direct client's reader. One thread requests, receives and fills; it also receives
+// between two calls.
 #include "binding/async.h"
 #include "binding/broker/values.h"
 #include "binding/handle.h"
@@ -129,8 +129,8 @@ template <typename Act>
 napi_value Control(const Call& call, std::vector<Place> places, bool is_inline, Act act) {
   auto handle = Open<DirectHandle>(call, 0, "consumer", kDirectType);
   if (handle == nullptr) return nullptr;
-  return handle->Post(call.env(), std::make_unique<DirectControlJob<Act>>(
-                                      handle, std::move(places), act, is_inline));
+  return handle->Post(call.env(), std::make_unique<DirectControlJob<Act>>(handle, std::move(places),
+                                                                          act, is_inline));
 }
 
 template <typename Act>

@@ -39,8 +39,8 @@ napi_value ToList(napi_env env, const std::vector<T>& values) {
   return list;
 }
 
-// [rows, ends, events, topics, duration in ms, receipts: rows, age in ms, rows, …]. `ended_us`: end of
-// the call, from NowUs.
+// [rows, ends, events, topics, duration in ms, receipts]; receipts alternate numbers of rows and
+// ages in ms. `ended_us`: end of the call, from NowUs.
 napi_value ToConsumed(napi_env env, const broker::ConsumeOutcome& outcome, double took_ms,
                       std::int64_t ended_us);
 

@@ -48,9 +48,9 @@ std::unique_ptr<Frame> FramePool::Take(std::size_t size) {
 void FramePool::Return(std::unique_ptr<Frame> frame) {
   frames_.push_back(std::move(frame));
   if (frames_.size() <= kFramesMax) return;
-  frames_.erase(std::min_element(
-      frames_.begin(), frames_.end(),
-      [](const auto& a, const auto& b) { return a->capacity < b->capacity; }));
+  frames_.erase(std::min_element(frames_.begin(), frames_.end(), [](const auto& a, const auto& b) {
+    return a->capacity < b->capacity;
+  }));
 }
 
 Connection::Connection(const Settings& settings, const TlsContext* tls, FramePool* pool,
@@ -86,9 +86,8 @@ Connection::State Connection::Drive(std::int64_t now_ms) {
     if (state_ != State::kFailed) Flush();
   }
   if (state_ != State::kFailed && deadline_ms() <= now_ms) {
-    Fail(kErrTransport, state_ == State::kOpening
-                            ? "the connection was not ready in time"
-                            : "the broker did not answer a request in time");
+    Fail(kErrTransport, state_ == State::kOpening ? "the connection was not ready in time"
+                                                  : "the broker did not answer a request in time");
   }
   return state_;
 }
@@ -274,8 +273,8 @@ void Connection::OnAuthenticated(const Frame& frame) {
   step_ = Step::kReady;
   state_ = State::kReady;
   if (answer.lifetime_ms > 0) {
-    const double lifetime = static_cast<double>(std::min<std::int64_t>(
-        answer.lifetime_ms, INT32_MAX));
+    const double lifetime =
+        static_cast<double>(std::min<std::int64_t>(answer.lifetime_ms, INT32_MAX));
     expires_ms_ = now_ms_ + static_cast<std::int64_t>(lifetime * kLifetimeShare);
   }
 }

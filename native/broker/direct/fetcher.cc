@@ -291,8 +291,8 @@ void Fetcher::Pump(int wait_ms) {
   };
   add(bootstrap_);
   for (const auto& node : nodes_) add(*node);
-  const int ready = poll(polled_.data(), static_cast<nfds_t>(polled_.size()),
-                         TimeToWait(now_ms, wait_ms));
+  const int ready =
+      poll(polled_.data(), static_cast<nfds_t>(polled_.size()), TimeToWait(now_ms, wait_ms));
   if (ready > 0 && polled_[0].revents != 0) wakeup_.Drain();
   Step(NowMs());
 }

@@ -122,7 +122,7 @@ class Fetcher {
  private:
   friend class Response;
   enum Request : Connection::Kind { kMetadata, kListOffsets, kFetch };
-  // What a fetch session of a broker has of a partition.
+  // State of a partition in the fetch session of a broker.
   struct Sent {
     std::int64_t offset;
     std::int32_t leader_epoch;

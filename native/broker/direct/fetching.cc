@@ -53,6 +53,12 @@ bool Fetcher::MayFetch(const Node& node) const {
 
 void Fetcher::SendFetch(Node* node, std::int64_t now_ms) {
   if (!MayFetch(*node)) return;
+  // A session answers only what changed at the broker. After a restart of a partition at the same
+  // offset its end must be heard again, so another session begins.
+  const auto is_old = [&](const auto& one) {
+    return partitions_[one.first].generation != one.second.generation;
+  };
+  if (std::any_of(node->sent.begin(), node->sent.end(), is_old)) ForgetSession(node);
   std::vector<wire::FetchRow> rows;
   std::vector<wire::TopicPlace> forgotten;
   bool has_wanted = false;
@@ -72,8 +78,8 @@ void Fetcher::SendFetch(Node* node, std::int64_t now_ms) {
                          known->second.fetched_epoch == now.fetched_epoch;
     node->sent[i] = now;
     if (is_same) continue;
-    rows.push_back({topics_[one.topic], one.number, one.leader_epoch, one.fetch_offset,
-                    one.fetched_epoch});
+    rows.push_back(
+        {topics_[one.topic], one.number, one.leader_epoch, one.fetch_offset, one.fetched_epoch});
   }
   // Without a session there is nothing to forget, and nothing to wait for.
   if (!has_wanted) {
@@ -100,8 +106,8 @@ bool Fetcher::OnFetched(Node* node, std::unique_ptr<Frame> frame, std::int64_t n
   Throttle(node, fetched.throttle_ms, now_ms);
   if (fetched.error != wire::kNoError) {
     ForgetSession(node);
-    const bool is_evicted = fetched.error == wire::kSessionIdNotFound ||
-                            fetched.error == wire::kInvalidSessionEpoch;
+    const bool is_evicted =
+        fetched.error == wire::kSessionIdNotFound || fetched.error == wire::kInvalidSessionEpoch;
     if (!is_evicted) {
       Note(EventOf(fetched.error));
       node->throttled_ms = std::max(node->throttled_ms, now_ms + kRetryMs);
@@ -153,12 +159,11 @@ void Fetcher::OnFetchedRecords(std::uint32_t index, wire::FetchedRow* row,
   const bool reaches_end = !extent.is_faulty && limit >= 0 && extent.next_offset >= limit;
   const bool reports = reaches_end && settings_.reports_ends && one.end != extent.next_offset;
   if (row->records.size == 0 && !reports) return;
-  parts_.push_back({index, one.generation, response, row->records, from, std::move(row->aborted),
-                    reaches_end});
+  parts_.push_back(
+      {index, one.generation, response, row->records, from, std::move(row->aborted), reaches_end});
 }
 
-void Fetcher::OnFetchError(Partition* partition, const wire::FetchedRow& row,
-                           std::int64_t now_ms) {
+void Fetcher::OnFetchError(Partition* partition, const wire::FetchedRow& row, std::int64_t now_ms) {
   partition->retry_ms = now_ms + kRetryMs;
   if (row.error == wire::kOffsetOutOfRange) {
     // Records that arrived before are delivered first.

@@ -44,9 +44,8 @@ void Fetcher::SendMetadata(std::int64_t now_ms) {
       topics.push_back(topic);
   }
   Connection& connection = *node->connection;
-  connection.Send(
-      wire::MetadataRequest(connection.NextCorrelation(), settings_.client_id, topics), kMetadata,
-      now_ms);
+  connection.Send(wire::MetadataRequest(connection.NextCorrelation(), settings_.client_id, topics),
+                  kMetadata, now_ms);
   has_metadata_request_ = true;
   refresh_ = false;
 }
@@ -56,11 +55,21 @@ bool Fetcher::OnMetadata(const Frame& frame, std::int64_t now_ms) {
   if (!wire::ReadMetadata(frame.Body(), &metadata)) return false;
   OnBrokers(metadata.brokers);
   for (const wire::LeaderRow& row : metadata.leaders) OnLeader(row);
+  for (Partition& one : partitions_) {
+    const auto is_of = [&](const wire::LeaderRow& row) {
+      return row.topic == topics_[one.topic] && (row.partition < 0 || row.partition == one.number);
+    };
+    const auto& rows = metadata.leaders;
+    if (one.assigned && std::none_of(rows.begin(), rows.end(), is_of))
+      ReportError(&one, wire::kUnknownTopicOrPartition);
+  }
   metadata_ms_ = now_ms;
   bool is_enough = true;
-  for (const Partition& one : partitions_) is_enough = is_enough && (!one.assigned || one.leader >= 0);
+  for (const Partition& one : partitions_)
+    is_enough = is_enough && (!one.assigned || one.leader >= 0);
   metadata_backoff_ms_ =
-      is_enough ? 0 : std::clamp(2 * metadata_backoff_ms_, kMetadataBackoffMs, kMetadataBackoffMsMax);
+      is_enough ? 0
+                : std::clamp(2 * metadata_backoff_ms_, kMetadataBackoffMs, kMetadataBackoffMsMax);
   next_metadata_ms_ = now_ms + std::max(kMetadataBackoffMs, metadata_backoff_ms_);
   return true;
 }
@@ -107,8 +116,7 @@ void Fetcher::SendListOffsets(Node* node, std::int64_t now_ms) {
   std::vector<wire::ListRow> rows;
   for (std::uint32_t i = 0; i < partitions_.size(); i++) {
     Partition& one = partitions_[i];
-    const bool is_symbolic =
-        one.fetch_offset == kOffsetBeginning || one.fetch_offset == kOffsetEnd;
+    const bool is_symbolic = one.fetch_offset == kOffsetBeginning || one.fetch_offset == kOffsetEnd;
     if (!one.assigned || one.paused || one.leader != node->id || !is_symbolic ||
         now_ms < one.retry_ms) {
       continue;

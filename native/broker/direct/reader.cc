@@ -212,13 +212,13 @@ bool Reader::Append(Filling* filling, const Part& part, Partition* partition) {
   filling->rows++;
   std::vector<ReceiptRun>& receipts = filling->out->receipts;
   const std::int64_t received_us = part.response->received_us();
-  if (receipts.empty() || receipts.back().at_us != received_us) receipts.push_back({0, received_us});
+  if (receipts.empty() || receipts.back().at_us != received_us)
+    receipts.push_back({0, received_us});
   receipts.back().rows++;
   return true;
 }
 
-void Reader::NoteOversize(const Partition& partition, std::uint64_t bytes,
-                          std::uint32_t capacity) {
+void Reader::NoteOversize(const Partition& partition, std::uint64_t bytes, std::uint32_t capacity) {
   fetcher_.Note(fetcher_.EventAt(
       partition, kErrOversize,
       "the record at offset " + std::to_string(records_.record().offset) + " has " +
@@ -266,8 +266,7 @@ Event Reader::Seek(const Place& place) {
 std::vector<Place> Reader::Positions() {
   std::vector<Place> places;
   for (const Partition& one : fetcher_.partitions()) {
-    if (one.assigned)
-      places.push_back({fetcher_.topics()[one.topic], one.number, one.position});
+    if (one.assigned) places.push_back({fetcher_.topics()[one.topic], one.number, one.position});
   }
   return places;
 }

@@ -109,7 +109,7 @@ Socket::State Socket::Fail(int code, std::string text) {
   return state_;
 }
 
-// An address needs no thread. A name may take seconds, for which nobody may wait.
+// An address needs no thread. A name may take seconds, and a stop must not wait for it.
 void Socket::Resolve(const Wakeup& wakeup) {
   resolution_ = std::make_shared<Resolution>();
   Resolution& own = *resolution_;
@@ -186,8 +186,8 @@ Socket::State Socket::Open() {
     const std::lock_guard lock(resolution_->mutex);
     if (!resolution_->is_done) return state_;
     if (resolution_->code != 0)
-      return Fail(kErrResolve, std::string("the name cannot be resolved: ") +
-                                   gai_strerror(resolution_->code));
+      return Fail(kErrResolve,
+                  std::string("the name cannot be resolved: ") + gai_strerror(resolution_->code));
     if (!Connect()) return Fail(kErrTransport, "connect failed: " + std::string(error_));
   }
   if (state_ == State::kConnecting) Finish();

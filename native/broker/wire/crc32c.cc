@@ -35,10 +35,10 @@ constexpr Tables kTables = MakeTables();
 std::uint32_t UpdateByTables(std::uint32_t crc, const std::uint8_t* data, std::size_t size) {
   const auto& cell = kTables.cell;
   for (; size >= 8; size -= 8, data += 8) {
-    const std::uint32_t low = crc ^ (static_cast<std::uint32_t>(data[0]) |
-                                     (static_cast<std::uint32_t>(data[1]) << 8) |
-                                     (static_cast<std::uint32_t>(data[2]) << 16) |
-                                     (static_cast<std::uint32_t>(data[3]) << 24));
+    const std::uint32_t low =
+        crc ^
+        (static_cast<std::uint32_t>(data[0]) | (static_cast<std::uint32_t>(data[1]) << 8) |
+         (static_cast<std::uint32_t>(data[2]) << 16) | (static_cast<std::uint32_t>(data[3]) << 24));
     crc = cell[7][low & 0xffU] ^ cell[6][(low >> 8) & 0xffU] ^ cell[5][(low >> 16) & 0xffU] ^
           cell[4][low >> 24] ^ cell[3][data[4]] ^ cell[2][data[5]] ^ cell[1][data[6]] ^
           cell[0][data[7]];

@@ -103,7 +103,8 @@ Inflation Inflater::InflateGzip(Bytes from) {
         break;
       }
     }
-    const std::size_t room = std::min<std::size_t>(std::min(capacity_, bytes_max_) - used_, UINT_MAX);
+    const std::size_t room =
+        std::min<std::size_t>(std::min(capacity_, bytes_max_) - used_, UINT_MAX);
     stream.next_out = bytes_.get() + used_;
     stream.avail_out = static_cast<uInt>(room);
     const int code = inflate(&stream, Z_NO_FLUSH);
@@ -127,8 +128,8 @@ Inflation Inflater::AppendSnappy(Bytes block) {
   if (size > limit_ - std::min(limit_, used_)) return Inflation::kTooLarge;
   if (size > 0 && !Grow(size)) return Inflation::kNoMemory;
   std::uint8_t none = 0;
-  char* into = size == 0 ? reinterpret_cast<char*>(&none)
-                         : reinterpret_cast<char*>(bytes_.get() + used_);
+  char* into =
+      size == 0 ? reinterpret_cast<char*>(&none) : reinterpret_cast<char*>(bytes_.get() + used_);
   if (snappy_uncompress(data, block.size, into, &size) != SNAPPY_OK) return Inflation::kBad;
   used_ += size;
   return Inflation::kDone;

@@ -111,13 +111,13 @@ std::string MissingApi(const std::vector<ApiRange>& ranges) {
   for (const auto& [api, name] : kNeeded) {
     bool has = false;
     for (const ApiRange& range : ranges) {
-      has = has || (range.key == api.key && range.oldest <= api.version &&
-                    api.version <= range.newest);
+      has = has ||
+            (range.key == api.key && range.oldest <= api.version && api.version <= range.newest);
     }
     if (!has) {
       char text[96];
-      std::snprintf(text, sizeof text, "the broker has no version %d of the request %s", api.version,
-                    name);
+      std::snprintf(text, sizeof text, "the broker has no version %d of the request %s",
+                    api.version, name);
       return text;
     }
   }

@@ -20,12 +20,12 @@ struct Api {
   // Form of the head, with tagged fields.
   bool is_flexible;
 };
-inline constexpr Api kFetch{1, 12, true};             // Kafka 2.7
-inline constexpr Api kListOffsets{2, 5, false};       // Kafka 2.2
-inline constexpr Api kMetadata{3, 9, true};           // Kafka 2.4
-inline constexpr Api kSaslHandshake{17, 1, false};    // Kafka 1.0
-inline constexpr Api kApiVersions{18, 0, false};      // Kafka 0.10
-inline constexpr Api kSaslAuthenticate{36, 1, false}; // Kafka 2.2
+inline constexpr Api kFetch{1, 12, true};              // Kafka 2.7
+inline constexpr Api kListOffsets{2, 5, false};        // Kafka 2.2
+inline constexpr Api kMetadata{3, 9, true};            // Kafka 2.4
+inline constexpr Api kSaslHandshake{17, 1, false};     // Kafka 1.0
+inline constexpr Api kApiVersions{18, 0, false};       // Kafka 0.10
+inline constexpr Api kSaslAuthenticate{36, 1, false};  // Kafka 2.2
 
 // Error codes of the broker that the client acts on.
 inline constexpr std::int16_t kNoError = 0;

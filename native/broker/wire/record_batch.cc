@@ -127,10 +127,11 @@ RecordCursor::Step RecordCursor::Next(Record* out) {
   last_delta_ = static_cast<std::int32_t>(offset_delta);
   out->offset = head_.base_offset + offset_delta;
   out->is_append_time = head_.IsAppendTime();
-  out->timestamp = out->is_append_time
-                       ? head_.max_timestamp
-                       : static_cast<std::int64_t>(static_cast<std::uint64_t>(head_.base_timestamp) +
-                                                   static_cast<std::uint64_t>(timestamp_delta));
+  out->timestamp =
+      out->is_append_time
+          ? head_.max_timestamp
+          : static_cast<std::int64_t>(static_cast<std::uint64_t>(head_.base_timestamp) +
+                                      static_cast<std::uint64_t>(timestamp_delta));
   left_--;
   at_ = end;
   return Step::kRecord;
@@ -167,14 +168,14 @@ bool PartitionRecords::SkipsBatch(const BatchHead& head, Bytes records) {
   if (head.IsControl()) {
     RecordCursor cursor(head, records);
     Record record;
-    if (cursor.Next(&record) == RecordCursor::Step::kRecord && record.key_size >= kControlKeyBytes &&
+    if (cursor.Next(&record) == RecordCursor::Step::kRecord &&
+        record.key_size >= kControlKeyBytes &&
         BigEndian<std::int16_t>(record.key + 2) == kControlAbort) {
       aborted_producers_.erase(head.producer_id);
     }
     return true;
   }
-  return committed_only_ && head.IsTransactional() &&
-         aborted_producers_.contains(head.producer_id);
+  return committed_only_ && head.IsTransactional() && aborted_producers_.contains(head.producer_id);
 }
 
 // Opens the next batch that is read. False at the end, or with a fault.
@@ -217,9 +218,10 @@ bool PartitionRecords::OpenBatch() {
     if (done != Inflation::kDone) {
       char what[96];
       std::snprintf(what, sizeof what, "%s (%s)",
-                    done == Inflation::kBad        ? "is not compressed as it says"
-                    : done == Inflation::kTooLarge ? "inflates to more than receive.message.max.bytes"
-                                                   : "needs more memory than there is",
+                    done == Inflation::kBad ? "is not compressed as it says"
+                    : done == Inflation::kTooLarge
+                        ? "inflates to more than receive.message.max.bytes"
+                        : "needs more memory than there is",
                     NameOf(static_cast<Codec>(codec)));
       Fail(done == Inflation::kBad ? Fault::Kind::kBadCompression : Fault::Kind::kTooLarge, what);
       return false;

@@ -89,7 +89,9 @@ class Scram final : public SaslExchange {
  public:
   Scram(const EVP_MD* digest, std::string_view user, std::string_view password,
         std::string_view nonce)
-      : digest_(digest), bare_("n=" + Escaped(user) + ",r=" + Text(nonce)), nonce_(nonce),
+      : digest_(digest),
+        bare_("n=" + Escaped(user) + ",r=" + Text(nonce)),
+        nonce_(nonce),
         password_(password) {}
   std::string First() override { return "n,," + bare_; }
   bool Answer(std::string_view message, std::string* reply, bool* done,

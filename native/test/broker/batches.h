@@ -81,10 +81,10 @@ inline std::string BatchOf(const PlainBatch& batch) {
   PutNumber(&out, body.size() + 9, 4);
   PutNumber(&out, 7, 4);  // leader epoch
   out.push_back(static_cast<char>(batch.magic));
-  PutNumber(&out,
-            broker::wire::Crc32cByTables(reinterpret_cast<const std::uint8_t*>(body.data()),
-                                         body.size()),
-            4);
+  PutNumber(
+      &out,
+      broker::wire::Crc32cByTables(reinterpret_cast<const std::uint8_t*>(body.data()), body.size()),
+      4);
   return out + body;
 }
 

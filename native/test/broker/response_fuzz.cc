@@ -78,7 +78,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 3: {
       std::int16_t error = 0;
       std::vector<wire::ApiRange> ranges;
-      if (wire::ReadApiVersions(bytes, &error, &ranges)) static_cast<void>(wire::MissingApi(ranges));
+      if (wire::ReadApiVersions(bytes, &error, &ranges))
+        static_cast<void>(wire::MissingApi(ranges));
       break;
     }
     case 4: {

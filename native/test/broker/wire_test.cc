@@ -105,7 +105,8 @@ void CodecsAreUndoneWithinTheLimit() {
   wire::Inflater inflater(1000);
   wire::Bytes out;
   MILLRACE_CHECK(inflater.Inflate(Codec::kSnappy, BytesOf(framed), &out) == wire::Inflation::kDone);
-  MILLRACE_CHECK(std::string(reinterpret_cast<const char*>(out.data), out.size) == "xerial xerial ");
+  MILLRACE_CHECK(std::string(reinterpret_cast<const char*>(out.data), out.size) ==
+                 "xerial xerial ");
   const std::string member = Compressed(Codec::kGzip, "one");
   MILLRACE_CHECK(inflater.Inflate(Codec::kGzip, BytesOf(member + member), &out) ==
                  wire::Inflation::kDone);
@@ -156,8 +157,8 @@ void RecordsHaveTheirFields() {
     MILLRACE_CHECK(first.key_size == 3 && first.value_size == 5 && first.header_count == 2);
     MILLRACE_CHECK(first.header_payload == 4 + 5 + 4);
     wire::Header header{};
-    wire::NextHeader(wire::NextHeader(first.headers, first.headers_end, &header),
-                     first.headers_end, &header);
+    wire::NextHeader(wire::NextHeader(first.headers, first.headers_end, &header), first.headers_end,
+                     &header);
     MILLRACE_CHECK(header.name.size == 4 && header.value_size == -1);
     records.Keep();
     MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 100);
@@ -178,12 +179,14 @@ void RecordsHaveTheirFields() {
 }
 
 void ReadingBeginsInsideABatchAndEndsBeforeACutOne() {
-  const std::string two = test::BatchOf(ThreeOf(Codec::kLz4, 0)) + test::BatchOf(ThreeOf(Codec::kNone, 7));
+  const std::string two =
+      test::BatchOf(ThreeOf(Codec::kLz4, 0)) + test::BatchOf(ThreeOf(Codec::kNone, 7));
   using Offsets = std::vector<std::int64_t>;
   MILLRACE_CHECK((OffsetsOf(two, 1, true, {}, 14) == Offsets{1, 4, 7, 8, 11}));
   MILLRACE_CHECK((OffsetsOf(two, 7, true, {}, 14) == Offsets{7, 8, 11}));
   for (std::size_t cut = 1; cut < 60; cut += 13)
-    MILLRACE_CHECK((OffsetsOf(two.substr(0, two.size() - cut), 0, true, {}, 7) == Offsets{0, 1, 4}));
+    MILLRACE_CHECK(
+        (OffsetsOf(two.substr(0, two.size() - cut), 0, true, {}, 7) == Offsets{0, 1, 4}));
   MILLRACE_CHECK(OffsetsOf("", 5, true, {}, 5).empty());
 }
 
@@ -275,16 +278,15 @@ void ScramHasItsVectors() {
   std::string error;
   bool is_done = false;
   const std::string nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
-  MILLRACE_CHECK(scram->Answer("r=" + nonce + ",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", &reply,
-                               &is_done, &error));
-  MILLRACE_CHECK(!is_done && reply == "c=biws,r=" + nonce +
-                                          ",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=");
-  MILLRACE_CHECK(scram->Answer("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", &reply, &is_done,
-                               &error));
+  MILLRACE_CHECK(
+      scram->Answer("r=" + nonce + ",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", &reply, &is_done, &error));
+  MILLRACE_CHECK(!is_done &&
+                 reply == "c=biws,r=" + nonce + ",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=");
+  MILLRACE_CHECK(
+      scram->Answer("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", &reply, &is_done, &error));
   MILLRACE_CHECK(is_done);
-  for (const char* message :
-       {"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "r=nonce1,s=!,i=4096", "r=nonce1,s=QUJD,i=10",
-        "r=nonce1,s=QUJD,i=2000000000", ""}) {
+  for (const char* message : {"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "r=nonce1,s=!,i=4096",
+                              "r=nonce1,s=QUJD,i=10", "r=nonce1,s=QUJD,i=2000000000", ""}) {
     const auto other = wire::MakeSasl("SCRAM-SHA-512", "user", "pencil", "nonce");
     MILLRACE_CHECK(!other->Answer(message, &reply, &is_done, &error) && !error.empty());
   }

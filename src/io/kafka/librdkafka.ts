@@ -94,7 +94,8 @@ export function demand(what: string, [failure, places]: NativeAnswer): readonly 
   return places ?? [];
 }
 
-export const pairs = (properties: Readonly<Record<string, string>>): string[] => Object.entries(properties).flat();
+export const pairs = (properties: Readonly<Record<string, string>>): string[] =>
+  Object.entries(properties).flat();
 
 /** Opens a native client. A property that librdkafka refuses is an error of the caller. @throws
  *  bad_broker_property */

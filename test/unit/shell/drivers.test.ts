@@ -47,14 +47,16 @@ describe('choice of drivers', () => {
     ]);
   });
 
-  test('the direct client is refused without the addon, and needs no property that it does not know', async () => {
+  test('the direct client is refused without the addon, and librdkafka serves for a property that it does not know', async () => {
     const { context } = contextOf('off');
-    await expect(brokerDriver(context, 'direct')).rejects.toMatchObject({ code: 'bad_value' });
+    const asked = { native: 'off', 'broker-client': 'direct' };
+    await expect(brokerDriver({ ...context, settings: asked })).rejects.toMatchObject({ code: 'bad_value' });
     if (findAddon() === null) return;
     const { context: on, lines } = contextOf('on');
-    expect((await brokerDriver(on, 'direct')).name).toBe('direct');
-    const settings = { native: 'on', 'broker-property': { 'client.rack': 'a' } };
-    expect((await brokerDriver({ ...on, settings }, 'direct')).name).toBe('librdkafka');
+    const settings = { ...asked, native: 'on' };
+    expect((await brokerDriver({ ...on, settings })).name).toBe('direct');
+    const rack = { ...settings, 'broker-property': { 'client.rack': 'a' } };
+    expect((await brokerDriver({ ...on, settings: rack })).name).toBe('librdkafka');
     expect(lines.map(({ level, fields }) => [level, fields['reason']])).toEqual([
       ['info', 'requested'],
       ['warn', 'not the direct client: it does not know client.rack'],

@@ -76,8 +76,7 @@ class DirectConsumer implements BatchConsumer {
     const places = await this.stored(partitions);
     demand('assign', await this.addon.brokerDirectAssign(this.handle, ...flat(places)));
     this.assigned.clear();
-    for (const at of partitions)
-      this.assigned.set(keyOf(at), { topic: at.topic, partition: at.partition });
+    for (const at of partitions) this.assigned.set(keyOf(at), { topic: at.topic, partition: at.partition });
   }
 
   async subscribe(topics: readonly string[]): Promise<void> {
@@ -100,7 +99,7 @@ class DirectConsumer implements BatchConsumer {
       );
       this.topics.push(...topics);
       const old = events.find(([code]) => code === UNSUPPORTED);
-      if (old !== undefined) await this.goOnByControl(this.textOf(old));
+      if (old !== undefined) await this.continueByControl(this.textOf(old));
       const reported = [
         ...this.events.splice(0),
         ...events.filter((event) => event !== old).map((event) => eventOf(event)),
@@ -221,7 +220,7 @@ class DirectConsumer implements BatchConsumer {
   }
 
   /** Lets librdkafka continue at the positions of the direct client. */
-  private async goOnByControl(why: string): Promise<void> {
+  private async continueByControl(why: string): Promise<void> {
     const handle = this.handle as DirectHandle;
     const positions = demand('positions', await this.addon.brokerDirectPositions(handle)).map(placeOf);
     this.replace(why);
@@ -250,8 +249,7 @@ class DirectConsumer implements BatchConsumer {
  *  @example
  *  missingDirectClient();
  */
-export const missingDirectClient = (): string | undefined =>
-  loadAddon().brokerDirectObstacle() ?? undefined;
+export const missingDirectClient = (): string | undefined => loadAddon().brokerDirectObstacle() ?? undefined;
 
 async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
   const control = await librdkafkaDriver.consumer(options);

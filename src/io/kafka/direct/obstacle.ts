@@ -1,4 +1,4 @@
-/** What the direct client cannot do. librdkafka then serves. */
+/** Properties that the direct client cannot obey. librdkafka then serves. */
 import type { BrokerProperties } from '../port.ts';
 
 /** SASL mechanisms of the direct client. */
