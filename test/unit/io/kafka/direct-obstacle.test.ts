@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { directObstacle } from '../../../../src/io/kafka/direct/obstacle.ts';
 import { consumerProperties } from '../../../../src/io/kafka/properties.ts';
 
-describe('what the direct client cannot do', () => {
+describe('obstacles of the direct client', () => {
   it('the properties of a consumer and of the engine are no obstacle', () => {
     const options = { brokers: 'localhost:9092', clientId: 'test' };
     const engine = { 'topic.metadata.refresh.interval.ms': 30_000, 'fetch.max.bytes': 1_048_576 };
