@@ -16,7 +16,8 @@ beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'millrace-bootstrap-'));
   for (const folder of ['bin', 'src', 'bench', 'tools', 'native', 'trace']) mkdirSync(join(root, folder));
   copyFileSync(join(projectRoot, 'bin/bootstrap'), join(root, 'bin/bootstrap'));
-  for (const file of ['package-lock.json', 'tsconfig.json', 'binding.gyp']) writeFileSync(join(root, file), '{}');
+  for (const file of ['package-lock.json', 'tsconfig.json', 'binding.gyp'])
+    writeFileSync(join(root, file), '{}');
 });
 afterEach(() => {
   rmSync(root, { recursive: true, force: true });
@@ -60,6 +61,8 @@ describe('bin/bootstrap', () => {
   it('the number of jobs can be set', () => {
     const { status, steps } = setUp({ MILLRACE_JOBS: '3' });
     expect(status).toBe(0);
-    expect(steps).toEqual(expect.arrayContaining(['make -j3 libs', 'node-gyp libpq JOBS=3', 'addons JOBS=3']));
+    expect(steps).toEqual(
+      expect.arrayContaining(['make -j3 libs', 'node-gyp libpq JOBS=3', 'addons JOBS=3']),
+    );
   });
 });
