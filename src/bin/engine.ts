@@ -59,6 +59,7 @@ import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { CLIENT_SETTINGS } from './engine/source/client.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { parseStart } from './registry-clients/start.ts';
@@ -73,6 +74,7 @@ const SETTINGS = {
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
+  ...CLIENT_SETTINGS,
   ...START_SETTINGS,
   'state-dir': {
     type: 'string',
@@ -494,7 +496,10 @@ async function runEngine(context: Context): Promise<number> {
     return EXIT.done;
   }
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
-  const driver = await brokerDriver(context);
+  const driver = await brokerDriver(
+    context,
+    settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka',
+  );
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys, (definition) =>
     showInferred(context, definition),
