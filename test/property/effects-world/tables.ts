@@ -35,6 +35,7 @@ export interface TableHooks {
 
 export type Values = readonly unknown[];
 export type Row = Readonly<Record<string, unknown>>;
+type Statement = (tx: Tx, values: Values) => readonly Row[] | Promise<readonly Row[]>;
 
 const textOf = new TextEncoder();
 const listOf = (text: unknown): readonly string[] => {
@@ -88,13 +89,19 @@ export class Tables {
 
   /** Runs a statement of payments, of its inbox, or a read of orders. */
   async row(tx: Tx, statement: string, values: Values): Promise<readonly Row[]> {
-    for (const [part, run] of this.statements) if (statement.includes(part)) return run(tx, values);
-    throw new Error(`the simulated tables do not know: ${statement}`);
+    let run = this.known.get(statement);
+    if (run === undefined) {
+      run = this.statements.find(([part]) => statement.includes(part))?.[1];
+      if (run === undefined) throw new Error(`the simulated tables do not know: ${statement}`);
+      this.known.set(statement, run);
+    }
+    return run(tx, values);
   }
 
-  private readonly statements: ReadonlyArray<
-    readonly [string, (tx: Tx, values: Values) => readonly Row[] | Promise<readonly Row[]>]
-  > = [
+  /** Statements that were executed before, by text. */
+  private readonly known = new Map<string, Statement>();
+
+  private readonly statements: ReadonlyArray<readonly [string, Statement]> = [
     ['INSERT INTO inbox (msg_id)', (tx, [ids]) => this.claim(tx, ids as readonly string[])],
     ['AS isolation FROM inbox_floor', () => [{ floor: this.floor, isolation: 'read committed' }]],
     ['DELETE FROM inbox WHERE', (tx, [ids]) => this.unclaim(tx, ids as readonly string[])],

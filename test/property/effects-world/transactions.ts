@@ -143,10 +143,11 @@ export class Transactions {
     if (tx.state !== 'open') throw gone(true);
     const { outbox, log, clock, flushMs } = this.hooks;
     tx.state = 'committing';
-    const rows = tx.changes.flatMap(({ outboxRow }) => (outboxRow === undefined ? [] : [outboxRow]));
+    const rows: OutboxRow[] = [];
+    for (const { outboxRow } of tx.changes) if (outboxRow !== undefined) rows.push(outboxRow);
     let endLsn = 0n;
     if (rows.length > 0) {
-      for (const row of rows) outbox.rows.set(row.id, { row, isVisible: false, isMarked: false });
+      for (const row of rows) outbox.rows.insert(row);
       outbox.lsn += 10n;
       endLsn = outbox.lsn;
       log.push({ endLsn, rows });
@@ -186,9 +187,7 @@ export class Transactions {
     tx.state = 'committed';
     for (const { apply, outboxRow } of tx.changes) {
       apply();
-      if (outboxRow === undefined) continue;
-      const stored = this.hooks.outbox.rows.get(outboxRow.id);
-      if (stored !== undefined) stored.isVisible = true;
+      if (outboxRow !== undefined) this.hooks.outbox.rows.show(outboxRow.id);
     }
     for (const { lock } of tx.changes) if (lock !== undefined) this.locks.release(tx, lock);
     this.end(tx);
