@@ -82,10 +82,21 @@ export class Transactions {
   }
 
   /** Inserts a row unless its unique value exists; waits for a transaction that is inserting it.
-   *  @returns true if the row was inserted
+   *  @returns true if the row was inserted; a promise only if the insert has to wait
    *  @throws 55P03 after the lock timeout */
-  async insert(tx: Tx, lock: string, exists: () => boolean, apply: () => void): Promise<boolean> {
+  insert(tx: Tx, lock: string, exists: () => boolean, apply: () => void): boolean | Promise<boolean> {
     if (exists() || this.locks.isHeldBy(tx, lock)) return false;
+    if (!this.locks.tryTake(tx, lock)) return this.insertLater(tx, lock, exists, apply);
+    tx.changes.push({ lock, apply });
+    return true;
+  }
+
+  private async insertLater(
+    tx: Tx,
+    lock: string,
+    exists: () => boolean,
+    apply: () => void,
+  ): Promise<boolean> {
     if (!(await this.locks.take(tx, lock, tx.lockTimeoutMs)))
       throw refused('55P03', 'canceling statement due to lock timeout');
     if (tx.state !== 'open') {
