@@ -57,6 +57,9 @@ import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/la
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
+import { beginWithSavepoint, savepointsOf, serveSavepoints } from './engine/savepoint/begin.ts';
+import { saveState } from './engine/savepoint/save.ts';
+import { SAVEPOINT_ACTION_FLAGS, SAVEPOINT_SETTINGS } from './engine/savepoint/settings.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
@@ -79,6 +82,7 @@ const SETTINGS = {
     default: '.millrace/engine',
     help: 'folder of the checkpoints; one engine at a time',
   },
+  ...SAVEPOINT_SETTINGS,
   'idle-timeout': {
     type: 'duration',
     default: '10s',
@@ -151,6 +155,7 @@ const ACTION_FLAGS = [
   ['export-wait', 'export'],
   ['export-keys', 'export'],
   ['offline', 'validate'],
+  ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
 ] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -493,13 +498,15 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
-  const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
   const driver = await brokerDriver(context);
+  const openAdmin = () => driver.admin({ brokers, clientId: 'millrace-engine-admin' });
+  await beginWithSavepoint(context, { disk, job, openAdmin });
+  const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys, (definition) =>
     showInferred(context, definition),
   );
-  const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
+  const admin = await openAdmin();
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
   const { partitionCount, topicId } = found;
@@ -551,6 +558,7 @@ async function runEngine(context: Context): Promise<number> {
     },
   });
   engines.set(context, engine);
+  await serveSavepoints(context, disk, engine);
   watchParts(context, { engine, input, names, lease });
   return runToEnd(context, { engine, job, lease, done: () => progress.done() });
 }
@@ -558,13 +566,17 @@ async function runEngine(context: Context): Promise<number> {
 export const command = defineCommand({
   name: 'engine',
   summary:
-    'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
+    'Compute exact event-time windows over a topic; export prints the sink, savepoint saves the state, validate checks a job file',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
 as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
-how far event time has come. With -auth-rules all need the right to read the resource windows.
+how far event time has come. With -auth-rules all need the right to read the resource windows,
+and savepoints the right to admin it.
+
+engine savepoint writes the state of a job into a folder: of a running engine (-url), or of a stopped one (-state-dir).
+A run with -savepoint begins there, on another machine too, with results that continue where the savepoint ends.
 
 A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
 inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
@@ -576,11 +588,13 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
+  millrace engine savepoint -url=http://127.0.0.1:8083 -out=/backup/orders-1
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
   positionalMax: 1,
-  positionalHelp: '[export|validate]',
+  positionalHelp: '[export|savepoint|validate]',
   file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
@@ -590,17 +604,19 @@ inferred from the first records; engine validate checks a job file and prints ea
     const timers = context.clock;
     return engineRoutes(() => engines.get(context), packageVersion(), {
       timers,
+      savepoints: () => savepointsOf(context),
       ...(gate === undefined ? {} : { gate }),
     });
   },
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
+    if (action === 'savepoint') return saveState(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(
         'usage',
-        `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`,
+        `engine accepts only the arguments export, savepoint and validate, not ${JSON.stringify(action)}`,
         {
           next: 'see -help',
         },
