@@ -3,11 +3,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
+import type { WindowKernels } from '../addon/window-surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
+import type { PieceStore } from '../engine/durability/spill/pieces.ts';
 import { engineError } from '../engine/errors.ts';
 import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
@@ -483,6 +485,13 @@ async function openTables(context: Context, job: Job, shape: ResultShape | undef
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
+/** Opens an empty state, which the run closes. */
+function openState(context: Context, job: Job, windows: WindowKernels, pieces: PieceStore | undefined) {
+  const state = stateOf(job, windows, context.settings.shards, pieces);
+  context.onClose(() => state.close());
+  return state;
+}
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
@@ -524,11 +533,6 @@ async function runEngine(context: Context): Promise<number> {
   const metrics = engineMetrics(context.metrics);
   const progress = openProgress(context, stages, metrics);
   const windows = windowKernels(context, rowFormOf(job));
-  const openState = () => {
-    const state = stateOf(job, windows, settings.shards, spill?.pieces);
-    context.onClose(() => state.close());
-    return state;
-  };
   const engine = new Engine({
     job,
     clusterId,
@@ -537,7 +541,7 @@ async function runEngine(context: Context): Promise<number> {
     ...startOf(start, driver, { brokers, topic: job.topic }),
     input,
     watermarks: watermarksOf(job, windows, partitionCount),
-    openState,
+    openState: () => openState(context, job, windows, spill?.pieces),
     ...(spill === undefined ? {} : { spill }),
     keys,
     sinks,

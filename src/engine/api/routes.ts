@@ -171,8 +171,7 @@ function savepointRoutes(
     async (request: HttpRequest): Promise<HttpResponse> => {
       try {
         const running = savepoints();
-        if (running === undefined)
-          throw engineError('restoring', 'the engine is restoring its checkpoint');
+        if (running === undefined) throw engineError('restoring', 'the engine is restoring its checkpoint');
         return await handle(running, request);
       } catch (thrown) {
         return refused(thrown);

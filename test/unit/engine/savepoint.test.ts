@@ -1,18 +1,37 @@
 /** Savepoints: a folder has its name only when it is complete, every damaged byte is reported with
  *  its file, and a state folder changes only when the whole savepoint is sound. */
-import { appendFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { foldersOf, sizeIn, storeFiles, writeSavepoint } from '../../../src/bin/engine/savepoint/folder.ts';
 import { loadSavepoint } from '../../../src/bin/engine/savepoint/load.ts';
-import { silentLogger } from '../../../src/core/log.ts';
 import { createProgress } from '../../../src/core/layout/window-clock.ts';
+import { silentLogger } from '../../../src/core/log.ts';
 import { Changelog } from '../../../src/engine/durability/changelog/log.ts';
-import { encodeStateManifest, type StateManifest, stateManifestName } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
+import {
+  encodeStateManifest,
+  type StateManifest,
+  stateManifestName,
+} from '../../../src/engine/durability/checkpoint/state-manifest.ts';
 import { newestCheckpoint } from '../../../src/engine/durability/savepoint/files.ts';
-import { decodeSavepoint, encodeSavepoint, SAVEPOINT_MANIFEST } from '../../../src/engine/durability/savepoint/manifest.ts';
+import {
+  decodeSavepoint,
+  encodeSavepoint,
+  SAVEPOINT_MANIFEST,
+} from '../../../src/engine/durability/savepoint/manifest.ts';
 import { engineError } from '../../../src/engine/errors.ts';
 import { existingDisk, openDisk } from '../../../src/io/disk/node.ts';
 import { locks } from '../../locks.ts';
@@ -54,7 +73,8 @@ async function makeState(): Promise<void> {
   for (const id of [1, 2]) await disk.write(stateManifestName(id), [encodeStateManifest(manifestOf(id))]);
   const store = join(state, 'spill');
   mkdirSync(store);
-  for (const name of ['CURRENT', '000007.sst', 'LOCK', 'LOG.old.1']) writeFileSync(join(store, name), `of ${name}`);
+  for (const name of ['CURRENT', '000007.sst', 'LOCK', 'LOG.old.1'])
+    writeFileSync(join(store, name), `of ${name}`);
 }
 
 async function sourceOf(folder = state) {
@@ -63,7 +83,10 @@ async function sourceOf(folder = state) {
   const found = await newestCheckpoint(disk, sizeIn(folder), (fault) => faults.push(fault));
   if (found === undefined) throw new Error(faults.join());
   const files = [...found.files, ...(await storeFiles(folder))];
-  const placeOf = await foldersOf(folder, files.map(({ path }) => path));
+  const placeOf = await foldersOf(
+    folder,
+    files.map(({ path }) => path),
+  );
   return {
     faults,
     files,
@@ -96,7 +119,9 @@ const contentOf = (folder: string): Record<string, string> =>
 /** Content without what a savepoint adds, and without the files of a process. */
 const stateIn = (folder: string): Record<string, string> =>
   Object.fromEntries(
-    Object.entries(contentOf(folder)).filter(([name]) => !/savepoint|LOCK|LOG|^lock$|00000001\.manifest/.test(name)),
+    Object.entries(contentOf(folder)).filter(
+      ([name]) => !/savepoint|LOCK|LOG|^lock$|00000001\.manifest/.test(name),
+    ),
   );
 
 describe('folder of a savepoint', () => {

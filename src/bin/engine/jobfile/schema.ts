@@ -2,6 +2,7 @@
  *  docs/reference/engine-job.schema.json holds its text. */
 import { quantityPattern } from '../../../core/quantity.ts';
 import { formatValue, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import { SAVEPOINT_ACTION_FLAGS } from '../savepoint/settings.ts';
 
 /** Settings that are not part of a job: how a file, an output or a fault is chosen. */
 const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
@@ -12,6 +13,7 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'export-wait',
   'export-keys',
   'offline',
+  ...SAVEPOINT_ACTION_FLAGS,
 ]);
 
 /** Settings that a job file may have. */

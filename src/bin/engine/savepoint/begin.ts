@@ -20,7 +20,11 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
  *  @throws savepoint_missing, savepoint_damaged, job_changed, topic_changed, bad_setting */
 export async function beginWithSavepoint(
   { settings, log }: Context,
-  { disk, job, openAdmin }: { readonly disk: Disk; readonly job: Job; readonly openAdmin: () => Promise<BrokerAdmin> },
+  {
+    disk,
+    job,
+    openAdmin,
+  }: { readonly disk: Disk; readonly job: Job; readonly openAdmin: () => Promise<BrokerAdmin> },
 ): Promise<void> {
   const folder = settings.savepoint;
   if (folder === undefined) return;

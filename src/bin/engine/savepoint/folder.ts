@@ -5,10 +5,14 @@ import { link, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { coreError } from '../../../core/errors.ts';
-import type { FileEntry } from '../../../engine/durability/checkpoint/whole-file.ts';
 import { decodeStateManifest } from '../../../engine/durability/checkpoint/state-manifest.ts';
+import type { FileEntry } from '../../../engine/durability/checkpoint/whole-file.ts';
 import { PIECE_BYTES, STATE_STORES, type StateFile } from '../../../engine/durability/savepoint/files.ts';
-import { encodeSavepoint, SAVEPOINT_MANIFEST, type Savepoint } from '../../../engine/durability/savepoint/manifest.ts';
+import {
+  encodeSavepoint,
+  SAVEPOINT_MANIFEST,
+  type Savepoint,
+} from '../../../engine/durability/savepoint/manifest.ts';
 import { engineError } from '../../../engine/errors.ts';
 import { openDisk } from '../../../io/disk/node.ts';
 import type { Disk } from '../../../io/disk/port.ts';

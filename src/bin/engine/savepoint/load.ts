@@ -58,10 +58,14 @@ export async function loadSavepoint(parts: LoadParts): Promise<boolean> {
   const savepoint = await readSavepoint(folder);
   if (hasCheckpoint) {
     if (origin?.id === savepoint.id) return false;
-    throw engineError('bad_setting', `${disk.where} has a state that did not begin with the savepoint ${folder}`, {
-      next: 'give an empty -state-dir to begin with the savepoint, or leave -savepoint out to resume',
-      details: { setting: 'savepoint' },
-    });
+    throw engineError(
+      'bad_setting',
+      `${disk.where} has a state that did not begin with the savepoint ${folder}`,
+      {
+        next: 'give an empty -state-dir to begin with the savepoint, or leave -savepoint out to resume',
+        details: { setting: 'savepoint' },
+      },
+    );
   }
   await clear(disk, names);
   const { manifest, manifestName } = await stage(parts, savepoint);
@@ -80,9 +84,13 @@ export async function loadSavepoint(parts: LoadParts): Promise<boolean> {
 /** @throws savepoint_missing, savepoint_damaged */
 export async function readSavepoint(folder: string): Promise<Savepoint> {
   if (!existsSync(join(folder, SAVEPOINT_MANIFEST)))
-    throw engineError('savepoint_missing', `there is no savepoint in ${folder}: it has no ${SAVEPOINT_MANIFEST}`, {
-      next: 'give -savepoint=DIR that engine savepoint -out=DIR made',
-    });
+    throw engineError(
+      'savepoint_missing',
+      `there is no savepoint in ${folder}: it has no ${SAVEPOINT_MANIFEST}`,
+      {
+        next: 'give -savepoint=DIR that engine savepoint -out=DIR made',
+      },
+    );
   const source = await existingDisk(folder);
   const bytes = await source.readPiece(SAVEPOINT_MANIFEST, 0, MANIFEST_BYTES_MAX);
   const decoded = decodeSavepoint(bytes);
@@ -90,11 +98,16 @@ export async function readSavepoint(folder: string): Promise<Savepoint> {
   return decoded.savepoint;
 }
 
-async function originOf(disk: Disk): Promise<{ readonly id?: unknown; readonly folder?: unknown } | undefined> {
+async function originOf(
+  disk: Disk,
+): Promise<{ readonly id?: unknown; readonly folder?: unknown } | undefined> {
   const bytes = await disk.read(ORIGIN);
   if (bytes === undefined) return undefined;
   try {
-    return JSON.parse(new TextDecoder().decode(bytes)) as { readonly id?: unknown; readonly folder?: unknown };
+    return JSON.parse(new TextDecoder().decode(bytes)) as {
+      readonly id?: unknown;
+      readonly folder?: unknown;
+    };
   } catch {
     return {};
   }
@@ -169,7 +182,9 @@ async function move(
     await onStep(`move ${path}`);
     await rename(join(root, path), join(where, path));
   }
-  await disk.write(ORIGIN, [new TextEncoder().encode(`${JSON.stringify({ id, folder: resolve(folder) })}\n`)]);
+  await disk.write(ORIGIN, [
+    new TextEncoder().encode(`${JSON.stringify({ id, folder: resolve(folder) })}\n`),
+  ]);
   await syncFolder(where);
   await onStep(`move ${manifestName}`);
   await rename(join(root, manifestName), join(where, manifestName));

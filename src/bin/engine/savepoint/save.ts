@@ -30,9 +30,12 @@ export async function saveState(context: Context): Promise<number> {
   const { settings, clock } = context;
   const { out, url } = settings;
   if (out === undefined)
-    throw coreError('usage', 'engine savepoint needs -out', { next: 'give -out=DIR, a folder that does not exist' });
+    throw coreError('usage', 'engine savepoint needs -out', {
+      next: 'give -out=DIR, a folder that does not exist',
+    });
   const locks = await lockDriver(context);
-  const { source, done } = url === undefined ? await sourceOfFolder(context) : await sourceOfEngine(context, url);
+  const { source, done } =
+    url === undefined ? await sourceOfFolder(context) : await sourceOfEngine(context, url);
   try {
     const savepoint = await writeSavepoint(out, source, { locks, nowMs: clock.wallNowMs() });
     const bytes = savepoint.files.reduce((sum, file) => sum + file.bytes, 0);
@@ -81,7 +84,11 @@ async function sourceOfFolder(context: Context): Promise<OpenSource> {
         next: 'put the files back from a copy',
       });
     const files = [...found.files, ...(await storeFiles(folder))];
-    const placeOf = await foldersOf(folder, files.map(({ path }) => path), existingDisk);
+    const placeOf = await foldersOf(
+      folder,
+      files.map(({ path }) => path),
+      existingDisk,
+    );
     const read: StateSource['read'] = (path, from, bytesMax) => {
       const { disk: place, name } = placeOf(path);
       return place.readPiece(name, from, bytesMax);
@@ -179,7 +186,12 @@ function headOf(body: Uint8Array): SavepointHead {
     throw fail();
   const isFile = (item: unknown): item is SavepointHead['files'][number] => {
     const { path, bytes } = (item ?? {}) as { readonly path?: unknown; readonly bytes?: unknown };
-    return typeof path === 'string' && isSavepointPath(path) && Number.isSafeInteger(bytes) && (bytes as number) >= 0;
+    return (
+      typeof path === 'string' &&
+      isSavepointPath(path) &&
+      Number.isSafeInteger(bytes) &&
+      (bytes as number) >= 0
+    );
   };
   if (!files.every(isFile)) throw fail();
   return { id, files };

@@ -165,10 +165,7 @@ export function decodeStateManifest(bytes: Uint8Array): Decoded {
 }
 
 /** Reads the manifest of a checkpoint, or returns the reason why there is none. */
-export async function readManifest(
-  disk: Pick<Disk, 'read'>,
-  id: number,
-): Promise<Decoded> {
+export async function readManifest(disk: Pick<Disk, 'read'>, id: number): Promise<Decoded> {
   const bytes = await disk.read(stateManifestName(id));
   if (bytes === undefined) return { fault: 'is missing' };
   const decoded = decodeStateManifest(bytes);

@@ -6,7 +6,12 @@ import { crc32 } from 'node:zlib';
 import type { Disk } from '../../../io/disk/port.ts';
 import { segmentName, segmentSeq } from '../changelog/log.ts';
 import { Replay } from '../changelog/replay.ts';
-import { ownFile, readManifest, type StateManifest, stateManifestName } from '../checkpoint/state-manifest.ts';
+import {
+  ownFile,
+  readManifest,
+  type StateManifest,
+  stateManifestName,
+} from '../checkpoint/state-manifest.ts';
 import type { FileEntry } from '../checkpoint/whole-file.ts';
 
 /** Folders of the state folder that are embedded stores and part of the state. */
@@ -42,7 +47,11 @@ export async function filesOfCheckpoint(
   const firsts = (await disk.list()).flatMap((name) => segmentSeq(name) ?? []).sort((a, b) => a - b);
   const start = firsts.findLastIndex((first) => first <= manifest.replayFrom);
   const segments = firsts.slice(Math.max(0, start)).filter((first) => first <= lastSeq);
-  const names = [stateManifestName(manifest.id), ...named.map(({ name }) => name), ...segments.map(segmentName)];
+  const names = [
+    stateManifestName(manifest.id),
+    ...named.map(({ name }) => name),
+    ...segments.map(segmentName),
+  ];
   return Promise.all(names.map(async (path) => ({ path, bytes: await sizeOf(path) })));
 }
 
@@ -109,6 +118,7 @@ export async function fileFault(
     at += piece.length;
     if (at > bytes) break;
   }
-  if (at !== bytes) return `${name} has ${at > bytes ? 'more than ' : ''}${Math.min(at, bytes)} bytes, not ${bytes}`;
+  if (at !== bytes)
+    return `${name} has ${at > bytes ? 'more than ' : ''}${Math.min(at, bytes)} bytes, not ${bytes}`;
   return crc === expected ? undefined : `${name} has changed since it was written`;
 }
