@@ -66,6 +66,8 @@ import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
+import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
+import { verifyResults } from './engine/verify/verify.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -148,6 +150,7 @@ const SETTINGS = {
     help: 'bytes of records in a batch; a larger record stops the engine',
   },
   ...VALIDATE_SETTINGS,
+  ...VERIFY_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
@@ -157,6 +160,7 @@ const ACTION_FLAGS = [
   ['export-wait', 'export'],
   ['export-keys', 'export'],
   ['offline', 'validate'],
+  ...VERIFY_FLAGS.map((flag) => [flag, 'verify'] as const),
   ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
 ] as const;
 
@@ -570,7 +574,7 @@ async function runEngine(context: Context): Promise<number> {
 export const command = defineCommand({
   name: 'engine',
   summary:
-    'Compute exact event-time windows over a topic; export prints the sink, savepoint saves the state, validate checks a job file',
+    'Compute exact event-time windows over a topic; export prints the sink, savepoint saves the state, validate checks a job file, verify recomputes the results',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
@@ -581,6 +585,9 @@ and savepoints the right to admin it.
 
 engine savepoint writes the state of a job into a folder: of a running engine (-url), or of a stopped one (-state-dir).
 A run with -savepoint begins there, on another machine too, with results that continue where the savepoint ends.
+
+engine verify recomputes the windows from the topic with an oracle of its own, and compares them with the sink. It ends
+with 1 if they differ, and prints the first 20 differences.
 
 A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
 inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
@@ -594,11 +601,12 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
   millrace engine savepoint -url=http://127.0.0.1:8083 -out=/backup/orders-1
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
+  millrace engine verify -job=job.yaml -verify-from=2026-01-31T00:00:00Z -verify-to=2026-02-01T00:00:00Z
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
   positionalMax: 1,
-  positionalHelp: '[export|savepoint|validate]',
+  positionalHelp: '[export|savepoint|validate|verify]',
   file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
@@ -616,11 +624,12 @@ inferred from the first records; engine validate checks a job file and prints ea
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
     if (action === 'savepoint') return saveState(context);
+    if (action === 'verify') return verifyResults(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(
         'usage',
-        `engine accepts only the arguments export, savepoint and validate, not ${JSON.stringify(action)}`,
+        `engine accepts only the arguments export, savepoint, validate and verify, not ${JSON.stringify(action)}`,
         {
           next: 'see -help',
         },

@@ -3,6 +3,7 @@
 import { quantityPattern } from '../../../core/quantity.ts';
 import { formatValue, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
 import { SAVEPOINT_ACTION_FLAGS } from '../savepoint/settings.ts';
+import { VERIFY_FLAGS } from '../verify/settings.ts';
 
 /** Settings that are not part of a job: how a file, an output or a fault is chosen. */
 const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
@@ -14,6 +15,7 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'export-keys',
   'offline',
   ...SAVEPOINT_ACTION_FLAGS,
+  ...VERIFY_FLAGS,
 ]);
 
 /** Settings that a job file may have. */
