@@ -113,17 +113,18 @@ describe('results of the engine', () => {
 
   it('a value, a row and a missing row that differ are named, with exit code 1', async () => {
     const flags = args(topicOf('json'), ...fields('json'), postgres, `-sink-table=${table}`, '-bounded');
-    const session = await pool.session();
-    const { rows } = await session.query<{ readonly account_id: bigint }>(
-      `SELECT account_id, window_start, window_end FROM ${table} ORDER BY window_start, account_id LIMIT 3`,
-    );
     const where = `(account_id, window_start) IN (SELECT account_id, window_start FROM ${table} ORDER BY window_start, account_id LIMIT 1 OFFSET`;
-    await session.query(`UPDATE ${table} SET sum = sum + 1 WHERE ${where} 0)`);
-    await session.query(`DELETE FROM ${table} WHERE ${where} 1)`);
-    await session.query(
-      `INSERT INTO ${table} SELECT 987654321, window_start, window_end, count, sum, min, max, last_update_ts, overflow FROM ${table} LIMIT 1`,
-    );
-    session.release();
+    const rows = await pool.transaction(async (session) => {
+      const found = await session.query<{ readonly account_id: bigint }>(
+        `SELECT account_id FROM ${table} ORDER BY window_start, account_id LIMIT 2`,
+      );
+      await session.query(`DELETE FROM ${table} WHERE ${where} 1)`);
+      await session.query(`UPDATE ${table} SET sum = sum + 1 WHERE ${where} 0)`);
+      await session.query(
+        `INSERT INTO ${table} SELECT 987654321, window_start, window_end, count, sum, min, max, last_update_ts, overflow FROM ${table} LIMIT 1`,
+      );
+      return found.rows;
+    });
     const differing = await verify(flags);
     expect(differing.code, differing.stderr).toBe(1);
     expect(differing.stdout).toMatch(/^different: 3 of \d+ windows/);
@@ -177,6 +178,7 @@ describe('results of the engine', () => {
     const whole = await until('a checkpoint of all events', async () => {
       const seen = await verify([...flags, '-json']);
       const document = JSON.parse(seen.stdout);
+
       return document.read === EVENTS && document.compared > 0 ? { ...document, code: seen.code } : undefined;
     });
     expect(whole).toMatchObject({ code: 0, equal: true });
