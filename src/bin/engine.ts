@@ -66,6 +66,8 @@ import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
+import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
+import { STORE_SETTINGS } from './engine/store/settings.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { verifyResults } from './engine/verify/verify.ts';
 import { parseStart } from './registry-clients/start.ts';
@@ -87,6 +89,7 @@ const SETTINGS = {
     help: 'folder of the checkpoints; one engine at a time',
   },
   ...SAVEPOINT_SETTINGS,
+  ...STORE_SETTINGS,
   'idle-timeout': {
     type: 'duration',
     default: '10s',
@@ -429,15 +432,18 @@ async function runToEnd(
     readonly engine: Engine;
     readonly job: Job;
     readonly lease: ReturnType<typeof leased>['lease'] | undefined;
+    readonly stored: OpenedStore | undefined;
     readonly done: () => void;
   },
 ): Promise<number> {
   const { settings } = context;
-  const { engine, job, lease, done } = parts;
+  const { engine, job, lease, stored, done } = parts;
   await engine.restore();
   lease?.start();
+  await stored?.serve(engine);
   context.setReady();
-  const summary = await engine.run(context.drain);
+  const running = engine.run(context.drain);
+  const summary = await (stored === undefined ? running : Promise.race([running, stored.lost]));
   done();
   const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
@@ -511,6 +517,11 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
+  const stored = await openCheckpointStore(context, disk);
+  if (stored === 'stopped') {
+    context.print('stopped while another engine runs the job', { consumed: 0 });
+    return EXIT.done;
+  }
   const driver = await brokerDriver(context);
   const openAdmin = () => driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   await beginWithSavepoint(context, { disk, job, openAdmin });
@@ -548,7 +559,7 @@ async function runEngine(context: Context): Promise<number> {
     openState: () => openState(context, job, windows, spill?.pieces),
     ...(spill === undefined ? {} : { spill }),
     keys,
-    sinks,
+    sinks: stored?.guard(sinks) ?? sinks,
     fired,
     ...openSides(context, driver, { brokers, job, names }),
     ...keptLateEvents(context, store, lateTable),
@@ -568,7 +579,7 @@ async function runEngine(context: Context): Promise<number> {
   engines.set(context, engine);
   await serveSavepoints(context, disk, engine);
   watchParts(context, { engine, input, names, lease });
-  return runToEnd(context, { engine, job, lease, done: () => progress.done() });
+  return runToEnd(context, { engine, job, lease, stored, done: () => progress.done() });
 }
 
 export const command = defineCommand({

@@ -29,6 +29,8 @@ export const ENGINE_ERRORS = {
   savepoint_busy: errorRow('unavailable'),
   /** The running engine does not make or send the savepoint. */
   savepoint_failed: errorRow('unavailable'),
+  /** Another process has taken over the job of a checkpoint store. */
+  store_fenced: errorRow('fenced'),
   late_waiting: errorRow('conflict', { exit: EXIT.usage }),
   late_failed: errorRow('unavailable'),
   late_refused: errorRow('invalid'),

@@ -62,7 +62,7 @@ beforeAll(async () => {
     await generateEvents(own, { brokers: stack.brokers, topic }, [
       ...[
         `-count=${EVENTS}`,
-        '-per-ms=5',
+        '-per-ms=1',
         '-accounts=500',
         '-tail=0.05',
         '-tail-max=8s',

@@ -1,8 +1,7 @@
 /** Embedded stores of the state folder that a run has open, by the name of their folder. */
-import type { StateStore } from '../../engine/durability/savepoint/files.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 
-type OpenStores = Map<StateStore, KvStore>;
+type OpenStores = Map<string, KvStore>;
 
 /** Stores of each run, by its metrics. */
 const runs = new WeakMap<object, OpenStores>();

@@ -66,9 +66,12 @@ export const sizeIn =
   };
 
 /** Files of the embedded stores in a state folder whose stores no process writes. */
-export async function storeFiles(folder: string): Promise<readonly StateFile[]> {
+export async function storeFiles(
+  folder: string,
+  folders: readonly string[] = STATE_STORES,
+): Promise<readonly StateFile[]> {
   const files: StateFile[] = [];
-  for (const store of STATE_STORES) {
+  for (const store of folders) {
     const names = await readdir(join(folder, store), { withFileTypes: true }).catch(() => []);
     for (const entry of names)
       if (entry.isFile() && !PROCESS_FILES.test(entry.name)) {

@@ -13,6 +13,7 @@ import {
   ownFile,
   type StateManifest,
 } from '../../../engine/durability/checkpoint/state-manifest.ts';
+import type { FileEntry } from '../../../engine/durability/checkpoint/whole-file.ts';
 import { STATE_STORES } from '../../../engine/durability/savepoint/files.ts';
 import {
   decodeSavepoint,
@@ -128,35 +129,60 @@ async function clear(disk: Disk, names: readonly string[]): Promise<void> {
 
 /** Copies the files into the stage and compares each with the manifest. */
 async function stage(
-  { disk, folder, onStep = () => {} }: LoadParts,
+  { disk, folder, onStep }: LoadParts,
   savepoint: Savepoint,
 ): Promise<{ readonly manifest: StateManifest; readonly manifestName: string }> {
-  const root = join(disk.where, STAGE);
   const paths = savepoint.files.map(({ name }) => name);
+  const sourceOf = await foldersOf(folder, paths, existingDisk).catch((thrown: Error) => {
+    throw damaged(folder, thrown.message);
+  });
+  return stageFiles(disk, {
+    files: savepoint.files,
+    read: (path, from, max) => {
+      const { disk: source, name } = sourceOf(path);
+      return source.readPiece(name, from, max);
+    },
+    damaged: (fault) => damaged(folder, fault),
+    ...(onStep === undefined ? {} : { onStep }),
+  });
+}
+
+/** Files that become the state of a folder. */
+export interface StagedFiles {
+  readonly files: readonly FileEntry[];
+  /** Reads bytes of a file; none at its end, and of a missing file. */
+  readonly read: (path: string, from: number, bytesMax: number) => Promise<Uint8Array>;
+  readonly damaged: (fault: string) => Error;
+  readonly onStep?: (step: string) => void | Promise<void>;
+}
+
+/** Copies files into a folder beside the state, and compares each with its entry.
+ *  @throws the error that `damaged` makes */
+export async function stageFiles(
+  disk: Disk,
+  { files, read, damaged: fail, onStep = () => {} }: StagedFiles,
+): Promise<{ readonly manifest: StateManifest; readonly manifestName: string }> {
+  const root = join(disk.where, STAGE);
+  await rm(root, { recursive: true, force: true });
+  const paths = files.map(({ name }) => name);
   try {
-    const sourceOf = await foldersOf(folder, paths, existingDisk).catch((thrown: Error) => {
-      throw damaged(folder, thrown.message);
-    });
     const placeOf = await foldersOf(root, paths);
-    for (const { name: path, bytes, crc32 } of savepoint.files) {
+    for (const { name: path, bytes, crc32 } of files) {
       await onStep(`stage ${path}`);
-      const { disk: from, name } = sourceOf(path);
       // One byte more shows a file that has grown.
-      const copied = await copyFile((at, max) => from.readPiece(name, at, max), bytes + 1, placeOf(path));
+      const copied = await copyFile((at, max) => read(path, at, max), bytes + 1, placeOf(path));
+      if (copied.bytes === 0 && bytes > 0) throw fail(`${path} is missing`);
       if (copied.bytes !== bytes)
-        throw damaged(
-          folder,
-          existsSync(join(folder, path))
-            ? `${path} has ${copied.bytes > bytes ? 'more than ' : ''}${Math.min(copied.bytes, bytes)} bytes, not ${bytes}`
-            : `${path} is missing`,
+        throw fail(
+          `${path} has ${copied.bytes > bytes ? 'more than ' : ''}${Math.min(copied.bytes, bytes)} bytes, not ${bytes}`,
         );
-      if (copied.crc32 !== crc32) throw damaged(folder, `${path} has changed since it was written`);
+      if (copied.crc32 !== crc32) throw fail(`${path} has changed since it was written`);
     }
     const manifestName = paths.find((path) => ownFile(path)?.role === 'manifest');
-    if (manifestName === undefined) throw damaged(folder, `${SAVEPOINT_MANIFEST} names no checkpoint`);
+    if (manifestName === undefined) throw fail('the list of files names no checkpoint');
     const { disk: staged, name } = placeOf(manifestName);
     const decoded = decodeStateManifest((await staged.read(name)) ?? new Uint8Array(0));
-    if ('fault' in decoded) throw damaged(folder, `${manifestName} ${decoded.fault}`);
+    if ('fault' in decoded) throw fail(`${manifestName} ${decoded.fault}`);
     return { manifest: decoded.manifest, manifestName };
   } catch (thrown) {
     await rm(root, { recursive: true, force: true });
@@ -164,15 +190,20 @@ async function stage(
   }
 }
 
-/** Moves the staged files into the state folder; the manifest makes them a state. */
-async function move(
-  { disk, folder, onStep = () => {} }: LoadParts,
-  { id, files }: Savepoint,
+/** Moves staged files into the state folder; the manifest makes them a state.
+ *  @param folders folders of stores, which are replaced
+ *  @param commit writes what belongs to the state beside its files */
+export async function moveStaged(
+  disk: Disk,
+  files: readonly FileEntry[],
   manifestName: string,
+  folders: readonly string[],
+  commit: () => Promise<void>,
+  onStep: (step: string) => void | Promise<void> = () => {},
 ): Promise<void> {
   const { where } = disk;
   const root = join(where, STAGE);
-  for (const store of STATE_STORES) {
+  for (const store of folders) {
     await onStep(`move ${store}`);
     await rm(join(where, store), { recursive: true, force: true });
     if (existsSync(join(root, store))) await rename(join(root, store), join(where, store));
@@ -182,12 +213,25 @@ async function move(
     await onStep(`move ${path}`);
     await rename(join(root, path), join(where, path));
   }
-  await disk.write(ORIGIN, [
-    new TextEncoder().encode(`${JSON.stringify({ id, folder: resolve(folder) })}\n`),
-  ]);
+  await commit();
   await syncFolder(where);
   await onStep(`move ${manifestName}`);
   await rename(join(root, manifestName), join(where, manifestName));
   await syncFolder(where);
   await rm(root, { recursive: true, force: true });
 }
+
+const move = (
+  { disk, folder, onStep }: LoadParts,
+  { id, files }: Savepoint,
+  manifestName: string,
+): Promise<void> =>
+  moveStaged(
+    disk,
+    files,
+    manifestName,
+    STATE_STORES,
+    () =>
+      disk.write(ORIGIN, [new TextEncoder().encode(`${JSON.stringify({ id, folder: resolve(folder) })}\n`)]),
+    onStep,
+  );

@@ -8,8 +8,8 @@ import type { SavepointHead, SavepointQueries } from '../../../engine/api/savepo
 import type { StateManifest } from '../../../engine/durability/checkpoint/state-manifest.ts';
 import {
   filesOfCheckpoint,
+  STATE_STORES,
   type StateFile,
-  type StateStore,
 } from '../../../engine/durability/savepoint/files.ts';
 import { engineError } from '../../../engine/errors.ts';
 import type { Disk } from '../../../io/disk/port.ts';
@@ -32,26 +32,27 @@ interface Pin {
 export interface PinParts {
   /** Folder of the state; the process holds its lock. */
   readonly disk: Disk;
-  readonly stores: ReadonlyMap<StateStore, KvStore>;
+  readonly stores: ReadonlyMap<string, KvStore>;
   readonly engine: {
     pinned<T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T>;
   };
   readonly clock: Timers;
 }
 
-/** Links the files of a checkpoint into a folder that does not exist, and copies the stores: hard
- *  links too. The stores are at least as new as the changelog. */
+/** Links the files of a checkpoint into a folder that does not exist, and copies the stores of these
+ *  folders: hard links too. The stores are at least as new as the changelog. */
 export async function linkCheckpoint(
   { disk, stores }: Pick<PinParts, 'disk' | 'stores'>,
   folder: string,
   manifest: StateManifest,
   lastSeq: number,
+  folders: readonly string[] = STATE_STORES,
 ): Promise<readonly StateFile[]> {
   const files = await filesOfCheckpoint(disk, manifest, lastSeq, sizeIn(disk.where));
   await mkdir(folder, { recursive: true });
   for (const { path } of files) await linkFile(join(disk.where, path), join(folder, path));
-  for (const [name, store] of stores) await store.checkpoint(join(folder, name));
-  return [...files, ...(await storeFiles(folder))];
+  for (const [name, store] of stores) if (folders.includes(name)) await store.checkpoint(join(folder, name));
+  return [...files, ...(await storeFiles(folder, folders))];
 }
 
 /** Checkpoints of one engine for readers. */
