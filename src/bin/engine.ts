@@ -513,13 +513,9 @@ async function runEngine(context: Context): Promise<number> {
   const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
   requireValidSink(context, job.input?.aggregate);
   const disk = await openStateDir(context);
-  if (disk === undefined) {
-    context.print('stopped while waiting for -state-dir', { consumed: 0 });
-    return EXIT.done;
-  }
-  const stored = await openCheckpointStore(context, disk);
-  if (stored === 'stopped') {
-    context.print('stopped while another engine runs the job', { consumed: 0 });
+  const stored = disk && (await openCheckpointStore(context, disk));
+  if (disk === undefined || stored === 'stopped') {
+    context.print('stopped while another engine had the job', { consumed: 0 });
     return EXIT.done;
   }
   const driver = await brokerDriver(context);

@@ -1,8 +1,8 @@
 /** Object store in a bucket with the S3 API. Replacements are conditional PUTs: If-Match with the
  *  ETag, or If-None-Match for a new object. Requests are signed by aws4fetch. */
 import { AwsClient } from 'aws4fetch';
-import { coreError } from '../../core/errors.ts';
-import { type ObjectStore, objectError } from './port.ts';
+import { coreError, type MillraceError } from '../../core/errors.ts';
+import { type ObjectStore, objectError, type StoredObject } from './port.ts';
 
 const REQUEST_TIMEOUT_MS = 10_000;
 const LIST_MAX = 1000;
@@ -48,100 +48,114 @@ export function s3Store({ bucket, prefix, env }: S3Options): ObjectStore {
     endpoint === undefined
       ? `https://${bucket}.s3.${region}.amazonaws.com`
       : `${endpoint.replace(/\/+$/, '')}/${bucket}`;
-  const where = `s3://${bucket}/${prefix}`;
-  const urlOf = (name: string): string =>
-    `${base}/${(prefix + name).split('/').map(encodeURIComponent).join('/')}`;
+  return new S3Store(client, base, prefix, `s3://${bucket}/${prefix}`);
+}
 
-  const once = async (url: string, init: RequestInit): Promise<Response> => {
-    try {
-      return await client.fetch(url, { ...init, signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
-    } catch (thrown) {
-      const { cause, message } = thrown as Error;
-      const reason = (cause as NodeJS.ErrnoException | undefined)?.code ?? message;
-      throw objectError('store_unavailable', `no answer from ${where}: ${reason}`, {
-        next: 'check the network and the endpoint (AWS_ENDPOINT_URL)',
-        cause: thrown,
-      });
-    }
-  };
-  const send = async (url: string, init: RequestInit, known: readonly number[]): Promise<Response> => {
-    for (let attempt = 1; ; attempt++) {
-      let failure: unknown;
-      try {
-        const response = await once(url, init);
-        if (response.ok || known.includes(response.status)) return response;
-        failure = await failureOf(where, response);
-      } catch (thrown) {
-        failure = thrown;
-      }
-      const isAway = (failure as { readonly code?: string }).code === 'store_unavailable';
-      if (!isAway || attempt === ATTEMPTS) throw failure;
-    }
-  };
-  const bodyOf = async (response: Response): Promise<Uint8Array> => {
-    try {
-      return new Uint8Array(await response.arrayBuffer());
-    } catch (cause) {
-      throw objectError('store_unavailable', `${where} ended an answer early`, { cause });
-    }
-  };
-  const get: ObjectStore['get'] = async (name) => {
-    const response = await send(urlOf(name), { method: 'GET' }, [404]);
+type Body = NonNullable<RequestInit['body']>;
+
+class S3Store implements ObjectStore {
+  readonly where: string;
+  private readonly client: AwsClient;
+  private readonly base: string;
+  private readonly prefix: string;
+
+  constructor(client: AwsClient, base: string, prefix: string, where: string) {
+    this.client = client;
+    this.base = base;
+    this.prefix = prefix;
+    this.where = where;
+  }
+
+  async get(name: string): Promise<StoredObject | undefined> {
+    const response = await this.send(this.urlOf(name), { method: 'GET' }, [404]);
     if (response.status === 404) {
       await response.body?.cancel();
       return undefined;
     }
-    return { bytes: await bodyOf(response), tag: response.headers.get('etag') ?? '' };
-  };
-  return {
-    where,
-    get,
-    put: async (name, bytes) => {
-      const response = await send(
-        urlOf(name),
-        { method: 'PUT', body: bytes as NonNullable<RequestInit['body']> },
-        [],
-      );
-      await response.body?.cancel();
-    },
-    replace: async (name, bytes, tag) => {
-      const headers: Record<string, string> =
-        tag === undefined ? { 'if-none-match': '*' } : { 'if-match': tag };
-      const init = { method: 'PUT', body: bytes as NonNullable<RequestInit['body']>, headers };
-      // 404: the object with the tag was removed. 409: another replacement is in progress.
-      const response = await send(urlOf(name), init, [404, 409, 412]);
-      await response.body?.cancel();
-      if (response.ok) return response.headers.get('etag') ?? '';
-      // An earlier attempt may have written it, and its answer was lost.
-      const now = await get(name);
-      return now !== undefined && Buffer.compare(now.bytes, bytes) === 0 ? now.tag : undefined;
-    },
-    list: async (start) => {
-      const names: string[] = [];
-      for (let token: string | undefined; ; ) {
-        const query = new URLSearchParams({
-          'list-type': '2',
-          prefix: prefix + start,
-          'max-keys': String(LIST_MAX),
-        });
-        if (token !== undefined) query.set('continuation-token', token);
-        const response = await send(`${base}?${query}`, { method: 'GET' }, []);
-        const text = new TextDecoder().decode(await bodyOf(response));
-        // Names have no character that XML escapes.
-        for (const [, key] of text.matchAll(/<Key>([^<]*)<\/Key>/g))
-          if (key?.startsWith(prefix)) names.push(key.slice(prefix.length));
-        token = /<NextContinuationToken>([^<]*)<\/NextContinuationToken>/.exec(text)?.[1];
-        if (token === undefined) return names;
-      }
-    },
-    remove: async (name) => {
-      const response = await send(urlOf(name), { method: 'DELETE' }, [404]);
-      await response.body?.cancel();
-    },
-  };
+    return { bytes: await this.bodyOf(response), tag: response.headers.get('etag') ?? '' };
+  }
+
+  async put(name: string, bytes: Uint8Array): Promise<void> {
+    const response = await this.send(this.urlOf(name), { method: 'PUT', body: bytes as Body }, []);
+    await response.body?.cancel();
+  }
+
+  async replace(name: string, bytes: Uint8Array, tag: string | undefined): Promise<string | undefined> {
+    const headers: Record<string, string> =
+      tag === undefined ? { 'if-none-match': '*' } : { 'if-match': tag };
+    const init = { method: 'PUT', body: bytes as Body, headers };
+    // 404: the object with the tag was removed. 409: another replacement is in progress.
+    const response = await this.send(this.urlOf(name), init, [404, 409, 412]);
+    await response.body?.cancel();
+    if (response.ok) return response.headers.get('etag') ?? '';
+    // An earlier attempt may have written it, and its answer was lost.
+    const now = await this.get(name);
+    return now !== undefined && Buffer.compare(now.bytes, bytes) === 0 ? now.tag : undefined;
+  }
+
+  async list(start: string): Promise<readonly string[]> {
+    const { prefix, base } = this;
+    const names: string[] = [];
+    for (let token: string | undefined; ; ) {
+      const query = new URLSearchParams({
+        'list-type': '2',
+        prefix: prefix + start,
+        'max-keys': String(LIST_MAX),
+      });
+      if (token !== undefined) query.set('continuation-token', token);
+      const response = await this.send(`${base}?${query}`, { method: 'GET' }, []);
+      const text = new TextDecoder().decode(await this.bodyOf(response));
+      // Names have no character that XML escapes.
+      for (const [, key] of text.matchAll(/<Key>([^<]*)<\/Key>/g))
+        if (key?.startsWith(prefix)) names.push(key.slice(prefix.length));
+      token = /<NextContinuationToken>([^<]*)<\/NextContinuationToken>/.exec(text)?.[1];
+      if (token === undefined) return names;
+    }
+  }
+
+  async remove(name: string): Promise<void> {
+    const response = await this.send(this.urlOf(name), { method: 'DELETE' }, [404]);
+    await response.body?.cancel();
+  }
+
+  private urlOf(name: string): string {
+    return `${this.base}/${(this.prefix + name).split('/').map(encodeURIComponent).join('/')}`;
+  }
+
+  private async bodyOf(response: Response): Promise<Uint8Array> {
+    try {
+      return new Uint8Array(await response.arrayBuffer());
+    } catch (cause) {
+      throw objectError('store_unavailable', `${this.where} ended an answer early`, { cause });
+    }
+  }
+
+  /** Sends a request, several times while the store is away. @param known statuses beside success
+   *  that the caller handles */
+  private async send(url: string, init: RequestInit, known: readonly number[]): Promise<Response> {
+    for (let attempt = 1; ; attempt++) {
+      const outcome = await this.once(url, init);
+      if (outcome instanceof Response && (outcome.ok || known.includes(outcome.status))) return outcome;
+      const failure = outcome instanceof Response ? await failureOf(this.where, outcome) : outcome;
+      if (failure.code !== 'store_unavailable' || attempt === ATTEMPTS) throw failure;
+    }
+  }
+
+  private async once(url: string, init: RequestInit): Promise<Response | MillraceError> {
+    try {
+      return await this.client.fetch(url, { ...init, signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
+    } catch (thrown) {
+      const { cause, message } = thrown as Error;
+      const reason = (cause as NodeJS.ErrnoException | undefined)?.code ?? message;
+      return objectError('store_unavailable', `no answer from ${this.where}: ${reason}`, {
+        next: 'check the network and the endpoint (AWS_ENDPOINT_URL)',
+        cause: thrown,
+      });
+    }
+  }
 }
 
-async function failureOf(where: string, response: Response): Promise<Error> {
+async function failureOf(where: string, response: Response): Promise<MillraceError> {
   const text = (await response.text().catch(() => '')).slice(0, 2000);
   const code = /<Code>([\w.]{1,100})<\/Code>/.exec(text)?.[1] ?? '';
   const answer = `${where} answers ${response.status}${code === '' ? '' : ` ${code}`}`;
