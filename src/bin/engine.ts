@@ -593,6 +593,9 @@ and savepoints the right to admin it.
 engine savepoint writes the state of a job into a folder: of a running engine (-url), or of a stopped one (-state-dir).
 A run with -savepoint begins there, on another machine too, with results that continue where the savepoint ends.
 
+With -checkpoint-store the checkpoints are also stored in a folder or in S3, where the job continues when its machine
+is lost; with -standby an engine waits there and takes over. A lease with an epoch keeps two engines from one job.
+
 engine verify recomputes the windows from the topic with an oracle of its own, and compares them with the sink. It ends
 with 1 if they differ, and prints the first 20 differences.
 
@@ -608,6 +611,7 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
   millrace engine savepoint -url=http://127.0.0.1:8083 -out=/backup/orders-1
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
+  millrace engine -job=job.yaml -checkpoint-store=s3://backups/orders -standby
   millrace engine verify -job=job.yaml -verify-from=2026-01-31T00:00:00Z -verify-to=2026-02-01T00:00:00Z
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
