@@ -15,6 +15,22 @@ const tagOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).
 /** Names that are paths inside the folder. */
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*(?:\/[A-Za-z0-9][A-Za-z0-9._-]*)*$/;
 
+/** Makes a folder and its parents. Node's recursive mkdir never returns when a parent exists and
+ *  accepts no entries, as under /proc. */
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return;
+    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
+    await makeFolder(dirname(path));
+    await mkdir(path).catch((again: NodeJS.ErrnoException) => {
+      if (again.code !== 'EEXIST') throw again;
+    });
+  }
+}
+
 export function folderStore(folder: string, lock: LockFolder): ObjectStore {
   const root = resolve(folder);
   const pathOf = (name: string): string => {
@@ -46,7 +62,7 @@ export function folderStore(folder: string, lock: LockFolder): ObjectStore {
   const put = (name: string, bytes: Uint8Array): Promise<void> =>
     guarded(async () => {
       const path = pathOf(name);
-      await mkdir(dirname(path), { recursive: true });
+      await makeFolder(dirname(path));
       // Two processes may write one name.
       const unfinished = `${path}.${process.pid}${UNFINISHED}`;
       const file = await open(unfinished, 'w');
@@ -65,7 +81,7 @@ export function folderStore(folder: string, lock: LockFolder): ObjectStore {
     get,
     put,
     replace: async (name, bytes, tag) => {
-      await guarded(() => mkdir(root, { recursive: true }));
+      await guarded(() => makeFolder(root));
       const held = await lock(root);
       try {
         if ((await get(name))?.tag !== tag) return undefined;

@@ -69,8 +69,10 @@ class S3Store implements ObjectStore {
   async get(name: string): Promise<StoredObject | undefined> {
     const response = await this.send(this.urlOf(name), { method: 'GET' }, [404]);
     if (response.status === 404) {
-      await response.body?.cancel();
-      return undefined;
+      const failure = await failureOf(this.where, response);
+      // An object that is missing, and not its bucket.
+      if (failure.message.endsWith('NoSuchKey') || failure.message.endsWith(' 404')) return undefined;
+      throw failure;
     }
     return { bytes: await this.bodyOf(response), tag: response.headers.get('etag') ?? '' };
   }

@@ -65,7 +65,8 @@ export class Publisher {
         await this.publish();
       } catch (thrown) {
         const known = findMillraceError(thrown);
-        if (known?.code === 'store_fenced' || known?.code === 'restoring') return;
+        // The run has ended: it closes its stores.
+        if (ENDED.has(known?.code ?? '')) return;
         log.warn({ error: known?.toLine() ?? String(thrown) }, 'checkpoint not stored; trying again');
       }
       const left = intervalMs - (clock.monotonicMs() - startedMs);
@@ -168,6 +169,8 @@ export class Publisher {
   }
 }
 
+/** Codes of failures after which the run has ended. */
+const ENDED: ReadonlySet<string> = new Set(['store_fenced', 'restoring', 'closed']);
 /** Resolution of the wait between two checkpoints. */
 const STEP_MS = 100;
 /** Folders of the state folder that are stored: its embedded stores and the fired windows. */
