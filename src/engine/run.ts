@@ -466,8 +466,8 @@ export class Engine implements EngineQueries {
     if (!drain.aborted) await this.fireEnded();
   }
 
-  /** Passes a checkpoint of now to `use`, with the last record of its changelog. None of its files is
-   *  removed before `use` settles. @throws restoring before the restore and after the end */
+  /** Passes a checkpoint of now to `use`, with the last record of its changelog. None of its files
+   * is removed before `use` settles. @throws restoring before the restore and after the end */
   pinned<T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T> {
     if (this.running === undefined || this.isEnded)
       throw engineError('restoring', 'the engine is not running: it restores its checkpoint, or has ended');

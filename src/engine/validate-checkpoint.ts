@@ -17,7 +17,7 @@ export interface ResumingRun {
 /** Where a checkpoint comes from, for messages. */
 export interface CheckpointOrigin {
   readonly text: string;
-  /** What to do instead of giving the flags of the checkpoint. */
+  /** Alternative to the flags of the checkpoint, as an order to the user. */
   readonly otherwise: string;
 }
 

@@ -1,5 +1,6 @@
-/** Contract of object stores, for every driver: whole objects, and replacements by their tag of which
- *  one of many succeeds. The driver of S3 runs against an emulator of its API with conditional PUT. */
+/** Contract of object stores, for every driver: whole objects, and replacements by their tag of
+ * which one of many succeeds. The driver of S3 runs against an emulator of its API with
+ * conditional PUT. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

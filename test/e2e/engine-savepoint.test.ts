@@ -1,5 +1,5 @@
-/** `engine savepoint` and `engine -savepoint` on a real broker: the results of the old job and those
- *  of a new one that begins with the savepoint are together those of all events. */
+/** `engine savepoint` and `engine -savepoint` on a real broker: the results of the old job and
+ * those of a new one that begins with the savepoint are together those of all events. */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

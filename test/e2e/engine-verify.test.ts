@@ -36,7 +36,8 @@ const args = (topic: string, ...more: readonly string[]): readonly string[] =>
 const verify = (flags: readonly string[]) => runEngine(own, ['verify', ...flags]);
 
 const AT = 1_750_000_000_000;
-/** Events of one partition that are out of order and partly late, with repeated and missing values. */
+/** Events of one partition that are out of order and partly late, with repeated and missing values.
+ */
 const eventOf = (n: number) => ({
   user: `ü-${n % 37}`,
   at: new Date(AT + n * 7 - (n % 50 === 0 ? 9000 : (n % 11) * 60)).toISOString(),

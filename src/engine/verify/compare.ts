@@ -6,7 +6,7 @@ import { keyName, type OracleWindow } from './oracle.ts';
 /** Differences that are kept to be shown. */
 export const DIFFERENCES_MAX = 20;
 
-export interface Difference {
+export interface WindowDifference {
   readonly key: readonly string[];
   readonly window_start: string;
   readonly window_end: string;
@@ -15,10 +15,10 @@ export interface Difference {
   readonly columns?: Readonly<Record<string, { readonly sink: string; readonly expected: string }>>;
 }
 
-export class Comparison {
+export class SinkComparison {
   compared = 0;
   differing = 0;
-  readonly differences: Difference[] = [];
+  readonly differences: WindowDifference[] = [];
   private readonly expected = new Map<string, OracleWindow>();
   private readonly seen = new Set<string>();
   private readonly read: ReadonlyMap<string, (row: WindowResult) => unknown>;
@@ -71,7 +71,7 @@ export class Comparison {
       this.note({ ...head(JSON.parse(window.key) as string[], window), what: 'missing' });
   }
 
-  private note(difference: Difference): void {
+  private note(difference: WindowDifference): void {
     this.differing++;
     if (this.differences.length < DIFFERENCES_MAX) this.differences.push(difference);
   }
@@ -91,7 +91,7 @@ const head = (key: readonly string[], { startMs, endMs }: Bounds) => ({
 });
 
 /** A line for people. */
-export function differenceLine({ key, window_start, window_end, what, columns }: Difference): string {
+export function differenceLine({ key, window_start, window_end, what, columns }: WindowDifference): string {
   const window = `  key ${key.join()} [${window_start}, ${window_end})`;
   if (what === 'missing') return `${window}: not in the sink`;
   if (what === 'unexpected') return `${window}: in the sink, but no event is in it`;

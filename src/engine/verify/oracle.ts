@@ -13,7 +13,7 @@ export interface VerifiedRange {
   readonly toMs: bigint | undefined;
 }
 
-export interface OracleCounts {
+export interface VerifyCounts {
   read: number;
   accepted: number;
   filtered: number;
@@ -38,7 +38,7 @@ interface StoredEvent {
 export const keyName = (texts: readonly string[]): string => JSON.stringify(texts);
 
 export class WindowOracle {
-  readonly counts: OracleCounts = { read: 0, accepted: 0, filtered: 0, duplicates: 0, late: 0, invalid: 0 };
+  readonly counts: VerifyCounts = { read: 0, accepted: 0, filtered: 0, duplicates: 0, late: 0, invalid: 0 };
   private readonly job: Job;
   private readonly aggregates: Aggregates | undefined;
   private readonly range: VerifiedRange;

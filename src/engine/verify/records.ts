@@ -1,5 +1,5 @@
-/** Reads records of a topic as events, for the oracle of `engine verify`: by the generic codecs, one
- *  object a record. */
+/** Reads records of a topic as events, for the oracle of `engine verify`: by the generic codecs,
+ * one object a record. */
 import type { Filter } from '../../core/filter/compile.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import type { Decode } from '../../formats/decode.ts';
@@ -32,7 +32,7 @@ const ID_BYTES_MAX = 1024;
 const EVENT_BYTES = 256;
 const TS_LIMIT = 1n << 52n;
 
-export interface TopicRecord {
+export interface VerifiedRecord {
   readonly partition: number;
   readonly offset: bigint;
   /** Undefined: unknown. */
@@ -97,7 +97,7 @@ export class RecordReader {
   }
 
   /** Undefined: the record is no event. */
-  async event(record: TopicRecord): Promise<OracleEvent | undefined> {
+  async event(record: VerifiedRecord): Promise<OracleEvent | undefined> {
     const { value } = record;
     if (value === null) return undefined;
     if (this.format === 'binary256') return fixedEvent(value);
@@ -171,7 +171,7 @@ export class RecordReader {
     return name === 'timestamp-nanos' ? 'ns' : undefined;
   }
 
-  private time({ timestampMs }: TopicRecord, { get, timeUnit }: Opened): bigint | undefined {
+  private time({ timestampMs }: VerifiedRecord, { get, timeUnit }: Opened): bigint | undefined {
     const { time } = this.fields;
     if (time.from === 'record') return timestampMs;
     const value = get(time.path);
@@ -188,7 +188,7 @@ export class RecordReader {
     return unitTime(integer, unit);
   }
 
-  private key({ key }: TopicRecord, get: Get): readonly string[] | undefined {
+  private key({ key }: VerifiedRecord, get: Get): readonly string[] | undefined {
     const spec = this.fields.key;
     if (spec.from === 'record') {
       const text = key === null ? undefined : recordKey(key, spec.form);

@@ -8,7 +8,7 @@ import { type JsonNode, memberOf, readJson } from '../../formats/json/text.ts';
 export type FieldValue = string | number | bigint | boolean | Uint8Array | null | undefined | object;
 
 /** Number of a JSON document, with its digits. */
-export class Digits {
+class Digits {
   readonly text: string;
   constructor(text: string) {
     this.text = text;

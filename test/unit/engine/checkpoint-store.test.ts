@@ -1,5 +1,5 @@
-/** Checkpoint store: the lease has one holder, whatever its processes do, and a process that ends at
- *  any step of an upload leaves the checkpoint before or the new one, whole. */
+/** Checkpoint store: the lease has one holder, whatever its processes do, and a process that ends
+ * at any step of an upload leaves the checkpoint before or the new one, whole. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { sizeIn } from '../../../src/bin/engine/savepoint/folder.ts';
 import { decodeHead, decodeLease, HEAD, type Head, LEASE } from '../../../src/bin/engine/store/head.ts';
 import { LEASE_MS, RENEW_MS, StoreLease } from '../../../src/bin/engine/store/lease.ts';
-import { claimHead, Publisher } from '../../../src/bin/engine/store/publish.ts';
+import { CheckpointPublisher, claimHead } from '../../../src/bin/engine/store/publish.ts';
 import { createProgress } from '../../../src/core/layout/window-clock.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Changelog } from '../../../src/engine/durability/changelog/log.ts';
@@ -246,7 +246,10 @@ describe('stored checkpoints', () => {
       log: silentLogger,
       intervalMs: 100,
     };
-    return new Publisher({ disk, engine, store, lease, stores: new Map(), onStep, ...parts }, found);
+    return new CheckpointPublisher(
+      { disk, engine, store, lease, stores: new Map(), onStep, ...parts },
+      found,
+    );
   };
 
   /** Checks that the head names a whole checkpoint, and returns its id. */

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { Aggregates } from '../../../src/engine/aggregate/definition.ts';
 import type { Job } from '../../../src/engine/job.ts';
 import { Accumulator } from '../../../src/engine/verify/aggregates.ts';
-import { Comparison, DIFFERENCES_MAX } from '../../../src/engine/verify/compare.ts';
-import { WindowOracle } from '../../../src/engine/verify/oracle.ts';
+import { DIFFERENCES_MAX, SinkComparison } from '../../../src/engine/verify/compare.ts';
+import { type VerifiedRange, WindowOracle } from '../../../src/engine/verify/oracle.ts';
 import type { OracleEvent } from '../../../src/engine/verify/records.ts';
 import { isoTime, unitTime } from '../../../src/engine/verify/values.ts';
 import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
@@ -16,7 +16,7 @@ const JOB: Job = {
 const eventOf = (timeMs: number, value = 1n, key = '7'): OracleEvent => ({
   ...{ timeMs: BigInt(timeMs), key: [key], value, isFiltered: false, id: undefined, cells: [] },
 });
-const ALL = { fromMs: undefined, toMs: undefined };
+const ALL: VerifiedRange = { fromMs: undefined, toMs: undefined };
 
 function oracleOf(events: readonly OracleEvent[], range = ALL, job = JOB, heldMax = 1000): WindowOracle {
   const oracle = new WindowOracle(job, undefined, 1, range, heldMax);
@@ -115,7 +115,7 @@ describe('windows of the oracle', () => {
 
 describe('comparison with a sink', () => {
   const compare = (rows: readonly WindowResult[], events = [eventOf(0), eventOf(10), eventOf(20)]) => {
-    const comparison = new Comparison(oracleOf(events).results(), undefined, () => true);
+    const comparison = new SinkComparison(oracleOf(events).results(), undefined, () => true);
     for (const row of rows) comparison.row(['7'], row);
     comparison.finish();
     return comparison;

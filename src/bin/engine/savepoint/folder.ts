@@ -1,5 +1,5 @@
-/** Folder of a savepoint: files of a checkpoint, folders of the embedded stores, and a manifest that
- *  lists them. The folder gets its name when everything in it is durable. */
+/** Folder of a savepoint: files of a checkpoint, folders of the embedded stores, and a manifest
+ *  that lists them. The folder gets its name when everything in it is durable. */
 import { randomUUID } from 'node:crypto';
 import { link, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';

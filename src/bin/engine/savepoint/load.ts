@@ -83,7 +83,7 @@ export async function loadSavepoint(parts: LoadParts): Promise<boolean> {
 }
 
 /** @throws savepoint_missing, savepoint_damaged */
-export async function readSavepoint(folder: string): Promise<Savepoint> {
+async function readSavepoint(folder: string): Promise<Savepoint> {
   if (!existsSync(join(folder, SAVEPOINT_MANIFEST)))
     throw engineError(
       'savepoint_missing',

@@ -1,5 +1,5 @@
-/** Checkpoints of a running engine that readers copy over HTTP: each is a folder of hard links in the
- *  state folder, so that the engine may remove its own names meanwhile. */
+/** Checkpoints of a running engine that readers copy over HTTP: each is a folder of hard links in
+ *  the state folder, so that the engine may remove its own names meanwhile. */
 import { randomUUID } from 'node:crypto';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -39,8 +39,8 @@ export interface PinParts {
   readonly clock: Timers;
 }
 
-/** Links the files of a checkpoint into a folder that does not exist, and copies the stores of these
- *  folders: hard links too. The stores are at least as new as the changelog. */
+/** Links the files of a checkpoint into a folder that does not exist, and copies the stores of
+ *  these folders: hard links too. The stores are at least as new as the changelog. */
 export async function linkCheckpoint(
   { disk, stores }: Pick<PinParts, 'disk' | 'stores'>,
   folder: string,

@@ -1,5 +1,5 @@
-/** `millrace engine savepoint`: saves the state of a running engine, read over HTTP, or of a stopped
- *  one, read from its folder. */
+/** `millrace engine savepoint`: saves the state of a running engine, read over HTTP, or of a
+ *  stopped one, read from its folder. */
 import { existsSync, readFileSync } from 'node:fs';
 import { coreError, EXIT } from '../../../core/errors.ts';
 import type { SettingTable } from '../../../core/settings.ts';

@@ -22,8 +22,8 @@ export interface Lease {
   readonly epoch: number;
   /** Process and machine, for messages. */
   readonly owner: string;
-  /** Number of the renewal. */
-  readonly beat: number;
+  /** Number of renewals by this owner. */
+  readonly renewals: number;
   /** True: the owner has ended. */
   readonly released: boolean;
 }
@@ -66,10 +66,10 @@ function decode(format: string, bytes: Uint8Array): Fields | undefined {
 export const encodeLease = (lease: Lease): Uint8Array => encode(LEASE_FORMAT, lease);
 
 export function decodeLease({ bytes }: StoredObject): Lease | undefined {
-  const { epoch, owner, beat, released } = decode(LEASE_FORMAT, bytes) ?? {};
-  if (!isCount(epoch) || typeof owner !== 'string' || !isCount(beat) || typeof released !== 'boolean')
+  const { epoch, owner, renewals, released } = decode(LEASE_FORMAT, bytes) ?? {};
+  if (!isCount(epoch) || typeof owner !== 'string' || !isCount(renewals) || typeof released !== 'boolean')
     return undefined;
-  return { epoch, owner, beat, released };
+  return { epoch, owner, renewals, released };
 }
 
 export const encodeHead = (head: Head): Uint8Array => encode(HEAD_FORMAT, head);

@@ -1,10 +1,9 @@
 /** Lease of a job in a checkpoint store: the process that holds it computes the job, and no other.
  *
- *  The holder replaces the lease once a second by its tag. Another process takes it when it has seen
- *  no replacement for LEASE_MS by its own clock, with the next epoch. A holder whose last renewal
- *  began more than HOLD_MS ago writes nothing until the next one succeeds; one that was replaced is
- *  fenced. Clocks are compared with themselves alone.
- */
+ * The holder replaces the lease once a second by its tag. Another process takes it when it has
+ * seen no replacement for LEASE_MS by its own clock, with the next epoch. A holder whose last
+ * renewal began more than HOLD_MS ago writes nothing until the next one succeeds; one that was
+ * replaced is fenced. Clocks are compared with themselves alone. */
 import { hostname } from 'node:os';
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -27,7 +26,7 @@ export interface LeaseParts {
   readonly log: Logger;
 }
 
-export const fenced = (where: string, lease: Lease | undefined): Error =>
+const fenced = (where: string, lease: Lease | undefined): Error =>
   engineError(
     'store_fenced',
     `the job in ${where} was taken over${lease === undefined ? '' : ` by ${lease.owner}, epoch ${lease.epoch}`}`,
@@ -36,7 +35,7 @@ export const fenced = (where: string, lease: Lease | undefined): Error =>
     },
   );
 
-export const ownerText = (): string => `process ${process.pid} on ${hostname()}`;
+const ownerText = (): string => `process ${process.pid} on ${hostname()}`;
 
 export class StoreLease {
   readonly epoch: number;
@@ -88,7 +87,7 @@ export class StoreLease {
           { error: findMillraceError(thrown)?.toLine() },
           'standby: the checkpoint store does not answer',
         );
-        // What happens meanwhile is unknown, so the time of the holder begins again.
+        // Renewals may be missed meanwhile, so the time of the holder begins again.
         seenTag = undefined;
         return 'away' as const;
       });
@@ -113,7 +112,7 @@ export class StoreLease {
       }
       const isFree = lease === undefined || lease.released || clock.monotonicMs() - seenMs >= LEASE_MS;
       if (isFree) {
-        const next = { epoch: (lease?.epoch ?? 0) + 1, owner: ownerText(), beat: 0, released: false };
+        const next = { epoch: (lease?.epoch ?? 0) + 1, owner: ownerText(), renewals: 0, released: false };
         const tag = await store.replace(LEASE, encodeLease(next), found?.tag);
         if (tag !== undefined) {
           log.info(
@@ -162,7 +161,7 @@ export class StoreLease {
       await sleep(RENEW_MS);
       if (this.isOver) return;
       const startedMs = clock.monotonicMs();
-      const next = { ...this.lease, beat: this.lease.beat + 1 };
+      const next = { ...this.lease, renewals: this.lease.renewals + 1 };
       try {
         const tag = await store.replace(LEASE, encodeLease(next), this.tag);
         if (tag === undefined) {
@@ -189,7 +188,7 @@ export class StoreLease {
     const lease = found && decodeLease(found);
     if (found === undefined || lease === undefined) return;
     if (lease.epoch !== this.epoch) this.fence(lease);
-    else if (lease.beat === next.beat && found.tag !== this.tag) {
+    else if (lease.renewals === next.renewals && found.tag !== this.tag) {
       this.lease = next;
       this.tag = found.tag;
     }

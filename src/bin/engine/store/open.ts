@@ -1,4 +1,4 @@
-/** `-checkpoint-store` of a run: takes the lease of the job, brings its newest checkpoint into the
+/** `-checkpoint-store` of a run: takes the lease of the job, loads its newest checkpoint into the
  *  state folder where another engine wrote it, and stores checkpoints while the engine runs. */
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ import { moveStaged, stageFiles } from '../savepoint/load.ts';
 import { openStoresOf } from '../stores.ts';
 import { decodeHead, HEAD, type Head, type StoredFile } from './head.ts';
 import { StoreLease } from './lease.ts';
-import { claimHead, PART_BYTES, Publisher, STORED_FOLDERS } from './publish.ts';
+import { CheckpointPublisher, claimHead, PART_BYTES, STORED_FOLDERS } from './publish.ts';
 import type { STORE_SETTINGS } from './settings.ts';
 
 /** Folder of the parts that a standby has fetched already. */
@@ -132,7 +132,7 @@ export class OpenedStore {
   async serve(engine: Engine): Promise<void> {
     const { context, disk, store, lease, found } = this;
     const { clock, log, settings } = context;
-    const publisher = new Publisher(
+    const publisher = new CheckpointPublisher(
       {
         ...{ disk, store, lease, engine, clock, log, stores: openStoresOf(context) },
         sleep: (ms) => sleep(clock, ms),

@@ -1,5 +1,5 @@
-/** Writes the checkpoints of a running engine into a checkpoint store: the files that the store does
- *  not have, and then the head, which makes them the job's newest checkpoint. */
+/** Writes the checkpoints of a running engine into a checkpoint store: the files that the store
+ * does not have, and then the head, which makes them the job's newest checkpoint. */
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -19,7 +19,7 @@ export const PART_BYTES = 8 * 1024 * 1024;
 /** Files that never change under one path: the others have a name that is used again. */
 const isImmutable = (path: string): boolean => !path.includes('/') || path.endsWith('.sst');
 
-export interface PublisherParts extends Omit<PinParts, 'clock' | 'stores'> {
+export interface CheckpointPublisherParts extends Omit<PinParts, 'clock' | 'stores'> {
   readonly stores: PinParts['stores'];
   readonly store: ObjectStore;
   readonly lease: StoreLease;
@@ -31,8 +31,8 @@ export interface PublisherParts extends Omit<PinParts, 'clock' | 'stores'> {
   readonly onStep?: (step: string) => void | Promise<void>;
 }
 
-export class Publisher {
-  private readonly parts: PublisherParts;
+export class CheckpointPublisher {
+  private readonly parts: CheckpointPublisherParts;
   private tag: string | undefined;
   private head: Head | undefined;
   private lastPart = 0;
@@ -41,7 +41,10 @@ export class Publisher {
   private working: Promise<void> = Promise.resolve();
 
   /** @param found head of the store when the lease was taken, already of this epoch */
-  constructor(parts: PublisherParts, found: { readonly head: Head; readonly tag: string } | undefined) {
+  constructor(
+    parts: CheckpointPublisherParts,
+    found: { readonly head: Head; readonly tag: string } | undefined,
+  ) {
     this.parts = parts;
     this.head = found?.head;
     this.tag = found?.tag;
@@ -176,8 +179,8 @@ const STEP_MS = 100;
 /** Folders of the state folder that are stored: its embedded stores and the fired windows. */
 export const STORED_FOLDERS = ['spill', 'keys', 'fired'] as const;
 
-/** Takes over the head of the store under the lease's epoch, so that the owner before cannot replace
- *  it, and removes parts that no head names. Undefined: the store has no head. */
+/** Takes over the head of the store under the lease's epoch, so that the owner before cannot
+ * replace it, and removes parts that no head names. Undefined: the store has no head. */
 export async function claimHead(
   store: ObjectStore,
   lease: StoreLease,

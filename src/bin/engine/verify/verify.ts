@@ -1,5 +1,5 @@
-/** `millrace engine verify`: recomputes a range of windows from the topic with an oracle, and compares
- *  them with the sink. It reads, and changes nothing. */
+/** `millrace engine verify`: recomputes a range of windows from the topic with an oracle, and
+ * compares them with the sink. It reads, and changes nothing. */
 import { existsSync } from 'node:fs';
 import { coreError, EXIT } from '../../../core/errors.ts';
 import { EventBatch } from '../../../core/layout/event-batch.ts';
@@ -19,7 +19,7 @@ import { type KeyType, keyValues, valueText } from '../../../engine/keys/type.ts
 import { offsetIn } from '../../../engine/source/admission.ts';
 import { BINARY256 } from '../../../engine/source/input/binary256.ts';
 import { fieldsOf, hasSignedKeys, type InputDefinition } from '../../../engine/source/input/definition.ts';
-import { Comparison, DIFFERENCES_MAX, differenceLine } from '../../../engine/verify/compare.ts';
+import { DIFFERENCES_MAX, differenceLine, SinkComparison } from '../../../engine/verify/compare.ts';
 import { WindowOracle } from '../../../engine/verify/oracle.ts';
 import { RecordReader, type SchemaOf } from '../../../engine/verify/records.ts';
 import { isoTime } from '../../../engine/verify/values.ts';
@@ -73,7 +73,7 @@ export async function verifyResults(context: Context): Promise<number> {
   context.onClose(() => consumer.close());
   const bounds = await boundsOf(context, driver, consumer, brokers);
   const offsets = await firstOffsets(context, driver, brokers, bounds, range.fromMs);
-  // What the checkpoint has consumed; without one, and of a bounded run, all records.
+  // Records that the checkpoint has; without one, and of a bounded run, all records.
   const progress = settings.bounded ? undefined : saved?.progress;
   const ends = bounds.map(({ high }, partition) =>
     progress === undefined || partition >= progress.length / PROGRESS_CELLS
@@ -90,7 +90,7 @@ export async function verifyResults(context: Context): Promise<number> {
   const lastMs = settings.bounded ? undefined : lastEnd(saved, oracle.frontierMs);
   const isDue = (startMs: bigint, endMs: bigint): boolean =>
     oracle.isInRange(startMs, endMs) && (settings.bounded || (lastMs !== undefined && endMs <= lastMs));
-  const comparison = new Comparison(oracle.results(), input.aggregate, isDue);
+  const comparison = new SinkComparison(oracle.results(), input.aggregate, isDue);
   const rows = await readSink(context, { aggregate: input.aggregate, emit: job.emit });
   for await (const page of rows.pages)
     for (const row of page) comparison.row(keyTexts(rows.keyType(), input, row), row);
@@ -296,7 +296,7 @@ function keyTexts(type: KeyType | undefined, input: InputDefinition, row: Window
 function report(
   context: Context,
   { counts }: WindowOracle,
-  { compared, differing, differences, expectedCount }: Comparison,
+  { compared, differing, differences, expectedCount }: SinkComparison,
   saved: StateManifest | undefined,
 ): number {
   const text = `${counts.read} records: ${counts.accepted} accepted${counts.filtered === 0 ? '' : `, ${counts.filtered} of them filtered`}${counts.duplicates === 0 ? '' : `, ${counts.duplicates} of them duplicates`}, ${counts.late} late, ${counts.invalid} invalid`;

@@ -16,7 +16,6 @@ import type { FileEntry } from '../checkpoint/whole-file.ts';
 
 /** Folders of the state folder that are embedded stores and part of the state. */
 export const STATE_STORES = ['spill', 'keys'] as const;
-export type StateStore = (typeof STATE_STORES)[number];
 
 /** Bytes of one read of a file. */
 export const PIECE_BYTES = 4 * 1024 * 1024;
@@ -105,7 +104,7 @@ export async function checkedFiles(
 }
 
 /** Reason why a file is not the file of the entry; undefined: it is. */
-export async function fileFault(
+async function fileFault(
   disk: Pick<Disk, 'readPiece'>,
   { name, bytes, crc32: expected }: FileEntry,
 ): Promise<string | undefined> {
