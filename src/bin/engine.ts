@@ -68,8 +68,8 @@ import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/sourc
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
 import { STORE_SETTINGS } from './engine/store/settings.ts';
+import { verifyResults } from './engine/verify/recompute.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
-import { verifyResults } from './engine/verify/verify.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */

@@ -467,7 +467,7 @@ export class Engine implements EngineQueries {
   }
 
   /** Passes a checkpoint of now to `use`, with the last record of its changelog. None of its files
-   * is removed before `use` settles. @throws restoring before the restore and after the end */
+   *  is removed before `use` settles. @throws restoring before the restore and after the end */
   pinned<T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T> {
     if (this.running === undefined || this.isEnded)
       throw engineError('restoring', 'the engine is not running: it restores its checkpoint, or has ended');

@@ -1,6 +1,6 @@
 /** Contract of object stores, for every driver: whole objects, and replacements by their tag of
- * which one of many succeeds. The driver of S3 runs against an emulator of its API with
- * conditional PUT. */
+ *  which one of many succeeds. The driver of S3 runs against an emulator of its API with
+ *  conditional PUT. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -78,7 +78,7 @@ describe.each(SUBJECTS)('object store in a %s', (_, open) => {
     expect(await store.replace('head', bytesOf('3'), second)).toBeTypeOf('string');
   });
 
-  it('of replacements at the same time one succeeds', async () => {
+  it('a single one of many replacements at the same time succeeds', async () => {
     const store = open('race');
     let tag: string | undefined;
     for (let round = 0; round < 10; round++) {

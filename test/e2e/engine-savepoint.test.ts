@@ -1,14 +1,16 @@
 /** `engine savepoint` and `engine -savepoint` on a real broker: the results of the old job and
- * those of a new one that begins with the savepoint are together those of all events. */
+ *  those of a new one that begins with the savepoint are together those of all events. */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { certificate } from '../../src/devstack/certificates.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import type { BatchProducer, BrokerAdmin } from '../../src/io/kafka/port.ts';
 import { batchOf } from '../contract/broker-world.ts';
 import { consumedAt, runEngine, startEngine } from '../fixtures/engine.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { tokenIssuer } from '../fixtures/tokens.ts';
 import { until } from '../wait.ts';
 
 const own = launcher();
@@ -169,6 +171,45 @@ describe('savepoint of a job', () => {
     expect(damaged.code).toBe(1);
     expect(damaged.stderr).toContain(`${name} has changed since it was written`);
     expect(readdirSync(folder('other'))).toEqual(['lock']);
+  });
+
+  it('a secured engine is saved with a token over https, and by no reader of its windows', async () => {
+    const file = (name: string, text: string): string => {
+      writeFileSync(folder(name), text);
+      return folder(name);
+    };
+    const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
+    const served = certificate({ subject: [['CN', 'engine']], issuer: authority, ips: ['127.0.0.1'] });
+    const issuer = tokenIssuer({ aud: 'windows' });
+    const one = startEngine(own, [
+      ...flags('secured'),
+      `-tls-cert=${file('cert.pem', served.cert)}`,
+      `-tls-key=${file('key.pem', served.key)}`,
+      `-auth-rules=${file('rules', 'jwt:ops admin windows\njwt:desk read windows\n')}`,
+      `-auth-jwks=${file('keys.json', issuer.keys)}`,
+      ...['-auth-jwt-issuer=issuer', '-auth-jwt-audience=windows', '-auth-jwt-algorithms=ES256'],
+      ...['-auth-jwt-name=client', '-metrics-listen=127.0.0.1:0'],
+    ]);
+    const origin = await one.origin();
+    const tokenOf = (client: string): string =>
+      file(`token-${client}`, issuer.bearer({ client }).replace('Bearer ', ''));
+    const save = (client: string, out: string) =>
+      savepoint(
+        `-url=${origin}`,
+        `-url-ca=${file('ca.pem', authority.cert)}`,
+        `-url-token-file=${tokenOf(client)}`,
+        `-out=${folder(out)}`,
+      );
+    const saved = await until('a restored engine', async () => {
+      const { code, stderr } = await save('ops', 'secured-1');
+      if (code !== 0) throw new Error(stderr);
+      return true;
+    });
+    expect(saved).toBe(true);
+    const refused = await save('desk', 'secured-2');
+    expect(refused).toMatchObject({ code: 3, stderr: expect.stringContaining('the right to admin windows') });
+    expect(existsSync(folder('secured-2'))).toBe(false);
+    await one.drain();
   });
 
   it('a state of another origin is not replaced, and wrong flags are refused', async () => {

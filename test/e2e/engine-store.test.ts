@@ -1,6 +1,6 @@
 /** `-checkpoint-store` on a real broker, in a folder and in an emulator of S3 with conditional PUT:
- * the job of a dead machine continues on another with the same results, a standby takes over, and
- * an owner that was replaced writes nothing more. */
+ *  the job of a dead machine continues on another with the same results, a standby takes over, and
+ *  an owner that was replaced writes nothing more. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,6 +1,6 @@
 /** HTTP interface of the engine: GET /windows, /windows/{key}, /late, /watermark and /openapi.json,
- * and /savepoints. 64-bit integers are JSON strings, so that no JSON parser rounds them; errors
- * are `{"error","code"}`. */
+ *  and /savepoints. 64-bit integers are JSON strings, so that no JSON parser rounds them; errors
+ *  are `{"error","code"}`. */
 import { refusalHeaders } from '../../access/refusal.ts';
 import { type Need, openGate, type RequestGate } from '../../access/request.ts';
 import type { Timers } from '../../core/clock.ts';

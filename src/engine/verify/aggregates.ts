@@ -1,5 +1,5 @@
 /** Aggregates of the oracle of `engine verify`: exact arithmetic over the values themselves,
- * without sketches. A sketch of the engine is compared within the error that it states. */
+ *  without sketches. A sketch of the engine is compared within the error that it states. */
 import { type AggregateSpec, type Aggregates, errorName } from '../aggregate/definition.ts';
 import { engineError } from '../errors.ts';
 import type { FieldCell, OracleEvent } from './records.ts';

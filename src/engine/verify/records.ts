@@ -1,5 +1,5 @@
 /** Reads records of a topic as events, for the oracle of `engine verify`: by the generic codecs,
- * one object a record. */
+ *  one object a record. */
 import type { Filter } from '../../core/filter/compile.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import type { Decode } from '../../formats/decode.ts';

@@ -1,5 +1,5 @@
 /** Object store in a folder, such as one on a network file system. Replacements hold the lock of
- * the folder, so that they are atomic for all processes that the file system's locks reach. */
+ *  the folder, so that they are atomic for all processes that the file system's locks reach. */
 import { createHash } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';

@@ -1,5 +1,5 @@
 /** Checkpoint store: the lease has one holder, whatever its processes do, and a process that ends
- * at any step of an upload leaves the checkpoint before or the new one, whole. */
+ *  at any step of an upload leaves the checkpoint before or the new one, whole. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -168,7 +168,7 @@ describe('lease of a job', () => {
     expect(leaseIn(store)).toMatchObject({ epoch: 1 });
   });
 
-  it('of processes that wait for one lease a single one gets it', async () => {
+  it('a lease that several processes wait for is taken by a single one', async () => {
     const store = new MemoryStore();
     await take(store, new Machine());
     const machines = Array.from({ length: 5 }, () => new Machine());

@@ -1,9 +1,9 @@
 /** Lease of a job in a checkpoint store: the process that holds it computes the job, and no other.
  *
- * The holder replaces the lease once a second by its tag. Another process takes it when it has
- * seen no replacement for LEASE_MS by its own clock, with the next epoch. A holder whose last
- * renewal began more than HOLD_MS ago writes nothing until the next one succeeds; one that was
- * replaced is fenced. Clocks are compared with themselves alone. */
+ *  The holder replaces the lease once a second by its tag. Another process takes it when it has
+ *  seen no replacement for LEASE_MS by its own clock, with the next epoch. A holder whose last
+ *  renewal began more than HOLD_MS ago writes nothing until the next one succeeds; one that was
+ *  replaced is fenced. Clocks are compared with themselves alone. */
 import { hostname } from 'node:os';
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';

@@ -1,5 +1,5 @@
 /** Writes the checkpoints of a running engine into a checkpoint store: the files that the store
- * does not have, and then the head, which makes them the job's newest checkpoint. */
+ *  does not have, and then the head, which makes them the job's newest checkpoint. */
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -180,7 +180,7 @@ const STEP_MS = 100;
 export const STORED_FOLDERS = ['spill', 'keys', 'fired'] as const;
 
 /** Takes over the head of the store under the lease's epoch, so that the owner before cannot
- * replace it, and removes parts that no head names. Undefined: the store has no head. */
+ *  replace it, and removes parts that no head names. Undefined: the store has no head. */
 export async function claimHead(
   store: ObjectStore,
   lease: StoreLease,

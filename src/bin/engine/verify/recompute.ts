@@ -1,5 +1,5 @@
 /** `millrace engine verify`: recomputes a range of windows from the topic with an oracle, and
- * compares them with the sink. It reads, and changes nothing. */
+ *  compares them with the sink. It reads, and changes nothing. */
 import { existsSync } from 'node:fs';
 import { coreError, EXIT } from '../../../core/errors.ts';
 import { EventBatch } from '../../../core/layout/event-batch.ts';
