@@ -12,6 +12,7 @@ import { type BrokerFaults, SimCluster } from '../../src/sim/broker-cluster.ts';
 import { SimLink } from '../../src/sim/broker-link.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 import { ProcessClock } from '../../src/sim/process-clock.ts';
+import { type Operation, RegisterHistory, violationsOf } from './register-history.ts';
 
 const TOPIC = '_schemas';
 const BROKERS = 'simulated:9092';
@@ -25,11 +26,15 @@ const PAUSE_MS = 200;
 const RESTART_MS = 500;
 /** Number of settings that are rewritten. */
 const SETTINGS = 3;
+/** Keys of the settings: each is a register, as the schemas of a subject are. */
+const REGISTERS = Array.from({ length: SETTINGS }, (_, i) => `set/${i}`);
 
 interface Write {
   readonly nonce: string;
   readonly id: number;
   readonly records: readonly LogRecord[];
+  /** The write of the setting, in the history. */
+  readonly operation: Operation;
   /** Outcome as the writer saw it; undefined if the writer was killed or still waits. */
   outcome?: 'kept' | 'lost' | 'unknown';
 }
@@ -159,17 +164,25 @@ export class RegistryProcess {
         continue;
       }
       write.outcome = 'kept';
+      this.election.history.end(write.operation);
       this.election.kept.push(write);
     }
   }
 
-  /** A successful read shows every write that any process acknowledged before the read began. */
+  /** A successful read shows every write that any process acknowledged before the read began. The
+   *  history has what it shows of each setting. */
   private async read(log: KafkaLog, view: View): Promise<void> {
     for (; !this.isOver; await this.pause()) {
+      const { history } = this.election;
       const before = this.election.kept.length;
+      const reads = REGISTERS.map((register) => history.begin('read', register));
       if (!(await this.caughtUp(log)) || this.isOver) continue;
       for (const { id, nonce } of this.election.kept.slice(0, before))
         expect(view.values.get(`id/${id}`), `${this.url} read id ${id}`).toBe(nonce);
+      for (const read of reads) {
+        read.value = view.values.get(read.register) ?? null;
+        history.end(read);
+      }
       this.election.reads++;
     }
   }
@@ -202,6 +215,7 @@ export class Election {
   /** Acknowledged writes, in the order of their acknowledgement. */
   readonly kept: Write[] = [];
   reads = 0;
+  readonly history = new RegisterHistory();
   /** True once no process writes any more. */
   isQuiet = false;
   private readonly writes: Write[] = [];
@@ -244,7 +258,8 @@ export class Election {
       key: Buffer.from(key),
       value: Buffer.from(nonce),
     }));
-    const write: Write = { nonce, id, records };
+    const operation = this.history.begin('write', `set/${setting}`, nonce);
+    const write: Write = { nonce, id, records, operation };
     this.writes.push(write);
     return write;
   }
@@ -300,6 +315,10 @@ export class Election {
       if (outcome === 'kept') expect(count, `${nonce} was acknowledged`).toBe(records.length);
       if (outcome === 'lost') expect(count, `${nonce} was refused as not kept`).toBe(0);
     }
+    const order = REGISTERS.map(
+      (key) => [key, firstSeen(committed.filter((one) => one.key === key))] as const,
+    );
+    expect(violationsOf(this.history, new Map(order)), 'settings are linearizable').toEqual([]);
     const log = changesOf(committed);
     for (const [key, values] of log)
       if (key.startsWith('id/'))
@@ -333,7 +352,7 @@ function changesOf(entries: readonly Entry[]): Map<string, Array<string | null>>
 }
 
 /** Values in the order of their first occurrence. */
-const firstSeen = (entries: readonly Entry[]): Array<string | null> => [
+const firstSeen = (entries: readonly Entry[]): string[] => [
   ...new Set(entries.map(({ value }) => value).filter((value) => value !== null)),
 ];
 
