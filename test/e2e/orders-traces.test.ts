@@ -1,5 +1,5 @@
-/** Trace context of an order: from the request to the effect that a service adds when it handles the
- *  event, through a relay on the outbox of orders. */
+/** Trace context of an order, from the request to the effect of a service that handles the event,
+ *  through a relay on the outbox of orders. */
 import { context, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
