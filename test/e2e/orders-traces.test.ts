@@ -1,13 +1,21 @@
-/** Trace context of an order: from the request to the effect that a service adds when it handles the
- *  event, through a relay on the outbox of orders. */
+/** Trace context of an order, from the request to the effect of a service that handles the event,
+ *  through a relay on the outbox of orders. */
+import { context, trace } from '@opentelemetry/api';
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
+import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
 import { describe, expect, it } from 'vitest';
 import { effect } from '../../src/outbox/effects/add.ts';
+import type { Effect } from '../../src/outbox/effects/handler.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
 import { recordsOf, rowsWorld } from './library-rows-kit.ts';
 import { createdOf, newKey, ordersKit, post, stop } from './orders-kit.ts';
 import { dropSlots } from './wal-kit.ts';
+
+// The service of this test records its spans; orders has no SDK.
+trace.setGlobalTracerProvider(new BasicTracerProvider());
+context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
 
 const own = launcher();
 const { postgres } = await sharedStack();
@@ -24,7 +32,7 @@ describe('trace of an order', () => {
       const world = await rowsWorld();
       const orders = await kit.serve(world.schema);
       const service = await world.open();
-      const called: Array<{ readonly traceparent?: string; readonly tracestate?: string }> = [];
+      const called: Effect[] = [];
       try {
         await service.migrate([], PARTS);
         await service.relay({ mode, table: 'outbox', topic: world.topic });
@@ -32,17 +40,18 @@ describe('trace of an order', () => {
           topic: world.topic,
           inbox: PARTS.inbox,
           parkedTable: PARTS.parkedTable,
-          handle: (tx, { msgId }) =>
-            effect(tx, PARTS.effectsTable, { name: 'notify', key: msgId, input: {}, id: msgId }),
+          handle: async (tx, { msgId }) => {
+            await effect(tx, PARTS.effectsTable, { name: 'notify', key: msgId, input: {}, id: msgId });
+          },
         });
         service.effects({
           effectsTable: PARTS.effectsTable,
           pollMs: 10,
-          handlers: { notify: { call: async (given) => void called.push(given) } },
+          handlers: { notify: { call: async (call) => void called.push(call) } },
         });
         const asked = post(newKey());
-        const trace = { traceparent: `00-${TRACE_ID}-b7ad6b7169203331-01`, tracestate: STATE };
-        createdOf(await orders.ask({ ...asked, headers: { ...asked.headers, ...trace } }), false);
+        const given = { traceparent: `00-${TRACE_ID}-b7ad6b7169203331-01`, tracestate: STATE };
+        createdOf(await orders.ask({ ...asked, headers: { ...asked.headers, ...given } }), false);
         createdOf(await orders.ask(post(newKey())), false);
         await until('two effects', () => called.length === 2);
         const records = await recordsOf(world.topic);

@@ -44,10 +44,14 @@ describe('orders, relay and payments under faults', () => {
     );
   });
 
-  it.each(['poll', 'wal'] as const)(
-    'each step of a run in %s mode may be the last of its process',
-    async (mode) => {
-      const plan: Plan = goldenPlan(mode);
+  it.each([
+    ['poll', 'mark'],
+    ['wal', 'mark'],
+    ['poll', 'broker'],
+  ] as const)(
+    'each step of a run in %s mode with the fence %s may be the last of its process',
+    async (mode, fence) => {
+      const plan: Plan = goldenPlan(mode, fence);
       const golden = await ran({ seed: FIRST, plan });
       expect(golden.violations).toEqual([]);
       for (let step = 1; step <= golden.steps; step += KILL_EVERY) {

@@ -12,6 +12,7 @@ import { type BrokerFaults, SimCluster } from '../../src/sim/broker-cluster.ts';
 import { SimLink } from '../../src/sim/broker-link.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 import { ProcessClock } from '../../src/sim/process-clock.ts';
+import { type Operation, RegisterHistory, violationsOf } from './register-history.ts';
 
 const TOPIC = '_schemas';
 const BROKERS = 'simulated:9092';
@@ -25,11 +26,15 @@ const PAUSE_MS = 200;
 const RESTART_MS = 500;
 /** Number of settings that are rewritten. */
 const SETTINGS = 3;
+/** Keys of the settings: each is a register, as the schemas of a subject are. */
+const REGISTERS = Array.from({ length: SETTINGS }, (_, i) => `set/${i}`);
 
 interface Write {
   readonly nonce: string;
   readonly id: number;
   readonly records: readonly LogRecord[];
+  /** The write of the setting, in the history. */
+  readonly operation: Operation;
   /** Outcome as the writer saw it; undefined if the writer was killed or still waits. */
   outcome?: 'kept' | 'lost' | 'unknown';
 }
@@ -78,6 +83,8 @@ export class RegistryProcess {
   /** True if the process was killed or closed. */
   isOver = false;
   isReading = false;
+  /** True from the draft of a write until its outcome. */
+  private isWriting = false;
   /** Number of times that the process became the leader. */
   terms = 0;
 
@@ -147,6 +154,7 @@ export class RegistryProcess {
     for (; !this.isOver; await this.pause()) {
       if (this.election.isQuiet || !log.role().leader) continue;
       const write = this.election.draft(view.nextId(), Math.floor(this.random.fraction() * SETTINGS));
+      this.isWriting = true;
       try {
         if ((await log.append(write.records)) !== 'applied') view.apply(write.records);
       } catch (thrown) {
@@ -156,20 +164,31 @@ export class RegistryProcess {
         // No decision before the process has read all records of the log.
         if (write.outcome === 'unknown')
           while (!this.isOver && !(await this.caughtUp(log))) await sleep(this.clock, 100);
+        this.isWriting = false;
         continue;
       }
+      this.isWriting = false;
       write.outcome = 'kept';
+      this.election.history.end(write.operation);
       this.election.kept.push(write);
     }
   }
 
-  /** A successful read shows every write that any process acknowledged before the read began. */
+  /** A successful read shows every write that any process acknowledged before the read began. The
+   *  history has what it shows of each setting, except on a leader whose own write has no outcome
+   *  yet: until then the leader withholds its records, which other processes may show. */
   private async read(log: KafkaLog, view: View): Promise<void> {
     for (; !this.isOver; await this.pause()) {
+      const { history } = this.election;
       const before = this.election.kept.length;
+      const reads = REGISTERS.map((register) => history.begin('read', register));
       if (!(await this.caughtUp(log)) || this.isOver) continue;
       for (const { id, nonce } of this.election.kept.slice(0, before))
         expect(view.values.get(`id/${id}`), `${this.url} read id ${id}`).toBe(nonce);
+      for (const read of this.isWriting ? [] : reads) {
+        read.value = view.values.get(read.register) ?? null;
+        history.end(read);
+      }
       this.election.reads++;
     }
   }
@@ -202,6 +221,7 @@ export class Election {
   /** Acknowledged writes, in the order of their acknowledgement. */
   readonly kept: Write[] = [];
   reads = 0;
+  readonly history = new RegisterHistory();
   /** True once no process writes any more. */
   isQuiet = false;
   private readonly writes: Write[] = [];
@@ -244,7 +264,8 @@ export class Election {
       key: Buffer.from(key),
       value: Buffer.from(nonce),
     }));
-    const write: Write = { nonce, id, records };
+    const operation = this.history.begin('write', `set/${setting}`, nonce);
+    const write: Write = { nonce, id, records, operation };
     this.writes.push(write);
     return write;
   }
@@ -300,6 +321,10 @@ export class Election {
       if (outcome === 'kept') expect(count, `${nonce} was acknowledged`).toBe(records.length);
       if (outcome === 'lost') expect(count, `${nonce} was refused as not kept`).toBe(0);
     }
+    const order = REGISTERS.map(
+      (key) => [key, firstSeen(committed.filter((one) => one.key === key))] as const,
+    );
+    expect(violationsOf(this.history, new Map(order)), 'settings are linearizable').toEqual([]);
     const log = changesOf(committed);
     for (const [key, values] of log)
       if (key.startsWith('id/'))
@@ -333,7 +358,7 @@ function changesOf(entries: readonly Entry[]): Map<string, Array<string | null>>
 }
 
 /** Values in the order of their first occurrence. */
-const firstSeen = (entries: readonly Entry[]): Array<string | null> => [
+const firstSeen = (entries: readonly Entry[]): string[] => [
   ...new Set(entries.map(({ value }) => value).filter((value) => value !== null)),
 ];
 

@@ -177,7 +177,7 @@ describe('registries on one topic', () => {
     const options = { seed: 1, processes: 3, faults: { slow: 0.5 } };
     await settledOutcomes(options, steps);
     await expect(settledOutcomes({ ...options, plant: unfenced }, steps)).rejects.toThrow(
-      /given once|was acknowledged|read id|the sequence of|the order of/,
+      /given once|was acknowledged|read id|linearizable|the sequence of|the order of/,
     );
   });
 });

@@ -79,10 +79,10 @@ export function planOf(seed: number): Plan {
 }
 
 /** Plan without a fault, with its own seed for the interleaving. */
-export const goldenPlan = (mode: 'poll' | 'wal'): Plan => ({
+export const goldenPlan = (mode: Plan['mode'], fence: Plan['fence']): Plan => ({
   ...planOf(1),
   mode,
-  fence: 'mark',
+  fence,
   dupRate: 0.05,
   faults: [],
   lostStatement: 0,

@@ -5,7 +5,7 @@
  *
  *  A run has two phases: safety under faults, then the faults end and the system must complete.
  */
-import type { BatchConsumer, BrokerDriver } from '../../../src/io/kafka/port.ts';
+import type { BatchConsumer, BatchProducer, BrokerDriver } from '../../../src/io/kafka/port.ts';
 import { Inbox } from '../../../src/outbox/inbox/once.ts';
 import { simDriverOf } from '../../../src/sim/broker.ts';
 import { type BrokerFaults, SimCluster } from '../../../src/sim/broker-cluster.ts';
@@ -292,6 +292,7 @@ export class EffectsWorld {
         log: this.log,
         gapMs: () => 1 + this.network.fraction() * 40,
         breaks: () => this.occurs(plan.brokenStream),
+        onStep: (what) => this.step(process, what),
       }),
     });
   }
@@ -302,18 +303,32 @@ export class EffectsWorld {
     const driver = simDriverOf(this.cluster, link);
     return {
       ...driver,
-      producer: async (given) => {
-        const producer = await driver.producer(given);
-        const { produce } = producer;
-        producer.produce = async (batch, topics) => {
-          this.step(process, `produce ${batch.rowCount}`);
-          const report = await produce.call(producer, batch, topics);
-          this.step(process, `produced ${report.delivered}`);
-          return process.receive(report);
-        };
+      producer: async (given) => this.watchedProducer(process, await driver.producer(given)),
+      transactional: async (given) => {
+        const producer = this.watchedProducer(process, await driver.transactional(given));
+        for (const name of ['init', 'commit', 'abort'] as const) {
+          const request = producer[name];
+          producer[name] = async (timeoutMs) => {
+            this.step(process, `${name} transaction`);
+            const failure = await request.call(producer, timeoutMs);
+            this.step(process, `${name} transaction ${failure?.kind ?? 'done'}`);
+            return process.receive(failure);
+          };
+        }
         return producer;
       },
     };
+  }
+
+  private watchedProducer<T extends BatchProducer>(process: SimProcess, producer: T): T {
+    const { produce } = producer;
+    producer.produce = async (batch, topics) => {
+      this.step(process, `produce ${batch.rowCount}`);
+      const report = await produce.call(producer, batch, topics);
+      this.step(process, `produced ${report.delivered}`);
+      return process.receive(report);
+    };
+    return producer;
   }
 
   /** Shows the steps of a group's client. */
@@ -331,6 +346,7 @@ export class EffectsWorld {
         `commit ${offsets.map(({ partition, offset }) => `${partition}:${offset}`).join(' ')}`,
       );
       const outcome = await commit.call(client, offsets);
+      this.step(process, `${outcome} offsets`);
       return process.receive(outcome);
     };
     return client;

@@ -23,6 +23,8 @@ export interface StreamHooks {
   /** Returns the time until the next message of the stream. */
   readonly gapMs: () => number;
   readonly breaks: () => boolean;
+  /** Called after each step of the stream: a transaction that arrived, a position that was confirmed. */
+  readonly onStep?: (what: string) => void;
 }
 
 const IN_USE = '55006';
@@ -67,7 +69,9 @@ class SimStream implements ReplicationStream {
 
   confirm(lsn: bigint): void {
     const { slot } = this.database;
-    if (!this.isOver && lsn > slot.confirmed) slot.confirmed = lsn;
+    if (this.isOver || lsn <= slot.confirmed) return;
+    slot.confirmed = lsn;
+    this.hooks.onStep?.(`confirm ${lsn}`);
   }
 
   pause(): void {
@@ -109,6 +113,7 @@ class SimStream implements ReplicationStream {
     this.deliver(wire.begin(endLsn - 1n, 0n, 1));
     for (const row of rows) this.deliver(insertOf(row));
     this.deliver(wire.commit(endLsn - 1n, endLsn, 0n));
+    this.process.runWhenActive(() => this.isOver || this.hooks.onStep?.(`streamed ${rows.length}`));
   }
 
   private deliver(bytes: Buffer): void {
