@@ -64,6 +64,7 @@ import { saveState } from './engine/savepoint/save.ts';
 import { SAVEPOINT_ACTION_FLAGS, SAVEPOINT_SETTINGS } from './engine/savepoint/settings.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { CLIENT_SETTINGS } from './engine/source/client.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
@@ -82,6 +83,7 @@ const SETTINGS = {
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
+  ...CLIENT_SETTINGS,
   ...START_SETTINGS,
   'state-dir': {
     type: 'string',
@@ -518,7 +520,10 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while another engine had the job', { consumed: 0 });
     return EXIT.done;
   }
-  const driver = await brokerDriver(context);
+  const driver = await brokerDriver(
+    context,
+    settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka',
+  );
   const openAdmin = () => driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   await beginWithSavepoint(context, { disk, job, openAdmin });
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
