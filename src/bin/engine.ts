@@ -504,6 +504,10 @@ function openState(context: Context, job: Job, windows: WindowKernels, pieces: P
   return state;
 }
 
+/** Driver of the client that reads the records. */
+const readingDriver = (context: Context): Promise<BrokerDriver> =>
+  brokerDriver(context, context.settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka');
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
@@ -520,10 +524,7 @@ async function runEngine(context: Context): Promise<number> {
     context.print('stopped while another engine had the job', { consumed: 0 });
     return EXIT.done;
   }
-  const driver = await brokerDriver(
-    context,
-    settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka',
-  );
+  const driver = await readingDriver(context);
   const openAdmin = () => driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   await beginWithSavepoint(context, { disk, job, openAdmin });
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
