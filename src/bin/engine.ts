@@ -504,6 +504,10 @@ function openState(context: Context, job: Job, windows: WindowKernels, pieces: P
   return state;
 }
 
+/** Driver of the client that reads the records. */
+const readingDriver = (context: Context): Promise<BrokerDriver> =>
+  brokerDriver(context, context.settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka');
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);

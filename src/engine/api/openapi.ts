@@ -389,8 +389,10 @@ const PATHS: Json = {
   },
 };
 
-/** @param version version of the package */
-export function engineDescription(version: string): Json {
+/** @param version version of the package
+ *  @param hasSavepoints false: there are no routes for savepoints */
+export function engineDescription(version: string, hasSavepoints: boolean): Json {
+  const paths = Object.entries(PATHS).filter(([path]) => hasSavepoints || !path.startsWith('/savepoints'));
   return {
     openapi: '3.1.0',
     info: {
@@ -400,7 +402,7 @@ export function engineDescription(version: string): Json {
       description:
         'Event-time windows of a topic. 64-bit integers are strings. Other paths: /metrics, /health, /ready, /version.',
     },
-    paths: PATHS,
+    paths: Object.fromEntries(paths),
     components: {
       securitySchemes: SECURITY_SCHEMES,
       schemas: {

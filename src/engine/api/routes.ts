@@ -142,7 +142,7 @@ export function engineRoutes(
         return refused(thrown);
       }
     };
-  const description = respond(200, engineDescription(version));
+  const description = respond(200, engineDescription(version, savepoints !== undefined));
   const access = gate === openGate ? {} : { admit: admission(gate) };
   return [
     {
@@ -155,8 +155,8 @@ export function engineRoutes(
     },
     { method: 'GET', path: '/late', ...access, handler: guarded(late) },
     { method: 'GET', path: '/watermark', ...access, handler: guarded(watermark) },
-    { method: 'GET', path: '/openapi.json', handler: () => description },
     ...(savepoints === undefined ? [] : savepointRoutes(savepoints, gate)),
+    { method: 'GET', path: '/openapi.json', handler: () => description },
   ];
 }
 

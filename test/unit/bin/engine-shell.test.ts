@@ -393,6 +393,10 @@ describe('engine HTTP interface', () => {
     const { paths, info } = body as { paths: object; info: { version: string } };
     expect(Object.keys(paths)).toEqual(engineRoutes(() => undefined, '1').map(({ path }) => path));
     expect(info.version).toBe('1.2.3');
+    const all = engineRoutes(() => undefined, '1', { savepoints: () => undefined });
+    const whole = await all.at(-1)?.handler({} as HttpRequest);
+    const described = Object.keys(JSON.parse(String(whole?.body)).paths);
+    expect(described).toEqual([...new Set(all.map(({ path }) => path))]);
   });
 
   it('the engine answers 503 with Retry-After while nothing is restored', async () => {
