@@ -5,11 +5,12 @@ import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
-import { engineRoutes } from '../engine/api/routes.ts';
+import { engineOf, engineRoutes, type NamedEngines } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import { engineError } from '../engine/errors.ts';
 import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
+import type { KeyDictionary } from '../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
 import {
@@ -21,7 +22,7 @@ import {
 } from '../engine/output/columns.ts';
 import { csvCell } from '../engine/output/csv.ts';
 import { Engine } from '../engine/run.ts';
-import { BrokerSource } from '../engine/source/events.ts';
+import { BrokerSource, type EventSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
 import {
   hasGivenKey,
@@ -31,9 +32,11 @@ import {
 } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
+import { SharedReader } from '../engine/source/shared/reader.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
 import type { WindowResult } from '../engine/window/accumulator.ts';
 import { openDisk } from '../io/disk/node.ts';
+import type { Disk } from '../io/disk/port.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
@@ -61,6 +64,10 @@ import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
+import { runAll } from './engine/windows/run.ts';
+import { outputsOf, settingsOf } from './engine/windows/settings.ts';
+import { demandName, namesOf, type WindowSpec, windowSpecs } from './engine/windows/specs.ts';
+import { demandNoSet, nextSet, writeSet } from './engine/windows/state.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -150,13 +157,15 @@ const SETTINGS = {
 const ACTION_FLAGS = [
   ['export-wait', 'export'],
   ['export-keys', 'export'],
+  ['export-window', 'export'],
   ['offline', 'validate'],
 ] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-/** Engine of each context: the routes are built before the engine exists. */
-const engines = new WeakMap<object, Engine>();
+/** Engines of each context by the names of their windows: the routes are built before them. */
+const engines = new WeakMap<object, NamedEngines>();
+const NO_ENGINES: NamedEngines = new Map();
 /** Job of each context that the first records completed. */
 const inferred = new WeakMap<object, InferredJob>();
 
@@ -303,7 +312,7 @@ async function openSource(
   driver: BrokerDriver,
   input: EventInput,
   found: { readonly partitionCount: number; readonly topicId: string | undefined },
-  stages: Stages,
+  stages: Pick<Stages, 'recordsReady' | 'enter'>,
   shares: MemoryShares | undefined,
 ) {
   const { settings, log } = context;
@@ -355,10 +364,10 @@ async function openSource(
 async function openTopics(
   context: Context,
   admin: BrokerAdmin,
-  { topic, lateName }: { readonly topic: string; readonly lateName: string | undefined },
+  { topic, lateNames }: { readonly topic: string; readonly lateNames: readonly (string | undefined)[] },
 ): Promise<{ readonly partitionCount: number; readonly topicId: string | undefined }> {
   try {
-    if (lateName !== undefined) await partitionsOf(context, admin, lateName);
+    for (const name of lateNames) if (name !== undefined) await partitionsOf(context, admin, name);
     const partitionCount = await partitionsOf(context, admin, topic);
     return { partitionCount, topicId: await admin.topicId(topic) };
   } finally {
@@ -366,37 +375,27 @@ async function openTopics(
   }
 }
 
-/** Progress of a run on the terminal. */
-function openProgress(context: Context, stages: Stages, metrics: ReturnType<typeof engineMetrics>) {
+/** Progress of a run on the terminal: that of the first window. */
+function openProgress(context: Context, { engine, stages, metrics }: OpenWindow) {
   const note = progressNote({
     stages,
-    watermark: () => (engines.get(context)?.restored ? engines.get(context)?.watermark() : undefined),
+    watermark: () => (engine.restored ? engine.watermark() : undefined),
     openKeys: () => metrics.openKeys.value(),
   });
   return context.progress({ what: 'events', unit: 'events', note });
 }
 
-/** Adds the parts of a run to the readiness. */
-function watchParts(
+/** Adds the parts of a window to the readiness. */
+function watchWindow(
   context: Context,
-  {
-    engine,
-    input,
-    names: { late, quarantine },
-    lease,
-  }: {
-    readonly engine: Engine;
-    readonly input: Pick<EventInput, 'isReady'>;
-    readonly names: SideNames;
-    readonly lease: Pick<ReturnType<typeof leased>['lease'], 'isWhole'> | undefined;
-  },
+  { name, engine, names: { late, quarantine } }: Pick<OpenWindow, 'name' | 'engine' | 'names'>,
 ): void {
-  context.readiness('restored', () => engine.restored);
-  context.readiness('registry', () => input.isReady);
-  context.readiness('sink', () => engine.sinkReady);
-  if (late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
-  if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
-  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+  const add = (what: string, check: () => boolean): void =>
+    context.readiness(name === undefined ? what : `${what} (${name})`, check);
+  add('restored', () => engine.restored);
+  add('sink', () => engine.sinkReady);
+  if (late !== undefined) add('late topic', () => engine.isReady('late'));
+  if (quarantine !== undefined) add('quarantine', () => engine.isReady('quarantine'));
 }
 
 /** Settings that the first records may decide: format, key and time. */
@@ -411,35 +410,19 @@ function showInferred(context: Context, definition: InputDefinition): void {
   context.print(jobFileText(job), undefined);
 }
 
-/** Runs an engine from its restore to its end and prints the summary. */
-async function runToEnd(
-  context: Context,
-  parts: {
-    readonly engine: Engine;
-    readonly job: Job;
-    readonly lease: ReturnType<typeof leased>['lease'] | undefined;
-    readonly done: () => void;
-  },
-): Promise<number> {
+/** Runs the engine of a window to its end. Returns the summary as text and as a document. */
+async function runWindow(context: Context, window: OpenWindow, drain: AbortSignal) {
   const { settings } = context;
-  const { engine, job, lease, done } = parts;
-  await engine.restore();
-  lease?.start();
-  context.setReady();
-  const summary = await engine.run(context.drain);
-  done();
-  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
+  const { engine, job, name } = window;
+  const summary = await engine.run(drain);
+  const text = `${name === undefined ? '' : `${name}: `}consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
-  const first = inferred.get(context);
-  context.print(text, {
-    ...printed,
-    ...engine.watermark(),
-    ...(first === undefined ? {} : { job: first.settings }),
-  });
   const hasEnd = settings.bounded || settings['exit-at-end'];
-  if (hasEnd && !context.drain.aborted)
-    demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
-  return EXIT.done;
+  const demand = (): void => {
+    if (hasEnd && !drain.aborted)
+      demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
+  };
+  return { text, document: { ...printed, ...engine.watermark() }, demand };
 }
 
 /** Engine options that depend only on flags and memory shares. */
@@ -478,81 +461,248 @@ async function openTables(context: Context, job: Job, shape: ResultShape | undef
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
-async function runEngine(context: Context): Promise<number> {
-  const { settings, log, clock } = context;
+/** A window of the run, checked by its settings alone. */
+interface WindowPlan {
+  /** Undefined: the only window, without a name. */
+  readonly name: string | undefined;
+  /** The context with the settings of this window. */
+  readonly context: Context;
+  readonly job: Job;
+  readonly names: SideNames;
+  readonly shares: MemoryShares | undefined;
+}
+
+interface OpenWindow extends WindowPlan {
+  readonly engine: Engine;
+  readonly stages: Stages;
+  readonly metrics: ReturnType<typeof engineMetrics>;
+  /** Ends the share of this window in the common read. */
+  readonly leave: () => Promise<void>;
+}
+
+/** @throws usage, bad_value, bad_setting */
+function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan {
+  const { name } = spec;
+  const settings = settingsOf(context.settings, spec);
+  const log = name === undefined ? context.log : context.log.child({ window: name });
+  const own = { ...context, settings, log };
   const job = jobOf(settings);
-  const chaos = chaosOf(settings.chaos);
-  const start = parseStart(settings.start);
-  const names = sideNames(context, job);
-  const brokers = neededBrokers(context);
-  const group = groupName(context);
-  const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
-  requireValidSink(context, job.input?.aggregate);
-  const disk = await openStateDir(context);
-  if (disk === undefined) {
-    context.print('stopped while waiting for -state-dir', { consumed: 0 });
-    return EXIT.done;
+  const names = sideNames(own, job);
+  const shares = memoryOf(own, sideCount(names), job.input?.dedup !== undefined, windows);
+  requireValidSink(own, job.input?.aggregate);
+  return { name, context: own, job, names, shares };
+}
+
+/** Decides which windows resume in the folder, and writes it down.
+ *  @returns the windows; the quarantine is that of one of them, and a function that notes that all
+ *  windows have stopped */
+async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings }: Context) {
+  const names = plans.flatMap(({ name }) => (name === undefined ? [] : [name]));
+  if (names.length === 0) {
+    await demandNoSet(root);
+    return { windows: plans, stopped: async () => {} };
   }
-  const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
-  const driver = await brokerDriver(context);
-  const keys = openKeys(context, job, shares);
-  const input = await openInput(context, job, kernels(context), keys, (definition) =>
-    showInferred(context, definition),
+  const hasQuarantine = plans.some(({ names: { quarantine } }) => quarantine !== undefined);
+  const { set, removed } = await nextSet(root, { topic: settings.topic, names, hasQuarantine });
+  if (removed.length > 0)
+    log.warn(
+      { removed, folder: root.where },
+      'windows of the run before are not continued; their state stays, and they resume if they are given again',
+    );
+  await writeSet(root, set);
+  const windows = plans.map((plan) =>
+    plan.name === set.quarantine ? plan : { ...plan, names: { ...plan.names, quarantine: undefined } },
   );
-  const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
-  const clusterId = await admin.clusterId();
-  const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
-  const { partitionCount, topicId } = found;
-  log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
+  return { windows, stopped: () => writeSet(root, { ...set, isStopped: true }) };
+}
+
+/** Parts that all windows of a run share. */
+interface SharedParts {
+  readonly driver: BrokerDriver;
+  readonly brokers: string;
+  readonly clusterId: string;
+  readonly partitionCount: number;
+  readonly topicId: string | undefined;
+  readonly source: EventSource;
+  readonly input: EventInput;
+  /** Present if the windows have names. */
+  readonly reader: SharedReader | undefined;
+  readonly chaos: ReturnType<typeof chaosOf>;
+  readonly onConsumed: (events: number) => void;
+}
+
+/** Opens the state and the store of a window, and its engine. */
+async function openWindow(
+  plan: WindowPlan & Awaited<ReturnType<typeof openOutside>>,
+  { driver, brokers, clusterId, partitionCount, topicId, reader, chaos, ...shared }: SharedParts,
+): Promise<OpenWindow> {
+  const { name, context, job, names, shares, disk, sink, lateTable, keys } = plan;
+  const { settings, log, clock } = context;
   // Create the spill folder only after the broker and the sink were reached.
   const spill = shares && (await openSpill(context, shares, job));
   const { sinks, fired, store } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const reader = await openSource(context, driver, input, found, stages, shares);
-  const { source, lease } =
-    group === undefined
-      ? { source: reader, lease: undefined }
-      : leased(context, driver, { brokers, group, source: reader });
-  log.info({ consumer: driver.name }, 'consumer open');
-  const metrics = engineMetrics(context.metrics);
-  const progress = openProgress(context, stages, metrics);
+  const metrics = engineMetrics(name === undefined ? context.metrics : context.metrics.labelled('window', name));
   const windows = windowKernels(context, rowFormOf(job));
+  const watermarks = watermarksOf(job, windows, partitionCount);
+  const own = name === undefined ? undefined : reader?.add({ name, watermarks, keys, stages });
   const openState = () => {
     const state = stateOf(job, windows, settings.shards, spill?.pieces);
     context.onClose(() => state.close());
     return state;
   };
   const engine = new Engine({
-    job,
-    clusterId,
-    topicId,
-    source,
-    ...startOf(start, driver, { brokers, topic: job.topic }),
-    input,
-    watermarks: watermarksOf(job, windows, partitionCount),
-    openState,
+    ...{ job, clusterId, topicId, watermarks, openState, keys, sinks, fired, disk, clock, log, metrics, stages },
+    source: own ?? shared.source,
+    input: own?.input ?? shared.input,
+    ...startOf(parseStart(settings.start), driver, { brokers, topic: job.topic }),
     ...(spill === undefined ? {} : { spill }),
-    keys,
-    sinks,
-    fired,
     ...openSides(context, driver, { brokers, job, names }),
     ...keptLateEvents(context, store, lateTable),
-    disk,
     ...runOptions(context, shares),
     onStep: chaos.onStep,
-    clock,
     sleep: (ms) => sleep(clock, ms),
-    log,
-    metrics,
-    stages,
     onConsumed: (events) => {
-      progress.set(events);
+      shared.onConsumed(events);
       chaos.onConsumed(events);
     },
   });
-  engines.set(context, engine);
-  watchParts(context, { engine, input, names, lease });
-  return runToEnd(context, { engine, job, lease, done: () => progress.done() });
+  return { ...plan, engine, stages, metrics, leave: async () => own?.stop() };
+}
+
+/** Opens the folder and the outside of a window, before the broker is reached. */
+async function openOutside(plan: WindowPlan, root: Disk) {
+  const { name, context, job, shares } = plan;
+  const disk = name === undefined ? root : await openDisk(context.settings['state-dir']);
+  const tables = await openTables(context, job, await knownShape(disk, job));
+  return { ...plan, ...tables, disk, keys: openKeys(context, job, shares) };
+}
+
+/** The windows of a run intern keys themselves, each under ids of its own. */
+const KEYS_OF_WINDOWS = { open: async (): Promise<void> => {}, intern: (): void => {} };
+
+/** Opens the reader of all windows of a run. */
+async function openReader(
+  context: Context,
+  plans: readonly [WindowPlan & { readonly keys: KeyDictionary }, ...WindowPlan[]],
+  drain: AbortSignal,
+) {
+  const { log, settings } = context;
+  const [{ name, job, shares, keys }] = plans;
+  const brokers = neededBrokers(context);
+  const group = groupName(context);
+  const driver = await brokerDriver(context);
+  const owner = name === undefined ? keys : KEYS_OF_WINDOWS;
+  const input = await openInput({ ...context, drain }, job, kernels(context), owner, (definition) =>
+    showInferred(context, definition),
+  );
+  const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
+  const clusterId = await admin.clusterId();
+  const lateNames = plans.map(({ names }) => names.late);
+  const found = await openTopics(context, admin, { topic: settings.topic, lateNames });
+  const { partitionCount, topicId } = found;
+  log.info(
+    { topic: settings.topic, id: topicId, partitions: partitionCount, cluster: clusterId },
+    'topic found',
+  );
+  const stages: { of: SharedReader['stages'] } = { of: { recordsReady: () => {}, enter: () => {} } };
+  const timed: SharedReader['stages'] = {
+    recordsReady: (askedMs, readyMs) => stages.of.recordsReady(askedMs, readyMs),
+    enter: (stage) => stages.of.enter(stage),
+  };
+  const topicSource = await openSource(context, driver, input, found, timed, shares);
+  const { source, lease } =
+    group === undefined
+      ? { source: topicSource, lease: undefined }
+      : leased(context, driver, { brokers, group, source: topicSource });
+  log.info({ consumer: driver.name }, 'consumer open');
+  const reader = name === undefined ? undefined : new SharedReader({ source, input, drain });
+  if (reader !== undefined) stages.of = reader.stages;
+  return { driver, brokers, clusterId, partitionCount, topicId, source, input, lease, reader, stages };
+}
+
+async function runEngine(context: Context): Promise<number> {
+  const specs = windowSpecs(context.settings);
+  const chaos = chaosOf(context.settings.chaos);
+  parseStart(context.settings.start);
+  neededBrokers(context);
+  groupName(context);
+  const plans = specs.map((spec) => planOf(context, spec, specs.length));
+  const root = await openStateDir(context);
+  if (root === undefined) {
+    context.print('stopped while waiting for -state-dir', { consumed: 0 });
+    return EXIT.done;
+  }
+  const set = await openSet(root, plans, context);
+  const outside = [];
+  for (const plan of set.windows) outside.push(await openOutside(plan, root));
+  const failure = new AbortController();
+  const drain = AbortSignal.any([context.drain, failure.signal]);
+  const shared = await openReader(context, outside as never, drain);
+  const { lease, reader, input, stages } = shared;
+  const windows: OpenWindow[] = [];
+  let consumed = 0;
+  const onConsumed = (events: number): void => {
+    consumed = Math.max(consumed, events);
+    progress.set(consumed);
+  };
+  for (const plan of outside) windows.push(await openWindow(plan, { ...shared, chaos, onConsumed }));
+  const first = windows[0] as OpenWindow;
+  if (reader === undefined) stages.of = first.stages;
+  const progress = openProgress(context, first);
+  engines.set(context, new Map(windows.map(({ name = '', engine }) => [name, engine])));
+  context.readiness('registry', () => input.isReady);
+  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+  for (const window of windows) {
+    watchWindow(context, window);
+    await window.engine.restore();
+  }
+  lease?.start();
+  context.setReady();
+  const ended = await runAll(windows, failure, (window) => runWindow(context, window, drain));
+  progress.done();
+  if (reader?.isTogether !== false) await set.stopped();
+  printSummary(context, windows, ended);
+  for (const { demand } of ended) demand();
+  return EXIT.done;
+}
+
+/** Prints the summaries: of one window without a name, or by the names of several. */
+function printSummary(
+  context: Context,
+  windows: readonly OpenWindow[],
+  ended: readonly { readonly text: string; readonly document: object }[],
+): void {
+  const job = inferred.get(context);
+  const documents = ended.map(({ document }, at) => [windows[at]?.name, document] as const);
+  const document =
+    windows[0]?.name === undefined ? documents[0]?.[1] : { windows: Object.fromEntries(documents) };
+  context.print(ended.map(({ text }) => text).join('\n'), {
+    ...document,
+    ...(job === undefined ? {} : { job: job.settings }),
+  });
+}
+
+/** Context of an export: with several windows, that of the named one. @throws usage */
+function exportContext(context: Context): Context {
+  const { settings } = context;
+  const specs = windowSpecs(settings);
+  const names = namesOf(specs);
+  const asked = settings['export-window'];
+  if (asked === undefined) {
+    if (names.length > 1)
+      throw coreError('usage', `the run has several windows: ${names.join(', ')}`, {
+        next: 'give -export-window=NAME',
+      });
+    return { ...context, settings: settingsOf(settings, specs[0]) };
+  }
+  const spec = specs.find(({ name }) => name === asked);
+  if (spec !== undefined) return { ...context, settings: settingsOf(settings, spec) };
+  if (names.length > 0)
+    throw coreError('usage', `-export-window=${demandName(asked)} is none of the windows ${names.join(', ')}`, {
+      next: 'name one of them',
+    });
+  return { ...context, settings: outputsOf(settings, demandName(asked)) };
 }
 
 export const command = defineCommand({
@@ -588,14 +738,14 @@ inferred from the first records; engine validate checks a job file and prints ea
   routes: (context) => {
     const gate = engineGate(context);
     const timers = context.clock;
-    return engineRoutes(() => engines.get(context), packageVersion(), {
+    return engineRoutes((window) => engineOf(engines.get(context) ?? NO_ENGINES, window), packageVersion(), {
       timers,
       ...(gate === undefined ? {} : { gate }),
     });
   },
   async run(context) {
     const [action] = context.positional;
-    if (action === 'export') return exportSink(context);
+    if (action === 'export') return exportSink(exportContext(context));
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(

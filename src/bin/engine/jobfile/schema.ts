@@ -11,6 +11,7 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'chaos',
   'export-wait',
   'export-keys',
+  'export-window',
   'offline',
 ]);
 
@@ -30,6 +31,14 @@ const quantityForm = (kind: 'size' | 'rate', { min = 0, max = LIMIT }: Setting):
   anyOf: [
     { type: 'number', minimum: min, maximum: max },
     { type: 'string', pattern: quantityPattern(kind) },
+  ],
+});
+
+/** A list whose entries have a form, or its text with commas. */
+const entryForm = (pattern: string): Json => ({
+  anyOf: [
+    { type: 'string', pattern: `^\\s*(${pattern})\\s*(,\\s*(${pattern})\\s*)*$` },
+    { type: 'array', minItems: 1, items: { type: 'string', pattern: `^(${pattern})$` } },
   ],
 });
 
@@ -55,6 +64,7 @@ function valueForm(setting: Setting): Json {
     case 'list':
     case 'ints':
     case 'properties': {
+      if (setting.entry !== undefined) return entryForm(setting.entry.pattern);
       const item = choices === undefined ? SCALAR : { enum: choices };
       return { anyOf: [SCALAR, { type: 'array', items: item }] };
     }
