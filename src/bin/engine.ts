@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sleep } from '../core/clock.ts';
-import { coreError, EXIT } from '../core/errors.ts';
+import { coreError, EXIT, invariant } from '../core/errors.ts';
 import { engineOf, engineRoutes, type NamedEngines } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
@@ -500,7 +500,7 @@ async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings
   const names = plans.flatMap(({ name }) => (name === undefined ? [] : [name]));
   if (names.length === 0) {
     await demandNoSet(root);
-    return { windows: plans, stopped: async () => {} };
+    return { windows: plans, started: async () => {}, stopped: async () => {} };
   }
   const hasQuarantine = plans.some(({ names: { quarantine } }) => quarantine !== undefined);
   const { set, removed } = await nextSet(root, { topic: settings.topic, names, hasQuarantine });
@@ -509,11 +509,12 @@ async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings
       { removed, folder: root.where },
       'windows of the run before are not continued; their state stays, and they resume if they are given again',
     );
-  await writeSet(root, set);
   const windows = plans.map((plan) =>
     plan.name === set.quarantine ? plan : { ...plan, names: { ...plan.names, quarantine: undefined } },
   );
-  return { windows, stopped: () => writeSet(root, { ...set, isStopped: true }) };
+  // A run that cannot start changes nothing.
+  const started = (): Promise<void> => writeSet(root, set);
+  return { windows, started, stopped: () => writeSet(root, { ...set, isStopped: true }) };
 }
 
 /** Parts that all windows of a run share. */
@@ -542,7 +543,9 @@ async function openWindow(
   const spill = shares && (await openSpill(context, shares, job));
   const { sinks, fired, store } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const metrics = engineMetrics(name === undefined ? context.metrics : context.metrics.labelled('window', name));
+  const metrics = engineMetrics(
+    name === undefined ? context.metrics : context.metrics.labelled('window', name),
+  );
   const windows = windowKernels(context, rowFormOf(job));
   const watermarks = watermarksOf(job, windows, partitionCount);
   const own = name === undefined ? undefined : reader?.add({ name, watermarks, keys, stages });
@@ -552,7 +555,21 @@ async function openWindow(
     return state;
   };
   const engine = new Engine({
-    ...{ job, clusterId, topicId, watermarks, openState, keys, sinks, fired, disk, clock, log, metrics, stages },
+    ...{
+      job,
+      clusterId,
+      topicId,
+      watermarks,
+      openState,
+      keys,
+      sinks,
+      fired,
+      disk,
+      clock,
+      log,
+      metrics,
+      stages,
+    },
     source: own ?? shared.source,
     input: own?.input ?? shared.input,
     ...startOf(parseStart(settings.start), driver, { brokers, topic: job.topic }),
@@ -584,11 +601,13 @@ const KEYS_OF_WINDOWS = { open: async (): Promise<void> => {}, intern: (): void 
 /** Opens the reader of all windows of a run. */
 async function openReader(
   context: Context,
-  plans: readonly [WindowPlan & { readonly keys: KeyDictionary }, ...WindowPlan[]],
+  plans: readonly (WindowPlan & { readonly keys: KeyDictionary })[],
   drain: AbortSignal,
 ) {
   const { log, settings } = context;
-  const [{ name, job, shares, keys }] = plans;
+  const [first] = plans;
+  invariant(first !== undefined, 'a run has a window');
+  const { name, job, shares, keys } = first;
   const brokers = neededBrokers(context);
   const group = groupName(context);
   const driver = await brokerDriver(context);
@@ -638,7 +657,7 @@ async function runEngine(context: Context): Promise<number> {
   for (const plan of set.windows) outside.push(await openOutside(plan, root));
   const failure = new AbortController();
   const drain = AbortSignal.any([context.drain, failure.signal]);
-  const shared = await openReader(context, outside as never, drain);
+  const shared = await openReader(context, outside, drain);
   const { lease, reader, input, stages } = shared;
   const windows: OpenWindow[] = [];
   let consumed = 0;
@@ -657,6 +676,7 @@ async function runEngine(context: Context): Promise<number> {
     watchWindow(context, window);
     await window.engine.restore();
   }
+  await set.started();
   lease?.start();
   context.setReady();
   const ended = await runAll(windows, failure, (window) => runWindow(context, window, drain));
@@ -699,9 +719,13 @@ function exportContext(context: Context): Context {
   const spec = specs.find(({ name }) => name === asked);
   if (spec !== undefined) return { ...context, settings: settingsOf(settings, spec) };
   if (names.length > 0)
-    throw coreError('usage', `-export-window=${demandName(asked)} is none of the windows ${names.join(', ')}`, {
-      next: 'name one of them',
-    });
+    throw coreError(
+      'usage',
+      `-export-window=${demandName(asked)} is none of the windows ${names.join(', ')}`,
+      {
+        next: 'name one of them',
+      },
+    );
   return { ...context, settings: outputsOf(settings, demandName(asked)) };
 }
 

@@ -235,8 +235,11 @@ export class Metrics {
   private readonly byName = new Map<string, Metric>();
   private readonly collectors: Array<() => void> = [];
   private readonly listeners: Array<(metric: MetricDescription) => void> = [];
-  private readonly parts: Array<{ readonly label: string; readonly value: string; readonly metrics: Metrics }> =
-    [];
+  private readonly parts: Array<{
+    readonly label: string;
+    readonly value: string;
+    readonly metrics: Metrics;
+  }> = [];
 
   /** Returns metrics of a part of the process. Their samples appear in the snapshot of this object
    *  with one more label. The part and this object do not share a name of a metric. */

@@ -89,22 +89,31 @@ class JobCheck {
     this.attempt(() => groupName({ ...this.context, settings: this.settings }));
     this.attempt(() => parseStart(this.settings.start));
     const specs = this.attempt(() => windowSpecs(this.settings));
-    const jobs = specs?.map((spec) => this.window(settingsOf(this.settings, spec), specs.length));
-    return jobs?.[0];
+    if (specs === undefined) {
+      // The other settings are checked without the windows.
+      this.outputs(this.settings, 1);
+      return undefined;
+    }
+    const jobs = specs.map((spec) => this.window(settingsOf(this.settings, spec), specs.length));
+    return jobs[0];
   }
 
   /** Checks the settings of one window. */
   private window(settings: RunSettings, windows: number): Job | undefined {
-    const context = { ...this.context, settings };
     const job = this.attempt(() => jobOf(settings));
-    this.attempt(() => requireValidSink(context, settings.aggregate));
-    const names = this.attempt(() => sideNames(context, settings));
-    const sides = names === undefined ? 0 : sideCount(names);
-    this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined, windows), 'mem-budget');
+    this.outputs(settings, windows);
     const input = job?.input;
     if (input !== undefined && hasGivenKey(input))
       this.attempt(() => resultShape({ ...job, input }), 'aggregate');
     return job;
+  }
+
+  private outputs(settings: RunSettings, windows: number): void {
+    const context = { ...this.context, settings };
+    this.attempt(() => requireValidSink(context, settings.aggregate));
+    const names = this.attempt(() => sideNames(context, settings));
+    const sides = names === undefined ? 0 : sideCount(names);
+    this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined, windows), 'mem-budget');
   }
 
   /** Checks the job against the registry and the brokers. Returns what was checked.

@@ -7,7 +7,7 @@ import type { JobWindows } from '../../../engine/job.ts';
 /** Most windows over one read: each has a state, a changelog and stores of its own. */
 export const WINDOWS_MAX = 16;
 /** A name is a part of the names of tables, topics and folders. */
-const NAME = '[a-z][a-z0-9_]{0,30}';
+export const NAME = '[a-z][a-z0-9_]{0,30}';
 /** Names that would make another name of an output, such as the table of late events. */
 const RESERVED = /^(late|latest|stage|quarantine|key|value|all)$|_(late|latest|stage)$/;
 const SIZE_MS = 60_000;
@@ -87,6 +87,12 @@ export function demandName(name: string): string {
       'bad_value',
     );
   return name;
+}
+
+/** Checks a window with a name. @throws bad_value, usage */
+export function checkWindow(text: string, name: string): void {
+  demandName(name);
+  specOf(text, false);
 }
 
 /** @param isAlone true: a window without a name is that of a run without names */

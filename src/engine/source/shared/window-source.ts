@@ -15,10 +15,7 @@ import { EventWords } from '../input/words.ts';
 export interface WindowSourceParts {
   /** Name of the window, for messages. */
   readonly name: string;
-  readonly watermarks: Pick<
-    WatermarkGenerator,
-    'partitionCount' | 'position' | 'limitOf' | 'setLimit'
-  >;
+  readonly watermarks: Pick<WatermarkGenerator, 'partitionCount' | 'position' | 'limitOf' | 'setLimit'>;
   /** Interns keys that are no integers under the ids of this window. */
   readonly keys?: Pick<KeyDictionary, 'isOpen' | 'open' | 'intern'>;
   readonly stages?: Pick<Stages, 'recordsReady' | 'enter' | 'leave'>;
