@@ -44,8 +44,8 @@ export interface Setting {
   /** Absent: the value is undefined unless given. Written as a user would write it. */
   readonly default?: string;
   readonly choices?: readonly string[];
-  /** Form of each entry of a list: a pattern without anchors that matches no comma, and its text for
-   *  a user. */
+  /** Form of each entry of a list: a pattern without anchors that matches no comma, and its text
+   *  for a user. */
   readonly entry?: { readonly pattern: string; readonly form: string };
   readonly min?: number;
   readonly max?: number;

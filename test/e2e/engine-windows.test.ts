@@ -1,6 +1,6 @@
 /** Several windows over one read, on real servers: each has the results of the oracle and of a run
  *  of its own, through SIGKILL, in each sink, over HTTP, from flags and from a job file. */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -210,7 +210,10 @@ describe('the HTTP interface', () => {
       status: 404,
       text: expect.stringContaining('unknown_window'),
     });
-    expect(await engine.stop()).toMatchObject({ code: 0 });
+    await engine.drain();
+    expect(JSON.parse(await readFile(join(dirOf('http'), 'windows.json'), 'utf8'))).toMatchObject({
+      ...{ names: NAMES, isStopped: true },
+    });
   });
 });
 

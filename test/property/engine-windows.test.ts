@@ -1,5 +1,5 @@
 /** Several windows over one reader with crashes, each compared with the oracle: any windows,
- *  stream, batch sizes and moment of the crash, and windows that join or leave between two lives. */
+ *  stream, batch sizes and moment of the crash; windows join or leave between two lives. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';

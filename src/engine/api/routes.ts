@@ -138,8 +138,8 @@ export interface EngineRouteOptions {
 
 /** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
  *  and health.
- *  @param engine returns the engine of a window, by the parameter `window`; undefined until an engine
- *  exists: the routes then answer 503
+ *  @param engine returns the engine of a window, by the parameter `window`; undefined until an
+ *  engine exists: the routes then answer 503
  *  @param version version of the package, for the OpenAPI description
  *  @param options `gate` authorises each request except the one for the description; without a gate
  *  every client may read every window. `timers` keep streams open; without timers they send nothing

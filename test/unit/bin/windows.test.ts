@@ -1,5 +1,5 @@
-/** Several windows of `millrace engine`: their flag, the names of their outputs, their list in a job
- *  file, the file of the set, the division of memory, their metrics, and their queries. */
+/** Several windows of `millrace engine`: their flag, the names of their outputs, their list in a
+ *  job file, the file of the set, the division of memory, their metrics, and their queries. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -216,7 +216,7 @@ describe('the file of the set', () => {
       set: { quarantine: 'a' },
     });
     await expect(nextSet(root, { ...set, names: ['c', 'b'] })).rejects.toThrow(
-      'window a of ' + root.where + ' may have invalid records',
+      `window a of ${root.where} may have invalid records`,
     );
     const off = { ...set, names: ['b'], hasQuarantine: false };
     expect(await nextSet(root, off)).toMatchObject({ set: { quarantine: undefined }, removed: ['a'] });

@@ -1,11 +1,12 @@
 /** Reads a job file: a flat YAML mapping of the settings of one run, with the place of each value.
  *
  *  Invariants: (1) the work is bounded by the length of the file, because anchors and aliases are
- *  refused and values nest at most two levels; (2) a problem never repeats a secret value, nor the text
- *  around a mistake in the syntax; (3) a text means what it means behind a flag. */
+ *  refused and values nest at most two levels; (2) a problem never repeats a secret value, nor the
+ *  text around a mistake in the syntax; (3) a text means what it means behind a flag. */
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Pair, parseDocument, type Scalar } from 'yaml';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
 import { JOINT, nearest, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import type { FilePlace, Part } from './place.ts';
 import { type WindowReader, windowFields, windowIn } from './windows.ts';
 
 /** List of windows, which becomes the setting `window`. */
@@ -14,25 +15,12 @@ const WINDOWS = 'windows';
 /** Greatest length of a job file in bytes. */
 export const JOB_BYTES_MAX = 65_536;
 
-export interface FilePlace {
-  /** From 1. */
-  readonly line: number;
-  readonly column: number;
-}
-
 export interface JobProblem extends FilePlace {
   /** Undefined: the file as a whole. */
   readonly setting: string | undefined;
   readonly code: string;
   readonly message: string;
   readonly next: string | undefined;
-}
-
-/** Part of a list, or the only text of a value. */
-export interface Part extends FilePlace {
-  readonly text: string;
-  /** FilePlace of a character of the text. */
-  readonly placeOf: (at: number) => FilePlace;
 }
 
 export interface JobEntry extends FilePlace {

@@ -25,8 +25,9 @@ import { groupName } from '../source/group.ts';
 import type { START_SETTINGS } from '../source/start.ts';
 import { settingsOf } from '../windows/settings.ts';
 import { windowSpecs } from '../windows/specs.ts';
-import type { FilePlace, JobDocument, JobEntry, JobProblem } from './document.ts';
+import type { JobDocument, JobEntry, JobProblem } from './document.ts';
 import { fieldFaults } from './fields.ts';
+import type { FilePlace } from './place.ts';
 import { byPlace, checkedJob, problemLine } from './read.ts';
 import { jobTable } from './schema.ts';
 

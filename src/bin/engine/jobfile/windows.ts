@@ -4,7 +4,7 @@ import { isMap, isScalar } from 'yaml';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
 import { nearest, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
 import { checkWindow } from '../windows/specs.ts';
-import type { FilePlace, Part } from './document.ts';
+import type { FilePlace, Part } from './place.ts';
 
 /** Fields of a window that only some kinds have. */
 const TIMES: Readonly<Record<string, readonly string[]>> = {
@@ -28,7 +28,7 @@ export const windowFields = ({ size, slide, gap, ...table }: SettingTable): Sett
 /** The default of a field is the setting of the run. */
 const fieldOf = ({ default: _default, ...setting }: Setting): Setting => setting;
 
-/** What a reader of a file does for a window. */
+/** Part of a reader of files that a window needs. */
 export interface WindowReader {
   placeOf(node: unknown): FilePlace;
   /** Reads a value; undefined after a problem. */

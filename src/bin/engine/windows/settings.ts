@@ -1,4 +1,4 @@
-/** Settings of one of several windows: those of the run, with names of its own for what it writes. */
+/** Settings of one of several windows: those of the run, with names of its own for its outputs. */
 import { join } from 'node:path';
 import type { WindowSpec } from './specs.ts';
 
@@ -20,7 +20,7 @@ interface Windowed extends Outputs {
 }
 
 /** Folder of the windows in -state-dir. */
-export const WINDOWS_FOLDER = 'windows';
+const WINDOWS_FOLDER = 'windows';
 
 /** Names of the outputs of a window. */
 export function outputsOf<S extends Outputs>(settings: S, name: string): S {

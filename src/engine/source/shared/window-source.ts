@@ -21,7 +21,7 @@ export interface WindowSourceParts {
   readonly stages?: Pick<Stages, 'recordsReady' | 'enter' | 'leave'>;
 }
 
-/** What a window source uses of its reader. */
+/** Part of a reader that a window needs. */
 export interface Reader {
   readonly source: EventSource;
   readonly input: Pick<EventInput, 'definition' | 'resume' | 'isReady' | 'describe'> | undefined;
@@ -125,7 +125,7 @@ export class WindowSource implements EventSource {
     this.reader.saved();
   }
 
-  /** Leaves the set: the other windows go on without this one. */
+  /** Leaves the set: the other windows continue without this one. */
   async stop(): Promise<void> {
     this.isOpen = false;
     this.answer(undefined);
