@@ -3,12 +3,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
+import type { WindowKernels } from '../addon/window-surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT, invariant } from '../core/errors.ts';
 import { engineOf, engineRoutes, type NamedEngines } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
-import { engineError } from '../engine/errors.ts';
+import type { PieceStore } from '../engine/durability/spill/pieces.ts';
 import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import type { KeyDictionary } from '../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
@@ -45,7 +46,6 @@ import { settingTableOf } from '../shell/load-settings.ts';
 import { packageVersion } from '../shell/package.ts';
 import { ACCESS_SETTINGS } from '../shell/servers/access.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
-import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { EMIT_SETTINGS } from './engine/emit.ts';
@@ -60,13 +60,22 @@ import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/la
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
+import { beginWithSavepoint, savepointsOf, serveSavepoints } from './engine/savepoint/begin.ts';
+import { saveState } from './engine/savepoint/save.ts';
+import { SAVEPOINT_ACTION_FLAGS, SAVEPOINT_SETTINGS } from './engine/savepoint/settings.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { CLIENT_SETTINGS } from './engine/source/client.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
+import { openTopics } from './engine/source/topics.ts';
+import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
+import { STORE_SETTINGS } from './engine/store/settings.ts';
+import { verifyResults } from './engine/verify/recompute.ts';
+import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { runAll } from './engine/windows/run.ts';
-import { outputsOf, settingsOf } from './engine/windows/settings.ts';
-import { demandName, namesOf, type WindowSpec, windowSpecs } from './engine/windows/specs.ts';
+import { exportSettings, settingsOf } from './engine/windows/settings.ts';
+import { type WindowSpec, windowSpecs } from './engine/windows/specs.ts';
 import { demandNoSet, nextSet, writeSet } from './engine/windows/state.ts';
 import { parseStart } from './registry-clients/start.ts';
 
@@ -80,12 +89,15 @@ const SETTINGS = {
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
+  ...CLIENT_SETTINGS,
   ...START_SETTINGS,
   'state-dir': {
     type: 'string',
     default: '.millrace/engine',
     help: 'folder of the checkpoints; one engine at a time',
   },
+  ...SAVEPOINT_SETTINGS,
+  ...STORE_SETTINGS,
   'idle-timeout': {
     type: 'duration',
     default: '10s',
@@ -149,6 +161,7 @@ const SETTINGS = {
     help: 'bytes of records in a batch; a larger record stops the engine',
   },
   ...VALIDATE_SETTINGS,
+  ...VERIFY_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
@@ -159,6 +172,8 @@ const ACTION_FLAGS = [
   ['export-keys', 'export'],
   ['export-window', 'export'],
   ['offline', 'validate'],
+  ...VERIFY_FLAGS.map((flag) => [flag, 'verify'] as const),
+  ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
 ] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -255,38 +270,6 @@ async function exportSink(context: Context): Promise<number> {
   return EXIT.done;
 }
 
-/** Returns the number of partitions of a topic. Creates the topic if it is missing and
- *  -create-topics is on. */
-async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string): Promise<number> {
-  const { settings } = context;
-  const find = async () => (await admin.listTopics()).find((one) => one.topic === topic);
-  let found = await find();
-  if (found === undefined && settings['create-topics']) {
-    const spec = {
-      topic,
-      partitions: settings.partitions,
-      replicationFactor: settings['replication-factor'],
-      config: { 'retention.ms': String(settings.retention) },
-    };
-    await admin.createTopics([spec]);
-    context.log.info(spec, 'topic created');
-    for (let tries = 0; found === undefined && tries < 50; tries++) {
-      await sleep(context.clock, 100);
-      found = await find();
-    }
-  }
-  if (found === undefined) {
-    throw (
-      (await admin.refusalOf(topic)) ??
-      engineError('topic_missing', `there is no topic ${topic}`, {
-        next: 'create it, or leave -create-topics on',
-      })
-    );
-  }
-  await warnOfThinTopics(context.log, admin, [topic]);
-  return found.partitions.length;
-}
-
 /** Returns a function that queries the topic over its own admin connection, opened on first use. */
 function topicFinder(
   context: Context,
@@ -360,21 +343,6 @@ async function openSource(
   return source;
 }
 
-/** Creates missing topics and describes the input topic. Closes the admin client. */
-async function openTopics(
-  context: Context,
-  admin: BrokerAdmin,
-  { topic, lateNames }: { readonly topic: string; readonly lateNames: readonly (string | undefined)[] },
-): Promise<{ readonly partitionCount: number; readonly topicId: string | undefined }> {
-  try {
-    for (const name of lateNames) if (name !== undefined) await partitionsOf(context, admin, name);
-    const partitionCount = await partitionsOf(context, admin, topic);
-    return { partitionCount, topicId: await admin.topicId(topic) };
-  } finally {
-    await admin.close();
-  }
-}
-
 /** Progress of a run on the terminal: that of the first window. */
 function openProgress(context: Context, { engine, stages, metrics }: OpenWindow) {
   const note = progressNote({
@@ -413,8 +381,9 @@ function showInferred(context: Context, definition: InputDefinition): void {
 /** Runs the engine of a window to its end. Returns the summary as text and as a document. */
 async function runWindow(context: Context, window: OpenWindow, drain: AbortSignal) {
   const { settings } = context;
-  const { engine, job, name } = window;
-  const summary = await engine.run(drain);
+  const { engine, job, name, stored } = window;
+  const running = engine.run(drain);
+  const summary = await (stored === undefined ? running : Promise.race([running, stored.lost]));
   const text = `${name === undefined ? '' : `${name}: `}consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
   const hasEnd = settings.bounded || settings['exit-at-end'];
@@ -474,15 +443,25 @@ interface WindowPlan {
 
 interface OpenWindow extends WindowPlan {
   readonly engine: Engine;
+  readonly stored: OpenedStore | undefined;
   readonly stages: Stages;
   readonly metrics: ReturnType<typeof engineMetrics>;
   /** Ends the share of this window in the common read. */
   readonly leave: () => Promise<void>;
 }
 
+/** Settings that move the state of one window. */
+const OF_ONE_WINDOW = ['savepoint', 'checkpoint-store'] as const;
+
 /** @throws usage, bad_value, bad_setting */
 function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan {
   const { name } = spec;
+  const moved = OF_ONE_WINDOW.find((flag) => context.settings[flag] !== undefined);
+  if (name !== undefined && moved !== undefined)
+    throw coreError('usage', `-${moved} is for a window without a name, and -window names ${name}`, {
+      next: `leave -${moved} out, or run one window without a name`,
+      details: { setting: moved },
+    });
   const settings = settingsOf(context.settings, spec);
   const log = name === undefined ? context.log : context.log.child({ window: name });
   const own = { ...context, settings, log };
@@ -517,6 +496,13 @@ async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings
   return { windows, started, stopped: () => writeSet(root, { ...set, isStopped: true }) };
 }
 
+/** Opens an empty state, which the run closes. */
+function openState(context: Context, job: Job, windows: WindowKernels, pieces: PieceStore | undefined) {
+  const state = stateOf(job, windows, context.settings.shards, pieces);
+  context.onClose(() => state.close());
+  return state;
+}
+
 /** Parts that all windows of a run share. */
 interface SharedParts {
   readonly driver: BrokerDriver;
@@ -528,6 +514,8 @@ interface SharedParts {
   readonly input: EventInput;
   /** Present if the windows have names. */
   readonly reader: SharedReader | undefined;
+  /** Store of the checkpoints of a window without a name. */
+  readonly stored: OpenedStore | undefined;
   readonly chaos: ReturnType<typeof chaosOf>;
   readonly onConsumed: (events: number) => void;
 }
@@ -535,7 +523,7 @@ interface SharedParts {
 /** Opens the state and the store of a window, and its engine. */
 async function openWindow(
   plan: WindowPlan & Awaited<ReturnType<typeof openOutside>>,
-  { driver, brokers, clusterId, partitionCount, topicId, reader, chaos, ...shared }: SharedParts,
+  { driver, brokers, clusterId, partitionCount, topicId, reader, stored, chaos, ...shared }: SharedParts,
 ): Promise<OpenWindow> {
   const { name, context, job, names, shares, disk, sink, lateTable, keys } = plan;
   const { settings, log, clock } = context;
@@ -549,20 +537,13 @@ async function openWindow(
   const windows = windowKernels(context, rowFormOf(job));
   const watermarks = watermarksOf(job, windows, partitionCount);
   const own = name === undefined ? undefined : reader?.add({ name, watermarks, keys, stages });
-  const openState = () => {
-    const state = stateOf(job, windows, settings.shards, spill?.pieces);
-    context.onClose(() => state.close());
-    return state;
-  };
   const engine = new Engine({
     ...{
       job,
       clusterId,
       topicId,
       watermarks,
-      openState,
       keys,
-      sinks,
       fired,
       disk,
       clock,
@@ -570,6 +551,8 @@ async function openWindow(
       metrics,
       stages,
     },
+    sinks: stored?.guard(sinks) ?? sinks,
+    openState: () => openState(context, job, windows, spill?.pieces),
     source: own ?? shared.source,
     input: own?.input ?? shared.input,
     ...startOf(parseStart(settings.start), driver, { brokers, topic: job.topic }),
@@ -584,7 +567,7 @@ async function openWindow(
       chaos.onConsumed(events);
     },
   });
-  return { ...plan, engine, stages, metrics, leave: async () => own?.stop() };
+  return { ...plan, engine, stored, stages, metrics, leave: async () => own?.stop() };
 }
 
 /** Opens the folder and the outside of a window, before the broker is reached. */
@@ -598,10 +581,14 @@ async function openOutside(plan: WindowPlan, root: Disk) {
 /** The windows of a run intern keys themselves, each under ids of its own. */
 const KEYS_OF_WINDOWS = { open: async (): Promise<void> => {}, intern: (): void => {} };
 
+const openAdmin = (context: Context, driver: BrokerDriver): Promise<BrokerAdmin> =>
+  driver.admin({ brokers: neededBrokers(context), clientId: 'millrace-engine-admin' });
+
 /** Opens the reader of all windows of a run. */
 async function openReader(
   context: Context,
   plans: readonly (WindowPlan & { readonly keys: KeyDictionary })[],
+  driver: BrokerDriver,
   drain: AbortSignal,
 ) {
   const { log, settings } = context;
@@ -610,12 +597,11 @@ async function openReader(
   const { name, job, shares, keys } = first;
   const brokers = neededBrokers(context);
   const group = groupName(context);
-  const driver = await brokerDriver(context);
   const owner = name === undefined ? keys : KEYS_OF_WINDOWS;
   const input = await openInput({ ...context, drain }, job, kernels(context), owner, (definition) =>
     showInferred(context, definition),
   );
-  const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
+  const admin = await openAdmin(context, driver);
   const clusterId = await admin.clusterId();
   const lateNames = plans.map(({ names }) => names.late);
   const found = await openTopics(context, admin, { topic: settings.topic, lateNames });
@@ -637,7 +623,7 @@ async function openReader(
   log.info({ consumer: driver.name }, 'consumer open');
   const reader = name === undefined ? undefined : new SharedReader({ source, input, drain });
   if (reader !== undefined) stages.of = reader.stages;
-  return { driver, brokers, clusterId, partitionCount, topicId, source, input, lease, reader, stages };
+  return { brokers, clusterId, partitionCount, topicId, source, input, lease, reader, stages };
 }
 
 async function runEngine(context: Context): Promise<number> {
@@ -648,16 +634,25 @@ async function runEngine(context: Context): Promise<number> {
   groupName(context);
   const plans = specs.map((spec) => planOf(context, spec, specs.length));
   const root = await openStateDir(context);
-  if (root === undefined) {
-    context.print('stopped while waiting for -state-dir', { consumed: 0 });
+  const stored = root && (await openCheckpointStore(context, root));
+  if (root === undefined || stored === 'stopped') {
+    context.print('stopped while another engine had the job', { consumed: 0 });
     return EXIT.done;
   }
+  const isDirect = context.settings['broker-client'] === 'direct';
+  const driver = await brokerDriver(context, isDirect ? 'direct' : 'librdkafka');
+  const [plan] = plans;
+  if (plan?.name === undefined && plan !== undefined)
+    await beginWithSavepoint(context, {
+      ...{ disk: root, job: plan.job },
+      openAdmin: () => openAdmin(context, driver),
+    });
   const set = await openSet(root, plans, context);
   const outside = [];
-  for (const plan of set.windows) outside.push(await openOutside(plan, root));
+  for (const one of set.windows) outside.push(await openOutside(one, root));
   const failure = new AbortController();
   const drain = AbortSignal.any([context.drain, failure.signal]);
-  const shared = await openReader(context, outside, drain);
+  const shared = { driver, stored, ...(await openReader(context, outside, driver, drain)) };
   const { lease, reader, input, stages } = shared;
   const windows: OpenWindow[] = [];
   let consumed = 0;
@@ -665,11 +660,12 @@ async function runEngine(context: Context): Promise<number> {
     consumed = Math.max(consumed, events);
     progress.set(consumed);
   };
-  for (const plan of outside) windows.push(await openWindow(plan, { ...shared, chaos, onConsumed }));
+  for (const one of outside) windows.push(await openWindow(one, { ...shared, chaos, onConsumed }));
   const first = windows[0] as OpenWindow;
   if (reader === undefined) stages.of = first.stages;
   const progress = openProgress(context, first);
   engines.set(context, new Map(windows.map(({ name = '', engine }) => [name, engine])));
+  if (first.name === undefined) await serveSavepoints(context, root, first.engine);
   context.readiness('registry', () => input.isReady);
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   for (const window of windows) {
@@ -678,6 +674,7 @@ async function runEngine(context: Context): Promise<number> {
   }
   await set.started();
   lease?.start();
+  await stored?.serve(first.engine);
   context.setReady();
   const ended = await runAll(windows, failure, (window) => runWindow(context, window, drain));
   progress.done();
@@ -703,42 +700,26 @@ function printSummary(
   });
 }
 
-/** Context of an export: with several windows, that of the named one. @throws usage */
-function exportContext(context: Context): Context {
-  const { settings } = context;
-  const specs = windowSpecs(settings);
-  const names = namesOf(specs);
-  const asked = settings['export-window'];
-  if (asked === undefined) {
-    if (names.length > 1)
-      throw coreError('usage', `the run has several windows: ${names.join(', ')}`, {
-        next: 'give -export-window=NAME',
-      });
-    return { ...context, settings: settingsOf(settings, specs[0]) };
-  }
-  const spec = specs.find(({ name }) => name === asked);
-  if (spec !== undefined) return { ...context, settings: settingsOf(settings, spec) };
-  if (names.length > 0)
-    throw coreError(
-      'usage',
-      `-export-window=${demandName(asked)} is none of the windows ${names.join(', ')}`,
-      {
-        next: 'name one of them',
-      },
-    );
-  return { ...context, settings: outputsOf(settings, demandName(asked)) };
-}
-
 export const command = defineCommand({
   name: 'engine',
   summary:
-    'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
+    'Compute exact event-time windows over a topic; export prints the sink, savepoint saves the state, validate checks a job file, verify recomputes the results',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
 as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
-how far event time has come. With -auth-rules all need the right to read the resource windows.
+how far event time has come. With -auth-rules all need the right to read the resource windows,
+and savepoints the right to admin it.
+
+engine savepoint writes the state of a job into a folder: of a running engine (-url), or of a stopped one (-state-dir).
+A run with -savepoint begins there, on another machine too, with results that continue where the savepoint ends.
+
+With -checkpoint-store the checkpoints are also stored in a folder or in S3, where the job continues when its machine
+is lost; with -standby an engine waits there and takes over. A lease with an epoch keeps two engines from one job.
+
+engine verify recomputes the windows from the topic with an oracle of its own, and compares them with the sink. It ends
+with 1 if they differ, and prints the first 20 differences.
 
 A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
 inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
@@ -750,11 +731,15 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
+  millrace engine savepoint -url=http://127.0.0.1:8083 -out=/backup/orders-1
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
+  millrace engine -job=job.yaml -checkpoint-store=s3://backups/orders -standby
+  millrace engine verify -job=job.yaml -verify-from=2026-01-31T00:00:00Z -verify-to=2026-02-01T00:00:00Z
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
   positionalMax: 1,
-  positionalHelp: '[export|validate]',
+  positionalHelp: '[export|savepoint|validate|verify]',
   file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
@@ -764,17 +749,20 @@ inferred from the first records; engine validate checks a job file and prints ea
     const timers = context.clock;
     return engineRoutes((window) => engineOf(engines.get(context) ?? NO_ENGINES, window), packageVersion(), {
       timers,
+      savepoints: () => savepointsOf(context),
       ...(gate === undefined ? {} : { gate }),
     });
   },
   async run(context) {
     const [action] = context.positional;
-    if (action === 'export') return exportSink(exportContext(context));
+    if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
+    if (action === 'savepoint') return saveState(context);
+    if (action === 'verify') return verifyResults(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(
         'usage',
-        `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`,
+        `engine accepts only the arguments export, savepoint, validate and verify, not ${JSON.stringify(action)}`,
         {
           next: 'see -help',
         },

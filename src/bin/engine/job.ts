@@ -1,4 +1,5 @@
 /** Settings that define the computation of `millrace engine`, and the job built from them. */
+import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
 import { checkJob, type Job } from '../../engine/job.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
@@ -48,9 +49,18 @@ export type JobSettings = SettingsOf<typeof JOB_SETTINGS> &
     readonly 'sink-format': string;
   };
 
-/** Job of a run with one window. @throws usage, bad_setting, bad_value */
+/** Job of a run with one window without a name. @throws usage, bad_setting, bad_value */
 export function jobOf(settings: JobSettings): Job {
-  const [spec] = windowSpecs(settings);
+  const [spec, ...others] = windowSpecs(settings);
+  if (spec.name !== undefined || others.length > 0)
+    throw coreError(
+      'usage',
+      `-window names ${settings.window.join(', ')}, and this is for one window alone`,
+      {
+        next: 'give -window=KIND:TIMES without a name',
+        details: { setting: 'window' },
+      },
+    );
   const maxFutureMs = settings['max-future'];
   return checkJob({
     ...spec.windows,

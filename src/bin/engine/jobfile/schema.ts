@@ -2,6 +2,8 @@
  *  docs/reference/engine-job.schema.json holds its text. */
 import { quantityPattern } from '../../../core/quantity.ts';
 import { formatValue, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import { SAVEPOINT_ACTION_FLAGS } from '../savepoint/settings.ts';
+import { VERIFY_FLAGS } from '../verify/settings.ts';
 import { NAME, WINDOWS_MAX } from '../windows/specs.ts';
 import { windowFields } from './windows.ts';
 
@@ -15,6 +17,8 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'export-keys',
   'export-window',
   'offline',
+  ...SAVEPOINT_ACTION_FLAGS,
+  ...VERIFY_FLAGS,
 ]);
 
 /** Settings that a job file may have. */

@@ -1,6 +1,7 @@
 /** Settings of one of several windows: those of the run, with names of its own for its outputs. */
 import { join } from 'node:path';
-import type { WindowSpec } from './specs.ts';
+import { coreError } from '../../../core/errors.ts';
+import { demandName, namesOf, type WindowSpec, windowSpecs } from './specs.ts';
 
 /** Settings that depend on the window. */
 interface Outputs {
@@ -23,7 +24,7 @@ interface Windowed extends Outputs {
 const WINDOWS_FOLDER = 'windows';
 
 /** Names of the outputs of a window. */
-export function outputsOf<S extends Outputs>(settings: S, name: string): S {
+function outputsOf<S extends Outputs>(settings: S, name: string): S {
   const late = settings['late-topic'];
   return {
     ...settings,
@@ -53,4 +54,25 @@ export function settingsOf<S extends Windowed>(settings: S, spec: WindowSpec): S
     emit: emit ?? settings.emit,
   };
   return name === undefined ? own : outputsOf(own, name);
+}
+
+/** Settings of an export: with several windows, those of the window that -export-window names.
+ *  @throws usage, bad_value */
+export function exportSettings<S extends Windowed & { readonly 'export-window': string | undefined }>(
+  settings: S,
+): S {
+  const specs = windowSpecs(settings);
+  const names = namesOf(specs);
+  const asked = settings['export-window'];
+  if (asked === undefined && names.length <= 1) return settingsOf(settings, specs[0]);
+  if (asked === undefined)
+    throw coreError('usage', `the run has several windows: ${names.join(', ')}`, {
+      next: 'give -export-window=NAME',
+    });
+  const spec = specs.find(({ name }) => name === demandName(asked));
+  if (spec !== undefined) return settingsOf(settings, spec);
+  if (names.length === 0) return outputsOf(settings, asked);
+  throw coreError('usage', `-export-window=${asked} is none of the windows ${names.join(', ')}`, {
+    next: 'name one of them',
+  });
 }
