@@ -250,7 +250,7 @@ describe('a state of other windows', () => {
       ['-window=short=tumbling:3s'],
       /holds tumbling windows of 500 ms, not tumbling windows of 3000 ms/,
     ],
-  ])('%s is refused', async (_what, flags, windows, message) => {
+  ])('a state is refused for %s', async (_what, flags, windows, message) => {
     const base = [broker, ...TIMES, '-exit-at-end', stateOf('other')];
     const set = [`-window=${WINDOWS.short[0]}`, `-window=${WINDOWS.visits[0]}`];
     expect((await runEngine(own, [...base, topic, ...set])).code).toBe(0);

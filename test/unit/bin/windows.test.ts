@@ -79,7 +79,7 @@ describe('the flag -window', () => {
       Array.from({ length: 17 }, (_, i) => `-window=w${i}=tumbling:1m`),
       'has 17 windows, more than 16',
     ],
-  ])('%s is refused', (_what, flags, message) => {
+  ])('-window with %s is refused', (_what, flags, message) => {
     expect(() => specs(...flags)).toThrow(message);
   });
 
@@ -238,7 +238,7 @@ describe('the file of the set', () => {
   });
 });
 
-describe('what windows share', () => {
+describe('the parts that windows share', () => {
   it('the reader takes its part of the memory once, and windows get equal parts of the rest', () => {
     const MIB = 2 ** 20;
     const batch = { rows: 1000, bytes: 8 * MIB };
