@@ -5,13 +5,13 @@ import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import type { WindowKernels } from '../addon/window-surface.ts';
 import { sleep } from '../core/clock.ts';
-import { coreError, EXIT } from '../core/errors.ts';
-import { engineRoutes } from '../engine/api/routes.ts';
+import { coreError, EXIT, invariant } from '../core/errors.ts';
+import { engineOf, engineRoutes, type NamedEngines } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import type { PieceStore } from '../engine/durability/spill/pieces.ts';
-import { engineError } from '../engine/errors.ts';
 import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
+import type { KeyDictionary } from '../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
 import {
@@ -23,7 +23,7 @@ import {
 } from '../engine/output/columns.ts';
 import { csvCell } from '../engine/output/csv.ts';
 import { Engine } from '../engine/run.ts';
-import { BrokerSource } from '../engine/source/events.ts';
+import { BrokerSource, type EventSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
 import {
   hasGivenKey,
@@ -33,9 +33,11 @@ import {
 } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
+import { SharedReader } from '../engine/source/shared/reader.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
 import type { WindowResult } from '../engine/window/accumulator.ts';
 import { openDisk } from '../io/disk/node.ts';
+import type { Disk } from '../io/disk/port.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
@@ -44,7 +46,6 @@ import { settingTableOf } from '../shell/load-settings.ts';
 import { packageVersion } from '../shell/package.ts';
 import { ACCESS_SETTINGS } from '../shell/servers/access.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
-import { warnOfThinTopics } from '../shell/topics.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { EMIT_SETTINGS } from './engine/emit.ts';
@@ -67,10 +68,15 @@ import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from '
 import { CLIENT_SETTINGS } from './engine/source/client.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
+import { openTopics } from './engine/source/topics.ts';
 import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
 import { STORE_SETTINGS } from './engine/store/settings.ts';
 import { verifyResults } from './engine/verify/recompute.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
+import { runAll } from './engine/windows/run.ts';
+import { exportSettings, settingsOf } from './engine/windows/settings.ts';
+import { type WindowSpec, windowSpecs } from './engine/windows/specs.ts';
+import { demandNoSet, nextSet, writeSet } from './engine/windows/state.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -164,6 +170,7 @@ const SETTINGS = {
 const ACTION_FLAGS = [
   ['export-wait', 'export'],
   ['export-keys', 'export'],
+  ['export-window', 'export'],
   ['offline', 'validate'],
   ...VERIFY_FLAGS.map((flag) => [flag, 'verify'] as const),
   ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
@@ -171,8 +178,9 @@ const ACTION_FLAGS = [
 
 type Context = CommandContext<typeof SETTINGS>;
 
-/** Engine of each context: the routes are built before the engine exists. */
-const engines = new WeakMap<object, Engine>();
+/** Engines of each context by the names of their windows: the routes are built before them. */
+const engines = new WeakMap<object, NamedEngines>();
+const NO_ENGINES: NamedEngines = new Map();
 /** Job of each context that the first records completed. */
 const inferred = new WeakMap<object, InferredJob>();
 
@@ -262,38 +270,6 @@ async function exportSink(context: Context): Promise<number> {
   return EXIT.done;
 }
 
-/** Returns the number of partitions of a topic. Creates the topic if it is missing and
- *  -create-topics is on. */
-async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string): Promise<number> {
-  const { settings } = context;
-  const find = async () => (await admin.listTopics()).find((one) => one.topic === topic);
-  let found = await find();
-  if (found === undefined && settings['create-topics']) {
-    const spec = {
-      topic,
-      partitions: settings.partitions,
-      replicationFactor: settings['replication-factor'],
-      config: { 'retention.ms': String(settings.retention) },
-    };
-    await admin.createTopics([spec]);
-    context.log.info(spec, 'topic created');
-    for (let tries = 0; found === undefined && tries < 50; tries++) {
-      await sleep(context.clock, 100);
-      found = await find();
-    }
-  }
-  if (found === undefined) {
-    throw (
-      (await admin.refusalOf(topic)) ??
-      engineError('topic_missing', `there is no topic ${topic}`, {
-        next: 'create it, or leave -create-topics on',
-      })
-    );
-  }
-  await warnOfThinTopics(context.log, admin, [topic]);
-  return found.partitions.length;
-}
-
 /** Returns a function that queries the topic over its own admin connection, opened on first use. */
 function topicFinder(
   context: Context,
@@ -319,7 +295,7 @@ async function openSource(
   driver: BrokerDriver,
   input: EventInput,
   found: { readonly partitionCount: number; readonly topicId: string | undefined },
-  stages: Stages,
+  stages: Pick<Stages, 'recordsReady' | 'enter'>,
   shares: MemoryShares | undefined,
 ) {
   const { settings, log } = context;
@@ -367,52 +343,27 @@ async function openSource(
   return source;
 }
 
-/** Creates missing topics and describes the input topic. Closes the admin client. */
-async function openTopics(
-  context: Context,
-  admin: BrokerAdmin,
-  { topic, lateName }: { readonly topic: string; readonly lateName: string | undefined },
-): Promise<{ readonly partitionCount: number; readonly topicId: string | undefined }> {
-  try {
-    if (lateName !== undefined) await partitionsOf(context, admin, lateName);
-    const partitionCount = await partitionsOf(context, admin, topic);
-    return { partitionCount, topicId: await admin.topicId(topic) };
-  } finally {
-    await admin.close();
-  }
-}
-
-/** Progress of a run on the terminal. */
-function openProgress(context: Context, stages: Stages, metrics: ReturnType<typeof engineMetrics>) {
+/** Progress of a run on the terminal: that of the first window. */
+function openProgress(context: Context, { engine, stages, metrics }: OpenWindow) {
   const note = progressNote({
     stages,
-    watermark: () => (engines.get(context)?.restored ? engines.get(context)?.watermark() : undefined),
+    watermark: () => (engine.restored ? engine.watermark() : undefined),
     openKeys: () => metrics.openKeys.value(),
   });
   return context.progress({ what: 'events', unit: 'events', note });
 }
 
-/** Adds the parts of a run to the readiness. */
-function watchParts(
+/** Adds the parts of a window to the readiness. */
+function watchWindow(
   context: Context,
-  {
-    engine,
-    input,
-    names: { late, quarantine },
-    lease,
-  }: {
-    readonly engine: Engine;
-    readonly input: Pick<EventInput, 'isReady'>;
-    readonly names: SideNames;
-    readonly lease: Pick<ReturnType<typeof leased>['lease'], 'isWhole'> | undefined;
-  },
+  { name, engine, names: { late, quarantine } }: Pick<OpenWindow, 'name' | 'engine' | 'names'>,
 ): void {
-  context.readiness('restored', () => engine.restored);
-  context.readiness('registry', () => input.isReady);
-  context.readiness('sink', () => engine.sinkReady);
-  if (late !== undefined) context.readiness('late topic', () => engine.isReady('late'));
-  if (quarantine !== undefined) context.readiness('quarantine', () => engine.isReady('quarantine'));
-  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+  const add = (what: string, check: () => boolean): void =>
+    context.readiness(name === undefined ? what : `${what} (${name})`, check);
+  add('restored', () => engine.restored);
+  add('sink', () => engine.sinkReady);
+  if (late !== undefined) add('late topic', () => engine.isReady('late'));
+  if (quarantine !== undefined) add('quarantine', () => engine.isReady('quarantine'));
 }
 
 /** Settings that the first records may decide: format, key and time. */
@@ -427,38 +378,20 @@ function showInferred(context: Context, definition: InputDefinition): void {
   context.print(jobFileText(job), undefined);
 }
 
-/** Runs an engine from its restore to its end and prints the summary. */
-async function runToEnd(
-  context: Context,
-  parts: {
-    readonly engine: Engine;
-    readonly job: Job;
-    readonly lease: ReturnType<typeof leased>['lease'] | undefined;
-    readonly stored: OpenedStore | undefined;
-    readonly done: () => void;
-  },
-): Promise<number> {
+/** Runs the engine of a window to its end. Returns the summary as text and as a document. */
+async function runWindow(context: Context, window: OpenWindow, drain: AbortSignal) {
   const { settings } = context;
-  const { engine, job, lease, stored, done } = parts;
-  await engine.restore();
-  lease?.start();
-  await stored?.serve(engine);
-  context.setReady();
-  const running = engine.run(context.drain);
+  const { engine, job, name, stored } = window;
+  const running = engine.run(drain);
   const summary = await (stored === undefined ? running : Promise.race([running, stored.lost]));
-  done();
-  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
+  const text = `${name === undefined ? '' : `${name}: `}consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
-  const first = inferred.get(context);
-  context.print(text, {
-    ...printed,
-    ...engine.watermark(),
-    ...(first === undefined ? {} : { job: first.settings }),
-  });
   const hasEnd = settings.bounded || settings['exit-at-end'];
-  if (hasEnd && !context.drain.aborted)
-    demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
-  return EXIT.done;
+  const demand = (): void => {
+    if (hasEnd && !drain.aborted)
+      demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
+  };
+  return { text, document: { ...printed, ...engine.watermark() }, demand };
 }
 
 /** Engine options that depend only on flags and memory shares. */
@@ -497,6 +430,72 @@ async function openTables(context: Context, job: Job, shape: ResultShape | undef
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
+/** A window of the run, checked by its settings alone. */
+interface WindowPlan {
+  /** Undefined: the only window, without a name. */
+  readonly name: string | undefined;
+  /** The context with the settings of this window. */
+  readonly context: Context;
+  readonly job: Job;
+  readonly names: SideNames;
+  readonly shares: MemoryShares | undefined;
+}
+
+interface OpenWindow extends WindowPlan {
+  readonly engine: Engine;
+  readonly stored: OpenedStore | undefined;
+  readonly stages: Stages;
+  readonly metrics: ReturnType<typeof engineMetrics>;
+  /** Ends the share of this window in the common read. */
+  readonly leave: () => Promise<void>;
+}
+
+/** Settings that move the state of one window. */
+const OF_ONE_WINDOW = ['savepoint', 'checkpoint-store'] as const;
+
+/** @throws usage, bad_value, bad_setting */
+function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan {
+  const { name } = spec;
+  const moved = OF_ONE_WINDOW.find((flag) => context.settings[flag] !== undefined);
+  if (name !== undefined && moved !== undefined)
+    throw coreError('usage', `-${moved} is for a window without a name, and -window names ${name}`, {
+      next: `leave -${moved} out, or run one window without a name`,
+      details: { setting: moved },
+    });
+  const settings = settingsOf(context.settings, spec);
+  const log = name === undefined ? context.log : context.log.child({ window: name });
+  const own = { ...context, settings, log };
+  const job = jobOf(settings);
+  const names = sideNames(own, job);
+  const shares = memoryOf(own, sideCount(names), job.input?.dedup !== undefined, windows);
+  requireValidSink(own, job.input?.aggregate);
+  return { name, context: own, job, names, shares };
+}
+
+/** Decides which windows resume in the folder, and writes it down.
+ *  @returns the windows; the quarantine is that of one of them, and a function that notes that all
+ *  windows have stopped */
+async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings }: Context) {
+  const names = plans.flatMap(({ name }) => (name === undefined ? [] : [name]));
+  if (names.length === 0) {
+    await demandNoSet(root);
+    return { windows: plans, started: async () => {}, stopped: async () => {} };
+  }
+  const hasQuarantine = plans.some(({ names: { quarantine } }) => quarantine !== undefined);
+  const { set, removed } = await nextSet(root, { topic: settings.topic, names, hasQuarantine });
+  if (removed.length > 0)
+    log.warn(
+      { removed, folder: root.where },
+      'windows of the run before are not continued; their state stays, and they resume if they are given again',
+    );
+  const windows = plans.map((plan) =>
+    plan.name === set.quarantine ? plan : { ...plan, names: { ...plan.names, quarantine: undefined } },
+  );
+  // A run that cannot start changes nothing.
+  const started = (): Promise<void> => writeSet(root, set);
+  return { windows, started, stopped: () => writeSet(root, { ...set, isStopped: true }) };
+}
+
 /** Opens an empty state, which the run closes. */
 function openState(context: Context, job: Job, windows: WindowKernels, pieces: PieceStore | undefined) {
   const state = stateOf(job, windows, context.settings.shards, pieces);
@@ -504,84 +503,200 @@ function openState(context: Context, job: Job, windows: WindowKernels, pieces: P
   return state;
 }
 
-/** Driver of the client that reads the records. */
-const readingDriver = (context: Context): Promise<BrokerDriver> =>
-  brokerDriver(context, context.settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka');
+/** Parts that all windows of a run share. */
+interface SharedParts {
+  readonly driver: BrokerDriver;
+  readonly brokers: string;
+  readonly clusterId: string;
+  readonly partitionCount: number;
+  readonly topicId: string | undefined;
+  readonly source: EventSource;
+  readonly input: EventInput;
+  /** Present if the windows have names. */
+  readonly reader: SharedReader | undefined;
+  /** Store of the checkpoints of a window without a name. */
+  readonly stored: OpenedStore | undefined;
+  readonly chaos: ReturnType<typeof chaosOf>;
+  readonly onConsumed: (events: number) => void;
+}
 
-async function runEngine(context: Context): Promise<number> {
+/** Opens the state and the store of a window, and its engine. */
+async function openWindow(
+  plan: WindowPlan & Awaited<ReturnType<typeof openOutside>>,
+  { driver, brokers, clusterId, partitionCount, topicId, reader, stored, chaos, ...shared }: SharedParts,
+): Promise<OpenWindow> {
+  const { name, context, job, names, shares, disk, sink, lateTable, keys } = plan;
   const { settings, log, clock } = context;
-  const job = jobOf(settings);
-  const chaos = chaosOf(settings.chaos);
-  const start = parseStart(settings.start);
-  const names = sideNames(context, job);
-  const brokers = neededBrokers(context);
-  const group = groupName(context);
-  const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
-  requireValidSink(context, job.input?.aggregate);
-  const disk = await openStateDir(context);
-  const stored = disk && (await openCheckpointStore(context, disk));
-  if (disk === undefined || stored === 'stopped') {
-    context.print('stopped while another engine had the job', { consumed: 0 });
-    return EXIT.done;
-  }
-  const driver = await brokerDriver(context);
-  const openAdmin = () => driver.admin({ brokers, clientId: 'millrace-engine-admin' });
-  await beginWithSavepoint(context, { disk, job, openAdmin });
-  const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
-  const keys = openKeys(context, job, shares);
-  const input = await openInput(context, job, kernels(context), keys, (definition) =>
-    showInferred(context, definition),
-  );
-  const admin = await openAdmin();
-  const clusterId = await admin.clusterId();
-  const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
-  const { partitionCount, topicId } = found;
-  log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Create the spill folder only after the broker and the sink were reached.
   const spill = shares && (await openSpill(context, shares, job));
   const { sinks, fired, store } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const reader = await openSource(context, driver, input, found, stages, shares);
-  const { source, lease } =
-    group === undefined
-      ? { source: reader, lease: undefined }
-      : leased(context, driver, { brokers, group, source: reader });
-  log.info({ consumer: driver.name }, 'consumer open');
-  const metrics = engineMetrics(context.metrics);
-  const progress = openProgress(context, stages, metrics);
+  const metrics = engineMetrics(
+    name === undefined ? context.metrics : context.metrics.labelled('window', name),
+  );
   const windows = windowKernels(context, rowFormOf(job));
+  const watermarks = watermarksOf(job, windows, partitionCount);
+  const own = name === undefined ? undefined : reader?.add({ name, watermarks, keys, stages });
   const engine = new Engine({
-    job,
-    clusterId,
-    topicId,
-    source,
-    ...startOf(start, driver, { brokers, topic: job.topic }),
-    input,
-    watermarks: watermarksOf(job, windows, partitionCount),
-    openState: () => openState(context, job, windows, spill?.pieces),
-    ...(spill === undefined ? {} : { spill }),
-    keys,
+    ...{
+      job,
+      clusterId,
+      topicId,
+      watermarks,
+      keys,
+      fired,
+      disk,
+      clock,
+      log,
+      metrics,
+      stages,
+    },
     sinks: stored?.guard(sinks) ?? sinks,
-    fired,
+    openState: () => openState(context, job, windows, spill?.pieces),
+    source: own ?? shared.source,
+    input: own?.input ?? shared.input,
+    ...startOf(parseStart(settings.start), driver, { brokers, topic: job.topic }),
+    ...(spill === undefined ? {} : { spill }),
     ...openSides(context, driver, { brokers, job, names }),
     ...keptLateEvents(context, store, lateTable),
-    disk,
     ...runOptions(context, shares),
     onStep: chaos.onStep,
-    clock,
     sleep: (ms) => sleep(clock, ms),
-    log,
-    metrics,
-    stages,
     onConsumed: (events) => {
-      progress.set(events);
+      shared.onConsumed(events);
       chaos.onConsumed(events);
     },
   });
-  engines.set(context, engine);
-  await serveSavepoints(context, disk, engine);
-  watchParts(context, { engine, input, names, lease });
-  return runToEnd(context, { engine, job, lease, stored, done: () => progress.done() });
+  return { ...plan, engine, stored, stages, metrics, leave: async () => own?.stop() };
+}
+
+/** Opens the folder and the outside of a window, before the broker is reached. */
+async function openOutside(plan: WindowPlan, root: Disk) {
+  const { name, context, job, shares } = plan;
+  const disk = name === undefined ? root : await openDisk(context.settings['state-dir']);
+  const tables = await openTables(context, job, await knownShape(disk, job));
+  return { ...plan, ...tables, disk, keys: openKeys(context, job, shares) };
+}
+
+/** The windows of a run intern keys themselves, each under ids of its own. */
+const KEYS_OF_WINDOWS = { open: async (): Promise<void> => {}, intern: (): void => {} };
+
+const openAdmin = (context: Context, driver: BrokerDriver): Promise<BrokerAdmin> =>
+  driver.admin({ brokers: neededBrokers(context), clientId: 'millrace-engine-admin' });
+
+/** Opens the reader of all windows of a run. */
+async function openReader(
+  context: Context,
+  plans: readonly (WindowPlan & { readonly keys: KeyDictionary })[],
+  driver: BrokerDriver,
+  drain: AbortSignal,
+) {
+  const { log, settings } = context;
+  const [first] = plans;
+  invariant(first !== undefined, 'a run has a window');
+  const { name, job, shares, keys } = first;
+  const brokers = neededBrokers(context);
+  const group = groupName(context);
+  const owner = name === undefined ? keys : KEYS_OF_WINDOWS;
+  const input = await openInput({ ...context, drain }, job, kernels(context), owner, (definition) =>
+    showInferred(context, definition),
+  );
+  const admin = await openAdmin(context, driver);
+  const clusterId = await admin.clusterId();
+  const lateNames = plans.map(({ names }) => names.late);
+  const found = await openTopics(context, admin, { topic: settings.topic, lateNames });
+  const { partitionCount, topicId } = found;
+  log.info(
+    { topic: settings.topic, id: topicId, partitions: partitionCount, cluster: clusterId },
+    'topic found',
+  );
+  const stages: { of: SharedReader['stages'] } = { of: { recordsReady: () => {}, enter: () => {} } };
+  const timed: SharedReader['stages'] = {
+    recordsReady: (askedMs, readyMs) => stages.of.recordsReady(askedMs, readyMs),
+    enter: (stage) => stages.of.enter(stage),
+  };
+  const topicSource = await openSource(context, driver, input, found, timed, shares);
+  const { source, lease } =
+    group === undefined
+      ? { source: topicSource, lease: undefined }
+      : leased(context, driver, { brokers, group, source: topicSource });
+  log.info({ consumer: driver.name }, 'consumer open');
+  const reader = name === undefined ? undefined : new SharedReader({ source, input, drain });
+  if (reader !== undefined) stages.of = reader.stages;
+  return { brokers, clusterId, partitionCount, topicId, source, input, lease, reader, stages };
+}
+
+async function runEngine(context: Context): Promise<number> {
+  const specs = windowSpecs(context.settings);
+  const chaos = chaosOf(context.settings.chaos);
+  parseStart(context.settings.start);
+  neededBrokers(context);
+  groupName(context);
+  const plans = specs.map((spec) => planOf(context, spec, specs.length));
+  const root = await openStateDir(context);
+  const stored = root && (await openCheckpointStore(context, root));
+  if (root === undefined || stored === 'stopped') {
+    context.print('stopped while another engine had the job', { consumed: 0 });
+    return EXIT.done;
+  }
+  const driver = await brokerDriver(context);
+  const [plan] = plans;
+  if (plan?.name === undefined && plan !== undefined)
+    await beginWithSavepoint(context, {
+      ...{ disk: root, job: plan.job },
+      openAdmin: () => openAdmin(context, driver),
+    });
+  const set = await openSet(root, plans, context);
+  const outside = [];
+  for (const one of set.windows) outside.push(await openOutside(one, root));
+  const failure = new AbortController();
+  const drain = AbortSignal.any([context.drain, failure.signal]);
+  const shared = { driver, stored, ...(await openReader(context, outside, driver, drain)) };
+  const { lease, reader, input, stages } = shared;
+  const windows: OpenWindow[] = [];
+  let consumed = 0;
+  const onConsumed = (events: number): void => {
+    consumed = Math.max(consumed, events);
+    progress.set(consumed);
+  };
+  for (const one of outside) windows.push(await openWindow(one, { ...shared, chaos, onConsumed }));
+  const first = windows[0] as OpenWindow;
+  if (reader === undefined) stages.of = first.stages;
+  const progress = openProgress(context, first);
+  engines.set(context, new Map(windows.map(({ name = '', engine }) => [name, engine])));
+  if (first.name === undefined) await serveSavepoints(context, root, first.engine);
+  context.readiness('registry', () => input.isReady);
+  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
+  for (const window of windows) {
+    watchWindow(context, window);
+    await window.engine.restore();
+  }
+  await set.started();
+  lease?.start();
+  await stored?.serve(first.engine);
+  context.setReady();
+  const ended = await runAll(windows, failure, (window) => runWindow(context, window, drain));
+  progress.done();
+  if (reader?.isTogether !== false) await set.stopped();
+  printSummary(context, windows, ended);
+  for (const { demand } of ended) demand();
+  return EXIT.done;
+}
+
+/** Prints the summaries: of one window without a name, or by the names of several. */
+function printSummary(
+  context: Context,
+  windows: readonly OpenWindow[],
+  ended: readonly { readonly text: string; readonly document: object }[],
+): void {
+  const job = inferred.get(context);
+  const documents = ended.map(({ document }, at) => [windows[at]?.name, document] as const);
+  const document =
+    windows[0]?.name === undefined ? documents[0]?.[1] : { windows: Object.fromEntries(documents) };
+  context.print(ended.map(({ text }) => text).join('\n'), {
+    ...document,
+    ...(job === undefined ? {} : { job: job.settings }),
+  });
 }
 
 export const command = defineCommand({
@@ -631,7 +746,7 @@ inferred from the first records; engine validate checks a job file and prints ea
   routes: (context) => {
     const gate = engineGate(context);
     const timers = context.clock;
-    return engineRoutes(() => engines.get(context), packageVersion(), {
+    return engineRoutes((window) => engineOf(engines.get(context) ?? NO_ENGINES, window), packageVersion(), {
       timers,
       savepoints: () => savepointsOf(context),
       ...(gate === undefined ? {} : { gate }),
@@ -639,7 +754,7 @@ inferred from the first records; engine validate checks a job file and prints ea
   },
   async run(context) {
     const [action] = context.positional;
-    if (action === 'export') return exportSink(context);
+    if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
     if (action === 'verify') return verifyResults(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));

@@ -235,6 +235,23 @@ export class Metrics {
   private readonly byName = new Map<string, Metric>();
   private readonly collectors: Array<() => void> = [];
   private readonly listeners: Array<(metric: MetricDescription) => void> = [];
+  private readonly parts: Array<{
+    readonly label: string;
+    readonly value: string;
+    readonly metrics: Metrics;
+  }> = [];
+
+  /** Returns metrics of a part of the process. Their samples appear in the snapshot of this object
+   *  with one more label. The part and this object do not share a name of a metric. */
+  labelled(label: string, value: string): Metrics {
+    invariant(LABEL.test(label), `${JSON.stringify(label)} is no label name`);
+    const metrics = new Metrics();
+    metrics.onRegister((metric) => {
+      for (const listener of this.listeners) listener(metric);
+    });
+    this.parts.push({ label, value, metrics });
+    return metrics;
+  }
 
   counter(name: string, help: string, labelNames: readonly string[] = []): Counter {
     return this.register(name, labelNames, () => new Counter(name, help, labelNames), Counter);
@@ -272,12 +289,32 @@ export class Metrics {
   /** Calls a function with every metric, those that exist and those registered later. */
   onRegister(listener: (metric: MetricDescription) => void): void {
     for (const metric of this.byName.values()) listener(metric);
+    for (const { metrics } of this.parts) for (const metric of metrics.byName.values()) listener(metric);
     this.listeners.push(listener);
   }
 
   snapshot(): MetricSnapshot[] {
     for (const collector of this.collectors) collector();
-    return [...this.byName.values()].map((metric) => metric.snapshot());
+    return [...[...this.byName.values()].map((metric) => metric.snapshot()), ...this.partSnapshots()];
+  }
+
+  /** Metrics of the parts: one for each name, with the samples of all parts that have it. */
+  private partSnapshots(): MetricSnapshot[] {
+    const merged = new Map<string, MetricSnapshot>();
+    for (const { label, value, metrics } of this.parts)
+      for (const one of metrics.snapshot()) {
+        const samples = one.samples.map((sample) => ({
+          ...sample,
+          labels: { [label]: value, ...sample.labels },
+        }));
+        const before = merged.get(one.name);
+        merged.set(one.name, {
+          ...one,
+          labelNames: [label, ...one.labelNames],
+          samples: [...(before?.samples ?? []), ...samples],
+        });
+      }
+    return [...merged.values()];
   }
 
   private register<M extends Metric>(

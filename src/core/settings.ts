@@ -44,6 +44,9 @@ export interface Setting {
   /** Absent: the value is undefined unless given. Written as a user would write it. */
   readonly default?: string;
   readonly choices?: readonly string[];
+  /** Form of each entry of a list: a pattern without anchors that matches no comma, and its text
+   *  for a user. */
+  readonly entry?: { readonly pattern: string; readonly form: string };
   readonly min?: number;
   readonly max?: number;
   readonly required?: boolean;
@@ -261,6 +264,12 @@ export function parseValue(name: string, setting: Setting, text: string, source:
     const given = Array.isArray(value) ? value : [value];
     const invalid = given.find((choice) => !(setting.choices as readonly string[]).includes(String(choice)));
     if (invalid !== undefined) throw bad('is not a choice', `choose from ${setting.choices.join(', ')}`);
+  }
+  const { entry } = setting;
+  if (entry !== undefined) {
+    const form = new RegExp(`^(?:${entry.pattern})$`);
+    const isWrong = !Array.isArray(value) || value.length === 0 || !value.every((one) => form.test(one));
+    if (isWrong) throw bad('is not a choice', `choose from ${entry.form}`);
   }
   if (typeof value === 'number') {
     if (setting.min !== undefined && value < setting.min)
@@ -552,7 +561,7 @@ export function describeSetting(name: string, setting: Setting): SettingText {
         : `${least} to ${most}`;
   return {
     flag: `-${name}`,
-    form: setting.choices === undefined ? type : setting.choices.join('|'),
+    form: setting.entry?.form ?? setting.choices?.join('|') ?? type,
     default:
       setting.default === undefined
         ? setting.required === true

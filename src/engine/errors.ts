@@ -7,6 +7,9 @@ export const ENGINE_ERRORS = {
   bad_job: errorRow('invalid'),
   bad_account: errorRow('invalid'),
   bad_range: errorRow('invalid'),
+  /** A query of an engine with several windows names none of them. */
+  window_required: errorRow('invalid'),
+  unknown_window: errorRow('not_found'),
   /** A query over all keys visits too many windows. */
   range_too_wide: errorRow('invalid'),
   too_many_streams: errorRow('unavailable'),

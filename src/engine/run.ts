@@ -530,9 +530,9 @@ export class Engine implements EngineQueries {
     this.parts.metrics.filtered.add(count);
   }
 
-  /** First offset of a partition that this run does not read. */
+  /** First offset of a partition whose rows are not admitted. */
   private limitOf(partition: number): number {
-    return this.targets[partition] ?? Number.POSITIVE_INFINITY;
+    return this.parts.watermarks.limitOf(partition);
   }
 
   /** Counts and logs the invalid records of the batch. */

@@ -20,7 +20,7 @@ export const EMIT_SETTINGS = {
 } as const satisfies SettingTable;
 
 type Settings = SettingsOf<typeof EMIT_SETTINGS> & {
-  readonly window: string;
+  readonly window: readonly string[];
   readonly bounded: boolean;
   readonly sink: string;
   readonly 'sink-format': string;
@@ -37,10 +37,10 @@ export function hasUpdates(settings: Settings): boolean {
 
 function obstacleOf({ window, bounded, sink, ...settings }: Settings): readonly [string, string] | undefined {
   const without = 'leave -emit out';
-  if (window === 'session')
+  if (window.includes('session'))
     return [
       'has no meaning for -window=session: the bounds of a session, by which its result is replaced, are known when it ends',
-      `${without}, or give -window=tumbling or sliding`,
+      `${without}, give -window=tumbling or sliding, or of several windows NAME=session:GAP:emit=final`,
     ];
   if (bounded)
     return [

@@ -7,14 +7,13 @@ import { sleep } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import type { Job } from '../../engine/job.ts';
-import type { KeyDictionary } from '../../engine/keys/dictionary.ts';
 import { BINARY256 } from '../../engine/source/input/binary256.ts';
 import {
   INPUT_FORMATS,
   type InputDefinition,
   type InputFormat,
 } from '../../engine/source/input/definition.ts';
-import { TopicInput } from '../../engine/source/input/topic-input.ts';
+import { TopicInput, type TopicInputParts } from '../../engine/source/input/topic-input.ts';
 import type { Schema } from '../../formats/schema.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import type { CommandContext } from '../../shell/command.ts';
@@ -90,7 +89,7 @@ export async function openInput(
   context: Context,
   job: Job,
   kernels: Kernels,
-  keys: KeyDictionary,
+  keys: TopicInputParts['keys'],
   onDecided: (definition: InputDefinition) => void,
 ): Promise<TopicInput> {
   const { settings, clock, log, drain } = context;
@@ -103,7 +102,8 @@ export async function openInput(
       'reader schema loaded',
     );
   return new TopicInput({
-    ...{ asked, kernels, client, keys, clock, log, onDecided },
+    ...{ asked, kernels, client, clock, log, onDecided },
+    ...(keys === undefined ? {} : { keys }),
     columns: loadColumnKernels(kernels.name),
     json: loadJsonKernels(kernels.name),
     reader: reader?.schema,

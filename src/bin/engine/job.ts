@@ -1,21 +1,15 @@
 /** Settings that define the computation of `millrace engine`, and the job built from them. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
-import { checkJob, type Job, type JobWindows } from '../../engine/job.ts';
+import { checkJob, type Job } from '../../engine/job.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
 import { type EMIT_SETTINGS, hasUpdates } from './emit.ts';
 import { askedInput, type INPUT_SETTINGS } from './input.ts';
-
-const SIZE_MS = 60_000;
+import { WINDOW_SETTING, type WindowSettings, windowSpecs } from './windows/specs.ts';
 
 export const JOB_SETTINGS = {
   topic: { type: 'string', default: 'events', help: 'topic of the events' },
-  window: {
-    type: 'string',
-    choices: ['tumbling', 'sliding', 'session'],
-    default: 'tumbling',
-    help: 'kind of window; session: groups events of a key that are less than -gap apart',
-  },
+  window: WINDOW_SETTING,
   size: { type: 'duration', min: 1, help: 'length of a tumbling or sliding window; default 1m' },
   slide: {
     type: 'duration',
@@ -46,7 +40,8 @@ export const JOB_SETTINGS = {
   },
 } as const;
 
-type JobSettings = SettingsOf<typeof JOB_SETTINGS> &
+export type JobSettings = SettingsOf<typeof JOB_SETTINGS> &
+  WindowSettings &
   SettingsOf<typeof INPUT_SETTINGS> &
   SettingsOf<typeof EMIT_SETTINGS> & {
     readonly bounded: boolean;
@@ -54,40 +49,21 @@ type JobSettings = SettingsOf<typeof JOB_SETTINGS> &
     readonly 'sink-format': string;
   };
 
-function windowsOf(settings: SettingsOf<typeof JOB_SETTINGS>): JobWindows {
-  const { window, size, slide, gap } = settings;
-  const refuse = (flag: string, value: number | undefined, kinds: string): void => {
-    if (value === undefined) return;
-    throw coreError('usage', `-${flag} has no meaning for -window=${window}`, {
-      next: `leave -${flag} out, or give -window=${kinds}`,
-      details: { setting: flag },
-    });
-  };
-  const need = (flag: string, value: number | undefined, example: string): number => {
-    if (value !== undefined) return value;
-    throw coreError('usage', `-window=${window} needs -${flag}`, {
-      next: `give -${flag}=${example}`,
-      details: { setting: 'window' },
-    });
-  };
-  if (window === 'session') {
-    const gapMs = need('gap', gap, '30s');
-    refuse('size', size, 'tumbling or sliding');
-    refuse('slide', slide, 'sliding');
-    return { window, gapMs };
-  }
-  refuse('gap', gap, 'session');
-  const sizeMs = size ?? SIZE_MS;
-  if (window === 'sliding') return { window, sizeMs, slideMs: need('slide', slide, '10s') };
-  refuse('slide', slide, 'sliding');
-  return { window: 'tumbling', sizeMs };
-}
-
-/** @throws usage, bad_setting, bad_value */
+/** Job of a run with one window without a name. @throws usage, bad_setting, bad_value */
 export function jobOf(settings: JobSettings): Job {
+  const [spec, ...others] = windowSpecs(settings);
+  if (spec.name !== undefined || others.length > 0)
+    throw coreError(
+      'usage',
+      `-window names ${settings.window.join(', ')}, and this is for one window alone`,
+      {
+        next: 'give -window=KIND:TIMES without a name',
+        details: { setting: 'window' },
+      },
+    );
   const maxFutureMs = settings['max-future'];
   return checkJob({
-    ...windowsOf(settings),
+    ...spec.windows,
     topic: settings.topic,
     skewMs: settings['allowed-skew'],
     latenessMs: settings['allowed-lateness'],

@@ -22,7 +22,7 @@ export const MEMORY_SETTINGS = {
     min: 1,
     max: 1_099_511_627_776,
     needs: ['state=disk'],
-    help: 'memory for tables, batches, changelog, copies of late and invalid records, identifiers (a quarter, with -dedup) and the caches of the stores; the runtime needs up to 100 MiB in addition',
+    help: 'memory for tables, batches, changelog, copies of late and invalid records, identifiers (a quarter, with -dedup) and the caches of the stores; several windows share it in equal parts; the runtime needs up to 100 MiB in addition',
   },
 } as const satisfies SettingTable;
 
@@ -39,15 +39,17 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 
 /** Undefined if the state stays in memory without a bound. @param sides number of side outputs
  *  @param hasIds true: the job compares identifiers
+ *  @param windows number of windows; the shares are those of one
  *  @throws bad_setting */
 export function memoryOf(
   { settings }: Pick<Context, 'settings'>,
   sides: number,
   hasIds: boolean,
+  windows = 1,
 ): MemoryShares | undefined {
   if (settings.state !== 'disk') return undefined;
   const batch = { rows: settings['batch-rows'], bytes: settings['batch-bytes'] };
-  return sharesOf(settings['mem-budget'], batch, sides, hasIds);
+  return sharesOf(settings['mem-budget'], batch, sides, hasIds, windows);
 }
 
 /** @throws state_corrupt */

@@ -74,6 +74,10 @@ export const SINK_SETTINGS = {
     needs: ['sink=rocksdb*'],
     help: 'how long engine export waits for a copy from the engine that has the rocksdb sink open',
   },
+  'export-window': {
+    type: 'string',
+    help: 'window that engine export prints, of a run with several',
+  },
   'export-keys': {
     type: 'string',
     choices: ['signed', 'unsigned'],

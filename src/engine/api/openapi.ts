@@ -56,6 +56,12 @@ const TIME: Json = {
 const FLAG: Json = { enum: ['true', 'false'], default: 'false' };
 const FROM = query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME);
 const TO = query('to', 'Exclusive upper bound of window_start.', TIME);
+const WINDOW_NAME = query(
+  'window',
+  'Name of the window (-window=NAME=…); required if the engine has several.',
+  { type: 'string' },
+);
+const UNKNOWN_WINDOW = failure('The engine has no window of this name.', ['unknown_window']);
 const WINDOWS_LIMIT_PARAMETER = query('limit', 'Most windows in one response.', {
   type: 'integer',
   minimum: 1,
@@ -218,6 +224,7 @@ const PATHS: Json = {
       summary: 'Fired windows of all keys in a range of time, or those with the greatest values',
       security: SECURITY,
       parameters: [
+        WINDOW_NAME,
         FROM,
         TO,
         WINDOWS_LIMIT_PARAMETER,
@@ -239,8 +246,10 @@ const PATHS: Json = {
         400: failure('An invalid value, or parameters that exclude each other.', [
           'bad_range',
           'range_too_wide',
+          'window_required',
         ]),
         ...BY_ACCESS,
+        404: UNKNOWN_WINDOW,
         503: UNAVAILABLE_WINDOWS,
       },
     },
@@ -259,6 +268,7 @@ const PATHS: Json = {
             'Integer keys: 64 bits, decimal, signed if the keys of the job are signed integers, else unsigned. Other keys: the text, bytes as hexadecimal digits; a key of several parts has their texts with commas between them, where %2C and %25 stand for a comma and a percent sign of a part.',
           schema: { type: 'string' },
         },
+        WINDOW_NAME,
         FROM,
         TO,
         WINDOWS_LIMIT_PARAMETER,
@@ -272,8 +282,13 @@ const PATHS: Json = {
           headers: LINK,
           content: WINDOWS_CONTENT,
         },
-        400: failure('An invalid value, or `from` after `to`.', ['bad_account', 'bad_range']),
+        400: failure('An invalid value, or `from` after `to`.', [
+          'bad_account',
+          'bad_range',
+          'window_required',
+        ]),
         ...BY_ACCESS,
+        404: UNKNOWN_WINDOW,
         503: UNAVAILABLE_WINDOWS,
       },
     },
@@ -284,6 +299,7 @@ const PATHS: Json = {
       summary: 'Late events that the engine keeps, ascending by partition and offset',
       security: SECURITY,
       parameters: [
+        WINDOW_NAME,
         query('key', 'Only events of this key, as in the path /windows/{key}.', { type: 'string' }),
         query('from', 'Least event_ts: ms since the epoch, or ISO 8601 with a zone.', TIME),
         query('to', 'Exclusive upper bound of event_ts.', TIME),
@@ -304,9 +320,16 @@ const PATHS: Json = {
           },
           content: body({ type: 'array', items: ref('LateEvent') }),
         },
-        400: failure('An invalid value, or `from` after `to`.', ['bad_account', 'bad_range']),
+        400: failure('An invalid value, or `from` after `to`.', [
+          'bad_account',
+          'bad_range',
+          'window_required',
+        ]),
         ...BY_ACCESS,
-        404: failure('The engine keeps no late events.', ['late_not_kept']),
+        404: failure('The engine keeps no late events, or has no window of this name.', [
+          'late_not_kept',
+          'unknown_window',
+        ]),
         503: UNAVAILABLE,
       },
     },
@@ -316,11 +339,12 @@ const PATHS: Json = {
       operationId: 'watermark',
       summary: 'Progress of event time',
       security: SECURITY,
-      parameters: [query('partitions', 'true: includes the counts of every partition.', FLAG)],
+      parameters: [WINDOW_NAME, query('partitions', 'true: includes the counts of every partition.', FLAG)],
       responses: {
         200: { description: 'The current watermark.', content: body(ref('Watermark')) },
-        400: failure('An invalid value.', ['bad_range']),
+        400: failure('An invalid value.', ['bad_range', 'window_required']),
         ...BY_ACCESS,
+        404: UNKNOWN_WINDOW,
         503: UNAVAILABLE,
       },
     },

@@ -16,7 +16,7 @@ import { engineError } from '../errors.ts';
 import type { PartitionProgress } from '../source/admission.ts';
 import { type LateQueries, latePage } from './late.ts';
 import { engineDescription } from './openapi.ts';
-import { readFlag } from './parameters.ts';
+import { quoted, readFlag } from './parameters.ts';
 import { createSavepoint, readSavepoint, removeSavepoint, type SavepointQueries } from './savepoints.ts';
 import { type WindowQueries, windowsOfAll, windowsOfKey } from './windows.ts';
 
@@ -43,6 +43,33 @@ export interface EngineQueries extends LateQueries, WindowQueries {
   readonly watermarkMode: string;
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
+}
+
+/** Engines of a process by the names of their windows; the only key of an engine without a name is
+ *  the empty text. */
+export type NamedEngines = ReadonlyMap<string, EngineQueries>;
+
+/** Returns the engine that a query names; undefined while there is none.
+ *  @throws window_required, unknown_window
+ *  @example
+ *  engineRoutes((window) => engineOf(engines, window), '0.1.0');
+ */
+export function engineOf(engines: NamedEngines, window: string | null): EngineQueries | undefined {
+  const names = [...engines.keys()].join(', ');
+  const only = engines.size === 1 ? [...engines.values()][0] : undefined;
+  if (engines.size === 0 || (window === null && only !== undefined)) return only;
+  if (window === null)
+    throw engineError('window_required', `the engine has several windows: ${names}`, {
+      next: 'name one of them with ?window=NAME',
+    });
+  const found = window === '' ? undefined : engines.get(window);
+  if (found !== undefined) return found;
+  throw engineError(
+    'unknown_window',
+    names === ''
+      ? 'the window of this engine has no name, so window has no meaning'
+      : `the engine has no window ${quoted(window)}, only ${names}`,
+  );
 }
 
 const respond = (
@@ -117,7 +144,8 @@ export interface EngineRouteOptions {
 
 /** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
  *  and health.
- *  @param engine returns undefined until an engine exists; its routes then answer 503
+ *  @param engine returns the engine of a window, by the parameter `window`; undefined until an
+ *  engine exists: the routes then answer 503
  *  @param version version of the package, for the OpenAPI description
  *  @param options `gate` authorises each request except the one for the description; without a gate
  *  every client may read every window. `timers` keep streams open; without timers they send nothing
@@ -126,7 +154,7 @@ export interface EngineRouteOptions {
  *  const routes = engineRoutes(() => engine, '0.1.0');
  */
 export function engineRoutes(
-  engine: () => EngineQueries | undefined,
+  engine: (window: string | null) => EngineQueries | undefined,
   version: string,
   { gate = openGate, timers = NO_TIMERS, savepoints }: EngineRouteOptions = {},
 ): readonly HttpRoute[] {
@@ -134,7 +162,7 @@ export function engineRoutes(
     (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
     async (request: HttpRequest): Promise<HttpResponse> => {
       try {
-        const running = engine();
+        const running = engine(request.query.get('window'));
         if (running === undefined || !running.restored)
           throw engineError('restoring', 'the engine is restoring its checkpoint');
         return await handle(running, request);

@@ -197,10 +197,12 @@ function follow(
   timers: Pick<Timers, 'every'>,
   asked?: AskedKey,
 ): HttpResponse {
-  for (const name of request.query.keys())
+  for (const name of request.query.keys()) {
+    if (name === 'window') continue;
     throw engineError('bad_range', `${quoted(name)} has no meaning for a stream of windows`, {
       next: 'leave it out, or ask for application/json or text/csv with Accept',
     });
+  }
   const isWanted = ({ accountId, key }: WindowResult): boolean =>
     asked === undefined ||
     (asked.key === undefined

@@ -86,6 +86,8 @@ export interface WatermarkGenerator {
   added(offset: number): void;
   /** Rows of the partition from this offset on are not admitted. */
   setLimit(partition: number, offset: number): void;
+  /** Limit of a partition; Infinity: none. */
+  limitOf(partition: number): number;
   position(partition: number): number;
   /** Number of valid events of the partition so far, late ones included. */
   validCount(partition: number): number;
@@ -184,6 +186,10 @@ class KernelWatermarks {
 
   setLimit(partition: number, offset: number): void {
     this.put(partition, LIMIT, offset);
+  }
+
+  limitOf(partition: number): number {
+    return this.read(partition, LIMIT);
   }
 
   position(partition: number): number {

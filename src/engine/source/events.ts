@@ -130,9 +130,11 @@ export class BrokerSource implements EventSource {
     const ahead = await this.filling;
     this.filling = undefined;
     for (const event of ahead?.result.events ?? []) this.note(event);
-    const ends = new Float64Array(offsets.length).fill(-1);
-    ends.set(this.ends);
-    this.ends = ends;
+    // An end beyond the offset was reached by an earlier read of the same records.
+    this.ends = Float64Array.from(offsets, (offset, partition) => {
+      const end = this.ends[partition] ?? -1;
+      return end > offset ? -1 : end;
+    });
     await this.parts.consumer.assign(
       offsets.map((offset, partition) => ({ topic: this.parts.topic, partition, offset: BigInt(offset) })),
     );

@@ -158,12 +158,12 @@ describe('a round of early results', () => {
 
 describe('-emit', () => {
   const settings = {
-    ...{ emit: 'updates', 'emit-interval': 1000, window: 'tumbling', bounded: false },
+    ...{ emit: 'updates', 'emit-interval': 1000, window: ['tumbling'], bounded: false },
     ...{ sink: 'rocksdb', 'sink-format': 'binary' },
   };
 
   it.each([
-    ['session windows', { window: 'session' }, /-emit=updates has no meaning for -window=session/],
+    ['session windows', { window: ['session'] }, /-emit=updates has no meaning for -window=session/],
     ['a bounded run', { bounded: true }, /-emit=updates changes nothing with -bounded/],
     ['parquet', { sink: 'parquet:/x' }, /-emit=updates cannot write to parquet/],
     ['binary records', { sink: 'kafka:x' }, /-emit=updates cannot write the binary records/],

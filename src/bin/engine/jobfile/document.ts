@@ -1,20 +1,19 @@
 /** Reads a job file: a flat YAML mapping of the settings of one run, with the place of each value.
  *
  *  Invariants: (1) the work is bounded by the length of the file, because anchors and aliases are
- *  refused and values nest one level; (2) a problem never repeats a secret value, nor the text
- *  around a mistake in the syntax; (3) a text means what it means behind a flag. */
+ *  refused and values nest at most two levels; (2) a problem never repeats a secret value, nor the
+ *  text around a mistake in the syntax; (3) a text means what it means behind a flag. */
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Pair, parseDocument, type Scalar } from 'yaml';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
 import { JOINT, nearest, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import type { FilePlace, Part } from './place.ts';
+import { type WindowReader, windowFields, windowIn } from './windows.ts';
+
+/** List of windows, which becomes the setting `window`. */
+const WINDOWS = 'windows';
 
 /** Greatest length of a job file in bytes. */
 export const JOB_BYTES_MAX = 65_536;
-
-export interface FilePlace {
-  /** From 1. */
-  readonly line: number;
-  readonly column: number;
-}
 
 export interface JobProblem extends FilePlace {
   /** Undefined: the file as a whole. */
@@ -22,13 +21,6 @@ export interface JobProblem extends FilePlace {
   readonly code: string;
   readonly message: string;
   readonly next: string | undefined;
-}
-
-/** Part of a list, or the only text of a value. */
-export interface Part extends FilePlace {
-  readonly text: string;
-  /** FilePlace of a character of the text. */
-  readonly placeOf: (at: number) => FilePlace;
 }
 
 export interface JobEntry extends FilePlace {
@@ -133,16 +125,59 @@ class Reader {
     }
     const name = key.value;
     const at = this.placeAt(key.range?.[0] ?? 0);
+    if (name === WINDOWS && this.table['window'] !== undefined) {
+      this.windows(value, at);
+      return;
+    }
     const setting = Object.hasOwn(this.table, name) ? this.table[name] : undefined;
     if (setting === undefined) {
-      const near = nearest(name, Object.keys(this.table));
+      const near = nearest(name, [...Object.keys(this.table), WINDOWS]);
       const shown = /^[\w.-]{1,64}$/.test(name) ? name : 'this name';
       const next = near === undefined ? 'engine -help lists the settings' : `did you mean ${near}?`;
       this.add(at, undefined, `${shown} is no setting of a job`, next, 'unknown_flag');
       return;
     }
     const parts = this.partsOf(name, setting, value, at);
-    if (parts === undefined) return;
+    if (parts !== undefined) this.put(name, setting, parts, at);
+  }
+
+  /** Reads a list of windows. */
+  private windows(value: unknown, at: FilePlace): void {
+    if (!isSeq(value) || value.anchor !== undefined || value.items.length === 0) {
+      const next = 'give a list with name: NAME, window: KIND and its times';
+      this.add(at, 'window', 'windows is no list of windows', next);
+      return;
+    }
+    const fields = windowFields(this.table);
+    const names = new Set<string>();
+    const parts = value.items.map((item) => {
+      const found = windowIn(item, this.windowReader, fields);
+      if (found === undefined || !names.has(found.name)) {
+        if (found !== undefined) names.add(found.name);
+        return found?.part;
+      }
+      this.add(found.namePlace, 'window', `two windows have the name ${found.name}`, 'give each its own');
+      return undefined;
+    });
+    if (parts.includes(undefined)) return;
+    this.put('window', this.table['window'] as Setting, parts as readonly Part[], at);
+  }
+
+  private readonly windowReader: WindowReader = {
+    placeOf: (node) => {
+      const hasRange = isScalar(node) || isMap(node) || isSeq(node) || isAlias(node);
+      return this.placeAt(hasRange ? (node.range?.[0] ?? 0) : 0);
+    },
+    part: (name, setting, value, at) => this.partOf(name, setting, value, at),
+    problem: (at, message, next, code) => this.add(at, 'window', message, next, code),
+  };
+
+  /** Adds a setting whose value is read. */
+  private put(name: string, setting: Setting, parts: readonly Part[], at: FilePlace): void {
+    if (this.entries.has(name)) {
+      this.add(at, name, 'window and windows both name the windows', 'give one of them');
+      return;
+    }
     const first = parts[0] ?? at;
     const text = parts.map((part) => part.text).join(JOINT[setting.type] ?? ',');
     try {

@@ -4,6 +4,8 @@ import { quantityPattern } from '../../../core/quantity.ts';
 import { formatValue, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
 import { SAVEPOINT_ACTION_FLAGS } from '../savepoint/settings.ts';
 import { VERIFY_FLAGS } from '../verify/settings.ts';
+import { NAME, WINDOWS_MAX } from '../windows/specs.ts';
+import { windowFields } from './windows.ts';
 
 /** Settings that are not part of a job: how a file, an output or a fault is chosen. */
 const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
@@ -13,6 +15,7 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'chaos',
   'export-wait',
   'export-keys',
+  'export-window',
   'offline',
   ...SAVEPOINT_ACTION_FLAGS,
   ...VERIFY_FLAGS,
@@ -34,6 +37,14 @@ const quantityForm = (kind: 'size' | 'rate', { min = 0, max = LIMIT }: Setting):
   anyOf: [
     { type: 'number', minimum: min, maximum: max },
     { type: 'string', pattern: quantityPattern(kind) },
+  ],
+});
+
+/** A list whose entries have a form, or its text with commas. */
+const entryForm = (pattern: string): Json => ({
+  anyOf: [
+    { type: 'string', pattern: `^\\s*(${pattern})\\s*(,\\s*(${pattern})\\s*)*$` },
+    { type: 'array', minItems: 1, items: { type: 'string', pattern: `^(${pattern})$` } },
   ],
 });
 
@@ -59,6 +70,7 @@ function valueForm(setting: Setting): Json {
     case 'list':
     case 'ints':
     case 'properties': {
+      if (setting.entry !== undefined) return entryForm(setting.entry.pattern);
       const item = choices === undefined ? SCALAR : { enum: choices };
       return { anyOf: [SCALAR, { type: 'array', items: item }] };
     }
@@ -81,6 +93,30 @@ export function jobValue({ type }: Setting, value: unknown): unknown {
   return formatValue(type, value);
 }
 
+/** Form of the list of windows. */
+function windowsForm(table: SettingTable): Json {
+  const fields = Object.entries(windowFields(table)).map(([name, setting]) => [
+    name,
+    {
+      description: setting.help,
+      ...(name === 'name' ? { type: 'string', pattern: `^${NAME}$` } : valueForm(setting)),
+    },
+  ]);
+  const window = {
+    type: 'object',
+    required: ['name', 'window'],
+    additionalProperties: false,
+    properties: Object.fromEntries(fields),
+  };
+  return {
+    description: 'Windows over one read, each with results of its own; the setting window in another form.',
+    type: 'array',
+    minItems: 1,
+    maxItems: WINDOWS_MAX,
+    items: window,
+  };
+}
+
 /** Text of the schema. @param table all settings of the command */
 export function jobSchema(table: SettingTable): string {
   const properties = Object.entries(jobTable(table)).map(([name, setting]) => {
@@ -101,7 +137,8 @@ export function jobSchema(table: SettingTable): string {
       'Settings of one run of `millrace engine -job=FILE`, by the names of the flags. Flags and environment override them. `millrace engine validate -job=FILE` checks also what a schema cannot express.',
     type: 'object',
     additionalProperties: false,
-    properties: Object.fromEntries(properties),
+    properties: { ...Object.fromEntries(properties), windows: windowsForm(jobTable(table)) },
+    not: { properties: { window: true, windows: true }, required: ['window', 'windows'] },
   };
   return `${JSON.stringify(schema, undefined, 2)}\n`;
 }

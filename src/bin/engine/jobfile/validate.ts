@@ -23,8 +23,11 @@ import { sideCount, sideNames } from '../sides.ts';
 import { requireValidSink } from '../sinks.ts';
 import { groupName } from '../source/group.ts';
 import type { START_SETTINGS } from '../source/start.ts';
-import type { FilePlace, JobDocument, JobEntry, JobProblem } from './document.ts';
+import { settingsOf } from '../windows/settings.ts';
+import { windowSpecs } from '../windows/specs.ts';
+import type { JobDocument, JobEntry, JobProblem } from './document.ts';
 import { fieldFaults } from './fields.ts';
+import type { FilePlace } from './place.ts';
 import { byPlace, checkedJob, problemLine } from './read.ts';
 import { jobTable } from './schema.ts';
 
@@ -84,19 +87,34 @@ class JobCheck {
   /** Checks the settings together. Returns the job if they make one. */
   together(): Job | undefined {
     for (const conflict of this.conflicts) this.add(conflict);
-    const { settings } = this;
-    const context = { ...this.context, settings };
+    this.attempt(() => groupName({ ...this.context, settings: this.settings }));
+    this.attempt(() => parseStart(this.settings.start));
+    const specs = this.attempt(() => windowSpecs(this.settings));
+    if (specs === undefined) {
+      // The other settings are checked without the windows.
+      this.outputs(this.settings, 1);
+      return undefined;
+    }
+    const jobs = specs.map((spec) => this.window(settingsOf(this.settings, spec), specs.length));
+    return jobs[0];
+  }
+
+  /** Checks the settings of one window. */
+  private window(settings: RunSettings, windows: number): Job | undefined {
     const job = this.attempt(() => jobOf(settings));
-    this.attempt(() => requireValidSink(context, settings.aggregate));
-    this.attempt(() => groupName(context));
-    this.attempt(() => parseStart(settings.start));
-    const names = this.attempt(() => sideNames(context, settings));
-    const sides = names === undefined ? 0 : sideCount(names);
-    this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined), 'mem-budget');
+    this.outputs(settings, windows);
     const input = job?.input;
     if (input !== undefined && hasGivenKey(input))
       this.attempt(() => resultShape({ ...job, input }), 'aggregate');
     return job;
+  }
+
+  private outputs(settings: RunSettings, windows: number): void {
+    const context = { ...this.context, settings };
+    this.attempt(() => requireValidSink(context, settings.aggregate));
+    const names = this.attempt(() => sideNames(context, settings));
+    const sides = names === undefined ? 0 : sideCount(names);
+    this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined, windows), 'mem-budget');
   }
 
   /** Checks the job against the registry and the brokers. Returns what was checked.

@@ -61,6 +61,8 @@ const between = (least: number, value: number, most: number): number =>
 /** Divides a memory budget among window state, batches, changelog and stores, all in bytes.
  *  @param sides number of side outputs; each needs a share
  *  @param hasIds true: identifiers of open windows need a share
+ *  @param windows number of windows over one reader; each gets an equal part of what the reader
+ *  leaves, and the shares of the answer are those of one window
  *  @throws bad_setting where the budget is too small; the error names the least budget
  *  @example
  *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, 0);
@@ -70,33 +72,42 @@ export function sharesOf(
   batch: BatchSizes,
   sides: number,
   hasIds = false,
+  windows = 1,
 ): MemoryShares {
-  const shares = sharesAt(budgetBytes, batch, sides, hasIds);
+  const shares = sharesAt(budgetBytes, batch, sides, hasIds, windows);
   if (shares.stateBytes >= STATE_BYTES_MIN) return shares;
   let least = Math.ceil(budgetBytes / MIB) * MIB;
-  while (sharesAt(least, batch, sides, hasIds).stateBytes < STATE_BYTES_MIN) least += MIB;
+  while (sharesAt(least, batch, sides, hasIds, windows).stateBytes < STATE_BYTES_MIN) least += MIB;
   throw engineError(
     'bad_setting',
-    `-mem-budget of ${formatSize(budgetBytes)} leaves no memory for state beside batches of ${batch.rows} rows and ${formatSize(batch.bytes)}, changelog and stores`,
+    `-mem-budget of ${formatSize(budgetBytes)} leaves no memory for ${windows === 1 ? 'state' : `the state of ${windows} windows`} beside batches of ${batch.rows} rows and ${formatSize(batch.bytes)}, changelog and stores`,
     { next: `give -mem-budget=${formatSize(least)} or more, or smaller batches (-batch-rows, -batch-bytes)` },
   );
 }
 
-function sharesAt(budgetBytes: number, batch: BatchSizes, sides: number, hasIds: boolean): MemoryShares {
-  const share = budgetBytes * SHARE;
+function sharesAt(
+  budgetBytes: number,
+  batch: BatchSizes,
+  sides: number,
+  hasIds: boolean,
+  windows: number,
+): MemoryShares {
+  const ownBytes = budgetBytes / windows;
+  const share = ownBytes * SHARE;
   const storeBytes = between(KV_BUDGET_MIN_BYTES, share, STORE_BYTES_MAX);
   const changelogBytes = between(CHANGELOG_BYTES_MIN, share, CHANGELOG_BYTES_MAX);
-  const fetchBytes = between(FETCH_BYTES_MIN, share, FETCH_BYTES_MAX);
+  const fetchBytes = between(FETCH_BYTES_MIN, budgetBytes * SHARE, FETCH_BYTES_MAX);
   const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
-  const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
+  const readerBytes = fetchBytes + 2 * batch.bytes;
+  const rowBytes = batch.rows * BATCH_ROW_BYTES;
   const sideBytes = sides > 0 ? between(SIDE_BYTES_MIN, share / sides, SIDE_BYTES_MAX) : 0;
   // The copies of one more batch may exceed the limits; a row has one whole copy.
   const sideMemory = sides > 0 ? sides * (sideBytes + SIDE_SEND_BYTES) + batch.bytes : 0;
-  const idBytes = hasIds ? Math.floor(budgetBytes * ID_SHARE) : 0;
-  const fixedBytes = firingBytes + batchBytes + LATE_EVENTS_BYTES + idBytes;
-  const others = 2 * storeBytes + changelogBytes + fetchBytes + fixedBytes + sideMemory;
+  const idBytes = hasIds ? Math.floor(ownBytes * ID_SHARE) : 0;
+  const fixedBytes = firingBytes + rowBytes + LATE_EVENTS_BYTES + idBytes;
+  const others = 2 * storeBytes + changelogBytes + fixedBytes + sideMemory;
   return {
-    stateBytes: budgetBytes - others,
+    stateBytes: Math.floor((budgetBytes - readerBytes) / windows) - others,
     ...{ spillStoreBytes: storeBytes, firedStoreBytes: storeBytes, changelogBytes, fetchBytes },
     ...{ sideBytes, idBytes },
   };

@@ -1,0 +1,271 @@
+/** Several windows over one read, on real servers: each has the results of the oracle and of a run
+ *  of its own, through SIGKILL, in each sink, over HTTP, from flags and from a job file. */
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import type { BatchProducer, BrokerAdmin } from '../../src/io/kafka/port.ts';
+import { batchOf } from '../contract/broker-world.ts';
+import { exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { metric } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { until } from '../wait.ts';
+import { oracleOf, rowText } from './engine-kit.ts';
+import { recordsIn } from './quarantine-kit.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const EVENTS = 20_000;
+const TOPIC = `windows-${own.suffix}`;
+const JSON_TOPIC = `windows-json-${own.suffix}`;
+const RULES = { skewMs: 1000n, latenessMs: 1000n } as const;
+const TIMES = ['-allowed-skew=1s', '-allowed-lateness=1s', '-idle-timeout=0'] as const;
+const WINDOWS = {
+  short: ['short=tumbling:500ms', ['-window=tumbling', '-size=500ms']],
+  long: ['long=sliding:4s:2s:lateness=2s', ['-window=sliding', '-size=4s', '-slide=2s']],
+  visits: ['visits=session:40ms', ['-window=session', '-gap=40ms']],
+} as const;
+const NAMES = Object.keys(WINDOWS) as readonly (keyof typeof WINDOWS)[];
+/** Windows that fire before the end of the events. */
+const FIRING = ['short', 'visits'] as const;
+const SET = NAMES.map((name) => `-window=${WINDOWS[name][0]}`);
+/** Rows of the oracle by the name of the window. */
+const expected = new Map<string, readonly string[]>();
+
+const broker = `-brokers=${stack.brokers}`;
+const topic = `-topic=${TOPIC}`;
+const dirOf = (name: string): string => join(own.dir, name);
+const stateOf = (name: string): string => `-state-dir=${dirOf(name)}`;
+const rowsOf = async (flags: readonly string[]): Promise<string[]> => (await exportedRows(own, flags)).sort();
+const jsonKey = ['-format=json', '-key=user', '-time=at:ms', '-value=amount'] as const;
+
+let admin: BrokerAdmin;
+let producer: BatchProducer;
+
+beforeAll(async () => {
+  const options = { brokers: stack.brokers, clientId: 'engine-windows', connectTimeoutMs: 60_000 };
+  admin = await nodeRdkafkaDriver.admin(options);
+  producer = await nodeRdkafkaDriver.producer(options);
+  await generateEvents(own, { brokers: stack.brokers, topic: TOPIC }, [
+    ...[`-count=${EVENTS}`, '-per-ms=5', '-accounts=100', '-tail=0.05', '-tail-max=8s', '-partitions=2'],
+  ]);
+  const rules = {
+    short: { ...RULES, sizeMs: 500n },
+    long: { ...RULES, latenessMs: 2000n, window: 'sliding', sizeMs: 4000n, slideMs: 2000n },
+    visits: { ...RULES, window: 'session', gapMs: 40n },
+  } as const;
+  for (const name of NAMES) {
+    const oracle = await oracleOf(stack.brokers, TOPIC, rules[name]);
+    expected.set(name, [...oracle.rows()].map(rowText).sort());
+  }
+});
+afterAll(async () => {
+  await producer?.close();
+  await admin?.close();
+});
+
+/** Runs the flags with a SIGKILL after each of these numbers of events, then to the end. */
+async function throughKills(flags: readonly string[], kills: readonly string[]): Promise<string> {
+  for (const kill of kills) {
+    const { signal, stderr } = await runEngine(own, [...flags, `-chaos=${kill}`]);
+    expect(signal, stderr).toBe('SIGKILL');
+  }
+  const { code, stdout, stderr } = await runEngine(own, flags);
+  expect(code, stderr).toBe(0);
+  return stdout;
+}
+
+describe('several windows over one read', () => {
+  const RUN = [broker, topic, ...TIMES, '-bounded', '-checkpoint-interval=20ms', '-batch-rows=700'];
+
+  it('each window has the rows of the oracle and of a run of its own through SIGKILL', async () => {
+    const flags = [...RUN, ...SET, stateOf('killed')];
+    const stdout = await throughKills(flags, [
+      'kill-after=3000',
+      'after-changelog-sync@9',
+      'kill-after=4000',
+      'before-manifest-rename@2',
+    ]);
+    for (const name of NAMES) {
+      expect(stdout).toMatch(new RegExp(`^${name}: consumed ${EVENTS} events`, 'm'));
+      const rows = await rowsOf([stateOf('killed'), `-export-window=${name}`]);
+      expect(rows).toEqual(expected.get(name));
+      const alone = [...RUN, ...WINDOWS[name][1], stateOf(`alone-${name}`)];
+      const lateness = name === 'long' ? ['-allowed-lateness=2s'] : [];
+      const own1 = alone.filter((flag) => lateness.length === 0 || !flag.startsWith('-allowed-lateness'));
+      expect(await runEngine(own, [...own1, ...lateness])).toMatchObject({ code: 0 });
+      expect(await rowsOf([stateOf(`alone-${name}`)])).toEqual(rows);
+    }
+  });
+
+  it('each sink has a table, a topic or a folder for each window', async () => {
+    const table = `windows_${own.suffix}`;
+    const sinks = {
+      postgres: [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`, '-migrate'],
+      kafka: [broker, `-sink=kafka:windows-out-${own.suffix}`, '-migrate'],
+      parquet: [`-sink=parquet:${dirOf('parquet-files')}`, '-migrate'],
+      rocksdb: [`-sink=rocksdb:${dirOf('rocksdb-files')}`],
+    };
+    for (const [sink, flags] of Object.entries(sinks)) {
+      await throughKills(
+        [...RUN, ...SET, stateOf(sink), ...flags.filter((flag) => flag !== broker)],
+        ['kill-after=5000'],
+      );
+      for (const name of NAMES) {
+        const read = flags.filter((flag) => flag !== '-migrate');
+        expect(await rowsOf([stateOf(sink), ...read, `-export-window=${name}`]), `${sink} ${name}`).toEqual(
+          expected.get(name),
+        );
+      }
+    }
+  });
+
+  it('a window that is added begins at -start and one that returns resumes, while the others keep their results', async () => {
+    const flags = [broker, topic, ...TIMES, '-checkpoint-interval=20ms', stateOf('changed')];
+    const end = '-exit-at-end';
+    const both = [`-window=${WINDOWS.short[0]}`, `-window=${WINDOWS.visits[0]}`];
+    await throughKills([...flags, end, ...both], ['kill-after=6000']);
+    const without = await runEngine(own, [...flags, end, `-window=${WINDOWS.long[0]}`, both[0] as string]);
+    expect(without).toMatchObject({
+      code: 0,
+      stderr: expect.stringMatching(/"removed":\["visits"\].*windows of the run before are not continued/),
+    });
+    await throughKills([...flags, '-bounded', ...SET], []);
+    for (const name of NAMES)
+      expect(await rowsOf([stateOf('changed'), `-export-window=${name}`])).toEqual(expected.get(name));
+  });
+});
+
+describe('records with keys of text', () => {
+  const eventAt = (i: number) => ({ user: `user-${i % 37}`, amount: i % 11, at: 1_750_000_000_000 + i * 7 });
+
+  it('windows share the decoded records, and each keeps its own keys through SIGKILL; the quarantine has each invalid record once', async () => {
+    const sent = Array.from({ length: 6000 }, (_, i) => ({
+      partition: i % 2,
+      value: Buffer.from(i % 1000 === 999 ? 'no json' : JSON.stringify(eventAt(i))),
+    }));
+    await admin.createTopics([{ topic: JSON_TOPIC, partitions: 2, replicationFactor: 1 }]);
+    expect((await producer.produce(batchOf(sent), [JSON_TOPIC])).failed).toBe(0);
+    const flags = [broker, `-topic=${JSON_TOPIC}`, ...TIMES, ...jsonKey, '-checkpoint-interval=20ms'];
+    const set = [...flags, ...SET, '-batch-rows=300'];
+    await throughKills([...set, '-exit-at-end', stateOf('text')], ['kill-after=2000']);
+    expect((await runEngine(own, [...set, '-bounded', stateOf('text')])).code).toBe(0);
+    const rows = async (dir: string, more: readonly string[]): Promise<string> => {
+      const { code, stdout } = await runEngine(own, ['export', stateOf(dir), ...more]);
+      expect(code).toBe(0);
+      return stdout.split('\n').sort().join('\n');
+    };
+    for (const name of NAMES) {
+      const alone = [...flags, ...WINDOWS[name][1], '-bounded', '-quarantine=off', stateOf(`text-${name}`)];
+      const lateness = name === 'long' ? ['-allowed-lateness=2s'] : [];
+      const own1 = alone.filter((flag) => lateness.length === 0 || !flag.startsWith('-allowed-lateness'));
+      expect((await runEngine(own, [...own1, ...lateness])).code).toBe(0);
+      const text = await rows('text', [`-export-window=${name}`]);
+      expect(text).toContain('user-36');
+      expect(text).toBe(await rows(`text-${name}`, []));
+    }
+    const clean = [...flags, ...SET, '-bounded', stateOf('once'), `-quarantine=once-${own.suffix}`];
+    expect((await runEngine(own, clean)).code).toBe(0);
+    const records = await recordsIn(stack.brokers, `once-${own.suffix}`);
+    expect(records).toHaveLength(6);
+  });
+});
+
+describe('the HTTP interface', () => {
+  it('a query names its window, and the metrics have its name', async () => {
+    const engine = startEngine(
+      own,
+      [broker, topic, ...TIMES, ...SET, stateOf('http'), '-listen=127.0.0.1:0', '-retain=1d'],
+      'http',
+    );
+    const address = await engine.ready();
+    const consumed = (name: string): Promise<number> =>
+      metric(address, `engine_events_total{window="${name}"}`);
+    await until('all events were read', async () => (await consumed('visits')) === EVENTS);
+    await until('a window of each has fired', async () => {
+      const pages = FIRING.map((name) => fetch(`http://${address}/windows?window=${name}&limit=5`));
+      const rows = await Promise.all(pages.map(async (page) => (await (await page).json()) as unknown[]));
+      return rows.every(({ length }) => length === 5);
+    });
+    const get = async (path: string) => {
+      const answer = await fetch(`http://${address}${path}`, { headers: { accept: 'text/csv' } });
+      return { status: answer.status, text: await answer.text(), link: answer.headers.get('link') };
+    };
+    for (const name of FIRING) {
+      expect(await consumed(name)).toBe(EVENTS);
+      const { status, text, link } = await get(`/windows?window=${name}&limit=5`);
+      const rows = text.trimEnd().split('\r\n').slice(1);
+      expect({ status, link: link?.includes(`window=${name}`), count: rows.length }).toEqual({
+        ...{ status: 200, link: true, count: 5 },
+      });
+      for (const row of rows) expect(expected.get(name)).toContain(row);
+    }
+    expect(await get('/windows')).toMatchObject({
+      status: 400,
+      text: expect.stringContaining('window_required'),
+    });
+    expect(await get('/watermark?window=other')).toMatchObject({
+      status: 404,
+      text: expect.stringContaining('unknown_window'),
+    });
+    await engine.drain();
+    expect(JSON.parse(await readFile(join(dirOf('http'), 'windows.json'), 'utf8'))).toMatchObject({
+      ...{ names: NAMES, isStopped: true },
+    });
+  });
+});
+
+describe('a job file with windows', () => {
+  it('a job file names its windows, and validate checks them', async () => {
+    await mkdir(own.dir, { recursive: true });
+    const path = join(own.dir, 'windows.yaml');
+    const lines = [
+      ...[`brokers: '${stack.brokers}'`, `topic: ${TOPIC}`, 'allowed-skew: 1s', 'allowed-lateness: 1s'],
+      ...['windows:', '  - {name: short, window: tumbling, size: 500ms}'],
+      ...['  - {name: long, window: sliding, size: 4s, slide: 2s, allowed-lateness: 2s}'],
+      ...['  - {name: visits, window: session, gap: 40ms}', 'bounded: true', `state-dir: ${dirOf('job')}`],
+    ];
+    await writeFile(path, lines.join('\n'));
+    expect(await runEngine(own, ['validate', `-job=${path}`])).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining(`${path} is a valid job`),
+    });
+    expect((await runEngine(own, [`-job=${path}`])).code).toBe(0);
+    for (const name of NAMES) {
+      const { stdout } = await runEngine(own, ['export', `-job=${path}`, `-export-window=${name}`]);
+      expect(stdout.trimEnd().split('\n').slice(1).sort()).toEqual(expected.get(name));
+    }
+  });
+});
+
+describe('a state of other windows', () => {
+  it.each([
+    ['a window without a name', ['-size=500ms'], [], /has the state of the windows short, visits/],
+    ['another topic', [`-topic=${TOPIC}-other`], SET, /windows over the topic windows-/],
+    [
+      'other times of a window',
+      [],
+      ['-window=short=tumbling:3s'],
+      /holds tumbling windows of 500 ms, not tumbling windows of 3000 ms/,
+    ],
+  ])('a state is refused for %s', async (_what, flags, windows, message) => {
+    const base = [broker, ...TIMES, '-exit-at-end', stateOf('other')];
+    const set = [`-window=${WINDOWS.short[0]}`, `-window=${WINDOWS.visits[0]}`];
+    expect((await runEngine(own, [...base, topic, ...set])).code).toBe(0);
+    const given = flags.some((flag) => flag.startsWith('-topic')) ? flags : [topic, ...flags];
+    const { code, stderr } = await runEngine(own, [...base, ...given, ...windows]);
+    expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(message) });
+  });
+
+  it('the state of a window without a name is refused for windows with names', async () => {
+    const base = [broker, topic, ...TIMES, '-exit-at-end', stateOf('plain')];
+    expect((await runEngine(own, [...base, '-size=1s'])).code).toBe(0);
+    const { code, stderr } = await runEngine(own, [...base, ...SET]);
+    expect({ code, stderr }).toEqual({
+      code: 2,
+      stderr: expect.stringMatching(/has the state of a run whose window has no name/),
+    });
+  });
+});
