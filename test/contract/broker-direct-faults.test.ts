@@ -95,7 +95,11 @@ describe('faults of brokers', () => {
       await consumer.consume(RecordBatch.create(1, 1024), 5);
       return brokers.asked.length >= 3;
     });
-    const sessions = brokers.asked.map(({ sessionId, sessionEpoch, offset }) => [sessionId, sessionEpoch, offset]);
+    const sessions = brokers.asked.map(({ sessionId, sessionEpoch, offset }) => [
+      sessionId,
+      sessionEpoch,
+      offset,
+    ]);
     expect(sessions.slice(0, 3)).toEqual([
       [0, 0, 0],
       [7, 1, 1],
@@ -130,7 +134,9 @@ describe('faults of brokers', () => {
     const brokers = await start(1, (asked) => {
       if (asked === undefined) return NOTHING;
       if (asked.offset === 0) return { records: batchAt(0, 1, ['a', 'b', 'c']) };
-      return asked.fetchedEpoch === 1 && asked.offset === 3 ? { diverging: { epoch: 0, offset: 2 } } : NOTHING;
+      return asked.fetchedEpoch === 1 && asked.offset === 3
+        ? { diverging: { epoch: 0, offset: 2 } }
+        : NOTHING;
     });
     const strict = await reader(brokers.address, { autoOffsetReset: 'error' });
     await assign(strict);
@@ -163,7 +169,9 @@ describe('faults of brokers', () => {
   it('the direct client connects again after a broken connection, and loses and repeats no record', async () => {
     const brokers = await start(1, (asked, fetches) => {
       if (fetches % 3 === 1) return undefined;
-      return asked === undefined || asked.offset >= 5 ? NOTHING : { records: batchAt(asked.offset, 1, [`${asked.offset}`]) };
+      return asked === undefined || asked.offset >= 5
+        ? NOTHING
+        : { records: batchAt(asked.offset, 1, [`${asked.offset}`]) };
     });
     const consumer = await reader(brokers.address);
     await assign(consumer);
@@ -195,7 +203,9 @@ describe('faults of brokers', () => {
       asked?.offset === 0 ? { records: batchAt(0, 1, ['x'.repeat(3000)]) } : NOTHING,
     );
     const properties = { 'receive.message.max.bytes': 2048, 'fetch.max.bytes': 1024 };
-    const consumer = await reader(brokers.address, { properties: { ...properties, 'message.max.bytes': 1000 } });
+    const consumer = await reader(brokers.address, {
+      properties: { ...properties, 'message.max.bytes': 1000 },
+    });
     await assign(consumer);
     const { values, events } = await read(consumer, named('_BAD_MSG'));
     expect(values).toEqual([]);
@@ -203,7 +213,9 @@ describe('faults of brokers', () => {
   });
 
   it('the direct client authenticates with PLAIN', async () => {
-    const brokers = await start(1, (asked) => (asked?.offset === 0 ? { records: batchAt(0, 1, ['a']) } : NOTHING));
+    const brokers = await start(1, (asked) =>
+      asked?.offset === 0 ? { records: batchAt(0, 1, ['a']) } : NOTHING,
+    );
     const sasl = {
       ...{ 'security.protocol': 'sasl_plaintext', 'sasl.mechanisms': 'PLAIN' },
       ...{ 'sasl.username': 'client', 'sasl.password': 'right' },
@@ -223,6 +235,8 @@ describe('faults of brokers', () => {
     expect(events[0]?.message).toContain('the broker has no version 12 of the request Fetch');
     const other = await reader(broker.address, { properties: { 'client.rack': 'a' } });
     const [event] = (await other.consume(RecordBatch.create(1, 1024), 0)).events;
-    expect(event?.message).toContain('librdkafka reads instead of the direct client: it does not know client.rack');
+    expect(event?.message).toContain(
+      'librdkafka reads instead of the direct client: it does not know client.rack',
+    );
   });
 });

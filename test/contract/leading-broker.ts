@@ -6,7 +6,14 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { int16, int32, shortText } from '../../src/io/kafka/frame.ts';
 
-const KEY = { fetch: 1, listOffsets: 2, metadata: 3, saslHandshake: 17, apiVersions: 18, saslAuthenticate: 36 };
+const KEY = {
+  fetch: 1,
+  listOffsets: 2,
+  metadata: 3,
+  saslHandshake: 17,
+  apiVersions: 18,
+  saslAuthenticate: 36,
+};
 const VERSIONS = [
   [KEY.fetch, 4, 12],
   [KEY.listOffsets, 1, 5],
@@ -45,7 +52,15 @@ function crc32c(bytes: Buffer): number {
 /** Batch of format 2 with one record for each value. */
 export function batchAt(offset: number, epoch: number, values: readonly string[]): Buffer {
   const records = values.map((value, i) => {
-    const body = [NO_TAGS, signed(0), signed(i), signed(-1), signed(value.length), Buffer.from(value), signed(0)];
+    const body = [
+      NO_TAGS,
+      signed(0),
+      signed(i),
+      signed(-1),
+      signed(value.length),
+      Buffer.from(value),
+      signed(0),
+    ];
     const record = Buffer.concat(body);
     return Buffer.concat([signed(record.length), record]);
   });
@@ -55,7 +70,14 @@ export function batchAt(offset: number, epoch: number, values: readonly string[]
   ]);
   const crc = Buffer.alloc(4);
   crc.writeUInt32BE(crc32c(summed));
-  return Buffer.concat([int64(BigInt(offset)), int32(summed.length + 9), int32(epoch), Buffer.from([2]), crc, summed]);
+  return Buffer.concat([
+    int64(BigInt(offset)),
+    int32(summed.length + 9),
+    int32(epoch),
+    Buffer.from([2]),
+    crc,
+    summed,
+  ]);
 }
 
 /** Fields of a fetch request for the partition; undefined: a session's request without a change. */
@@ -136,8 +158,23 @@ export async function startBrokers(
       Buffer.concat([int32(i + 1), compact('127.0.0.1'), int32(port), Buffer.from([0, 0])]),
     );
     const nodes = [Buffer.from([2]), int32(leader)];
-    const partition = [int16(0), int32(0), int32(leader), int32(epoch), ...nodes, ...nodes, Buffer.from([1, 0])];
-    const topic = [Buffer.from([2]), int16(0), compact(TOPIC), Buffer.from([0]), Buffer.from([2]), ...partition];
+    const partition = [
+      int16(0),
+      int32(0),
+      int32(leader),
+      int32(epoch),
+      ...nodes,
+      ...nodes,
+      Buffer.from([1, 0]),
+    ];
+    const topic = [
+      Buffer.from([2]),
+      int16(0),
+      compact(TOPIC),
+      Buffer.from([0]),
+      Buffer.from([2]),
+      ...partition,
+    ];
     return Buffer.concat([
       ...[NO_TAGS, int32(0), varint(rows.length + 1), ...rows, compact('cluster'), int32(1)],
       ...[...topic, int32(-2147483648), NO_TAGS, int32(-2147483648), NO_TAGS],

@@ -88,7 +88,7 @@ describe('stored rows', () => {
         ].map((context) => orders.create(randomUUID(), body(0), context)),
       );
       const { rows } = await world.pool.query<{ traceparent: string | null; tracestate: string | null }>(
-        'SELECT traceparent, headers->>\'tracestate\' AS tracestate FROM outbox JOIN unnest($1::uuid[]) WITH ORDINALITY AS g(aggregate_id, n) USING (aggregate_id) ORDER BY n',
+        "SELECT traceparent, headers->>'tracestate' AS tracestate FROM outbox JOIN unnest($1::uuid[]) WITH ORDINALITY AS g(aggregate_id, n) USING (aggregate_id) ORDER BY n",
         [made.map((one) => one.orderId)],
       );
       expect(rows).toEqual([

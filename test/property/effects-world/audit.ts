@@ -51,7 +51,10 @@ export class Auditor {
     const order = this.tables?.orders.get(orderId);
     this.check(order !== undefined, () => `the charge of ${orderId} has no order`);
     this.check(order?.amountCents === amountCents, () => `the charge of ${orderId} has another amount`);
-    this.check((this.tables?.chargesOf.get(orderId) ?? 0) <= 1, () => `the order ${orderId} is charged twice`);
+    this.check(
+      (this.tables?.chargesOf.get(orderId) ?? 0) <= 1,
+      () => `the order ${orderId} is charged twice`,
+    );
   };
 
   onRecord(partition: number, record: StoredRecord): void {
@@ -86,7 +89,10 @@ export class Auditor {
 
   onReply(key: string, reply: Reply): void {
     const before = this.replies.get(key);
-    this.check(this.orderOfKey.get(key) === reply.orderId, () => `the answer to ${key} names no committed order`);
+    this.check(
+      this.orderOfKey.get(key) === reply.orderId,
+      () => `the answer to ${key} names no committed order`,
+    );
     this.check(
       before === undefined || (before.code === reply.code && before.body === reply.body),
       () => `the key ${key} got two answers: ${before?.body} and ${reply.body}`,

@@ -188,7 +188,8 @@ export class Tables {
         () => this.inbox.has(id),
         () => void this.inbox.add(id),
       );
-      if (typeof inserted === 'boolean' ? inserted : await inserted) rows.push({ id, timeless: String(id < this.floor) });
+      if (typeof inserted === 'boolean' ? inserted : await inserted)
+        rows.push({ id, timeless: String(id < this.floor) });
     }
     return rows;
   }
@@ -213,7 +214,8 @@ export class Tables {
         () => this.hasUniqueOrder && this.chargesOf.has(orderId),
         () => this.apply(charge),
       );
-      if (typeof inserted === 'boolean' ? inserted : await inserted) rows.push({ order_id: orderId, charge_id: chargeId });
+      if (typeof inserted === 'boolean' ? inserted : await inserted)
+        rows.push({ order_id: orderId, charge_id: chargeId });
     }
     return rows;
   }

@@ -17,7 +17,10 @@ describe('what the direct client cannot do', () => {
   });
 
   it.each([
-    [{ 'security.protocol': 'sasl_ssl', 'sasl.mechanisms': 'OAUTHBEARER' }, 'it has no SASL mechanism OAUTHBEARER'],
+    [
+      { 'security.protocol': 'sasl_ssl', 'sasl.mechanisms': 'OAUTHBEARER' },
+      'it has no SASL mechanism OAUTHBEARER',
+    ],
     [{ 'security.protocol': 'SASL_PLAINTEXT' }, 'it has no SASL mechanism GSSAPI'],
     [{ 'client.rack': 'a' }, 'it does not know client.rack'],
     [
