@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { runs } from '../tier.ts';
 import { batchOf, batchPlans, both, fillWithPattern, native, reference } from './kernel-kit.ts';
 
 const event = fc
@@ -37,7 +38,7 @@ describe('decodeEvents', () => {
         );
         expect(addon).toEqual(fromReference);
       }),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
   });
 
@@ -70,7 +71,7 @@ describe('decodeEvents', () => {
           ]);
         });
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 

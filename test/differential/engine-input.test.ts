@@ -8,6 +8,7 @@ import type { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { InputDefinition } from '../../src/engine/source/input/definition.ts';
 import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
 import type { AvroSchema } from '../../src/formats/schema.ts';
+import { runs } from '../tier.ts';
 import { avro, json, MemoryRegistry, openedInput, recordsOf, SIDES } from '../unit/engine/input/input-kit.ts';
 
 type Value = Readonly<Record<string, unknown>>;
@@ -176,7 +177,7 @@ describe('inputs on both sets of kernels', () => {
         );
         expect(native).toEqual([0, 1, 2, 3, 4].map((column) => rows.map((row) => row[column])));
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });
@@ -319,7 +320,7 @@ describe('conditions', () => {
         const found = await columnsOf('native', registry, { format: 'json', ...job }, recordsOf(texts));
         expect(found[0]).toEqual(expected);
       }),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
   });
 });

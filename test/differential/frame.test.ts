@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { FRAME_STATUS, SPAN } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { runs } from '../tier.ts';
 import { batchOf, batchPlans, both, fillWithPattern, native, outcome, reference } from './kernel-kit.ts';
 
 const { OK, BAD_MAGIC, TRUNCATED, BAD_MESSAGE_INDEX, NULL_VALUE } = FRAME_STATUS;
@@ -149,7 +150,7 @@ describe('scanFrames', () => {
             indexStart: good ? 8 : 0,
           });
         }),
-        { numRuns: 500 },
+        { numRuns: runs(500) },
       );
     });
   }
@@ -170,7 +171,7 @@ describe('scanFrames', () => {
           expect(addon).toEqual(fromReference);
         },
       ),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 });
@@ -257,7 +258,7 @@ describe('writeFrames', () => {
             expect(f.schemaId[row]).toBe(schemaId);
           });
         }),
-        { numRuns: 150 },
+        { numRuns: runs(150) },
       );
     },
   );
@@ -323,7 +324,7 @@ describe('writeFrames', () => {
           expect(addon).toEqual(fromReference);
         },
       ),
-      { numRuns: 600 },
+      { numRuns: runs(600) },
     );
   });
 

@@ -21,6 +21,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { ZipfTable } from '../../src/core/random/zipf.ts';
 import { DEFAULT_EVENTS, type EventOptions, eventParams } from '../../src/gen/event-options.ts';
 import { EventGenerator, noiseOf } from '../../src/gen/events.ts';
+import { runs } from '../tier.ts';
 
 const native = loadGenKernels('native');
 const reference = loadGenKernels('reference');
@@ -67,7 +68,7 @@ describe('generators of both kernels', () => {
         });
         expect(results[0]).toEqual(results[1]);
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -97,7 +98,7 @@ describe('generators of both kernels', () => {
           expect(ends[0]).toEqual(ends[1]);
         },
       ),
-      { numRuns: 30 },
+      { numRuns: runs(30) },
     );
   });
 
@@ -243,7 +244,7 @@ describe('broken queue or table', () => {
           }
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
     // The state claims that empty lists contain waiting events.
     const empty = new ArrivalQueue(16);

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SHARD_HASH_SEED } from '../../src/addon/surface.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import { runs } from '../tier.ts';
 import { both, fillWithPattern, native, outcome, reference } from './kernel-kit.ts';
 
 interface Vector {
@@ -107,7 +108,7 @@ describe('shard hash', () => {
           kernels.shardOf(eventsOf(accountIds, shared), shards, out);
           expect([...out]).toEqual(accountIds.map((id) => murmur3(bytesOf(id), SHARD_HASH_SEED) % shards));
         }),
-        { numRuns: 200 },
+        { numRuns: runs(200) },
       );
     },
   );
@@ -140,7 +141,7 @@ describe('shard hash', () => {
           expect(addon).toEqual(fromReference);
         },
       ),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
   });
 

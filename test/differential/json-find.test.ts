@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { loadJsonKernels } from '../../src/addon/json.ts';
 import { FoundFields, JSON_DEPTH_MAX, JSON_VALUE, type JsonFinder } from '../../src/core/json/finder.ts';
 import { isJson, jsonTexts } from '../fixtures/json-texts.ts';
+import { runs } from '../tier.ts';
 
 const PATHS = [['a'], ['b'], ['a', 'b'], ['a', 'b', 'a'], ['é'], [''], ['long name of a field', 'b']];
 const SIDES = ['native', 'reference'] as const;
@@ -63,7 +64,7 @@ describe('the finders of JSON fields', () => {
           gap,
         );
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
   });
 
@@ -80,7 +81,7 @@ describe('the finders of JSON fields', () => {
         same([bytes]);
         expect(found(native, [bytes])[0] === 0).toBe(!isJson(bytes));
       }),
-      { numRuns: 20_000 },
+      { numRuns: runs(20_000) },
     );
   });
 

@@ -9,6 +9,7 @@ import { ACCUMULATOR, AGGREGATE, DELTA_STATUS, WINDOW_DELTAS } from '../../src/c
 import { type AggregateStep, CELL, PLACE_COLUMNS, RowForm } from '../../src/core/layout/row-form.ts';
 import { isSketch } from '../../src/core/layout/sketch.ts';
 import { ValueColumns } from '../../src/core/layout/value-columns.ts';
+import { runs } from '../tier.ts';
 import { sessionDeltasOf } from './session-kit.ts';
 import {
   admitAll,
@@ -312,7 +313,7 @@ describe('cells of slices', () => {
           });
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -341,7 +342,7 @@ describe('cells of slices', () => {
           for (const one of found) expect(one).toEqual(found[0]);
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -381,7 +382,7 @@ describe('cells of slices', () => {
           }
         },
       ),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -419,7 +420,7 @@ describe('cells of slices', () => {
           expect(merged[0]).toBe(hexOf(readRows(await state.seal(0), form).buffer));
         },
       ),
-      { numRuns: 80 },
+      { numRuns: runs(80) },
     );
   });
 });
@@ -470,7 +471,7 @@ describe('cells of sessions', () => {
           }
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -512,7 +513,7 @@ describe('cells of sessions', () => {
           expect(merged[0]).toBe(hexOf(readRows(await state.detach(), form).buffer));
         },
       ),
-      { numRuns: 80 },
+      { numRuns: runs(80) },
     );
   });
 });
@@ -576,7 +577,7 @@ describe('refusals', () => {
         );
         expect(found[1]).toEqual(found[0]);
       }),
-      { numRuns: 1000 },
+      { numRuns: runs(1000) },
     );
     expect(seen.has(DELTA_STATUS.OK) && seen.has(DELTA_STATUS.BAD_DELTA)).toBe(true);
   });

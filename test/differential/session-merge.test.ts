@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { WindowKernels } from '../../src/addon/window-surface.ts';
+import { runs } from '../tier.ts';
 import { admittedOf, readOut, rowsOfSessions, type Session, scalarsOf } from './session-kit.ts';
 import {
   type EventRow,
@@ -133,7 +134,7 @@ describe('extraction of all sessions', () => {
           expect(answers[1]).toEqual(answers[0]);
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -176,7 +177,7 @@ describe('session merge', () => {
         expect(addon).toEqual(fromReference);
         expect(fromReference?.rows).toBe(hexOf(rowsOfSessions(byTheRule(all, gapMs)).buffer));
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 
@@ -232,7 +233,7 @@ describe('session merge', () => {
           expect(answers[1]).toEqual(answers[0]);
         },
       ),
-      { numRuns: 600 },
+      { numRuns: runs(600) },
     );
     expect([...seen].sort()).toEqual(['number', 'string']);
     for (const kernels of SIDES) {

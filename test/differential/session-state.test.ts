@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { SessionState } from '../../src/addon/window-surface.ts';
 import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../src/core/layout/layouts.gen.ts';
+import { runs } from '../tier.ts';
 import {
   admittedOf,
   found,
@@ -109,7 +110,7 @@ describe('session state', () => {
           expect([state.sessionCount(), state.leastEnd()]).toEqual([0, Number.POSITIVE_INFINITY]);
         }
       }),
-      { numRuns: 250 },
+      { numRuns: runs(250) },
     );
   });
 
@@ -127,7 +128,7 @@ describe('session state', () => {
           expect(hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY)).buffer)).toBe(expected);
         }
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 
@@ -160,7 +161,7 @@ describe('session state', () => {
           }
         },
       ),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 
@@ -250,7 +251,7 @@ describe('session state', () => {
         const refused = new Array<string>(5).fill('out_of_range');
         expect(answers).toEqual([refused, refused]);
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 });
@@ -285,7 +286,7 @@ describe('decoder of partial sessions', () => {
         );
         expect(answers[1]).toEqual(answers[0]);
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
     const { OK, BAD_HEAD, BAD_COLUMN, BAD_DELTA } = DELTA_STATUS;
     expect([...seen].sort()).toEqual([OK, BAD_HEAD, BAD_COLUMN, BAD_DELTA]);

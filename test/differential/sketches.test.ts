@@ -8,6 +8,7 @@ import { ACCUMULATOR, AGGREGATE, DELTA_STATUS } from '../../src/core/layout/layo
 import { CELL, RowForm } from '../../src/core/layout/row-form.ts';
 import { distinctOf, quantileOf, SKETCH_CELLS } from '../../src/core/layout/sketch.ts';
 import { ValueColumns } from '../../src/core/layout/value-columns.ts';
+import { runs } from '../tier.ts';
 import { admitAll, batchesOf, deltasOf, hexOf } from './window-kit.ts';
 
 const SLICE_MS = 100;
@@ -125,7 +126,7 @@ describe.each([
           expect(hexOf((await rowOf(sides[0] as WindowKernels, shuffled, size)).buffer)).toBe(expected);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -151,7 +152,7 @@ describe.each([
           deltas.map((one) => hexOf(one.slice().buffer)),
         );
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -170,7 +171,7 @@ describe.each([
         if (error > 0.01) coarse++;
         if (new Set(exact).size <= 512) expect(error).toBe(1 / 129);
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
     expect(coarse).toBeGreaterThan(0);
   });
@@ -194,7 +195,7 @@ describe.each([
           expect(Math.abs(Number(value) - exact)).toBeLessThan(5 * error * exact);
         }
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
     expect(estimated).toBeGreaterThan(0);
   });

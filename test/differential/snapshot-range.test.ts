@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES, type RowBytes, type WindowKernels } from '../../src/addon/window-surface.ts';
 import { DELTA_STATUS } from '../../src/core/layout/layouts.gen.ts';
+import { runs } from '../tier.ts';
 import { admittedOf, readOut, sessionDeltasOf } from './session-kit.ts';
 import {
   admitAll,
@@ -134,7 +135,7 @@ describe.each(['windows', 'sessions'] as const)('snapshot of %s', (kind) => {
           });
           expect(await restored.rest()).toEqual(await live.rest());
         }),
-        { numRuns: 40 },
+        { numRuns: runs(40) },
       );
     },
   );

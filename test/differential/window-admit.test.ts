@@ -19,6 +19,7 @@ import {
   PROGRESS_CELLS,
   type WindowTimes,
 } from '../../src/core/layout/window-clock.ts';
+import { runs } from '../tier.ts';
 import { streams } from '../windows/streams.ts';
 import { type Course, courses } from './admit-courses.ts';
 import { type Batches, batchesOf, hexOf, I64_MAX, I64_MIN, outcome, SIDES } from './window-kit.ts';
@@ -78,7 +79,7 @@ describe('admission', () => {
         const [fromReference, addon] = SIDES.map((kernels) => run(kernels, course).log);
         expect(addon).toEqual(fromReference);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 
@@ -97,7 +98,7 @@ describe('admission', () => {
           }
         }
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -157,7 +158,7 @@ describe('admission', () => {
         });
         expect(results[1]).toEqual(results[0]);
       }),
-      { numRuns: 1500 },
+      { numRuns: runs(1500) },
     );
   });
 });
@@ -377,7 +378,7 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
           }).toEqual(counters);
         });
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 

@@ -13,7 +13,7 @@ import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/re
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/run.ts';
 import { connectPool, createTables } from '../fixtures/database.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { itFull } from '../tier.ts';
+import { itFull, runs } from '../tier.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { realClock } from '../wait.ts';
 import { explained } from './explained.ts';
@@ -309,7 +309,7 @@ describe('reconcile function', () => {
         expect(result.distinct_orders).toBe(world.orders.length);
         expect(result.distinct_charges).toBe(new Set(world.charges.map(({ orderId }) => orderId)).size);
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { Buckets } from '../../src/access/bucket.ts';
 import { Glob } from '../../src/access/glob.ts';
 import { Rules } from '../../src/access/rules.ts';
+import { runs } from '../tier.ts';
 
 const ALPHABET = ['a', 'b', '-', '.', '本', '🚚'] as const;
 const nameArbitrary = fc
@@ -36,7 +37,7 @@ describe('patterns', () => {
           expect(Glob.parse(pattern)?.matches(text)).toBe(oracleMatches(pattern, text));
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 });
@@ -110,7 +111,7 @@ describe('access rules', () => {
           }
         },
       ),
-      { numRuns: 1500 },
+      { numRuns: runs(1500) },
     );
   });
 
@@ -141,7 +142,7 @@ describe('access rules', () => {
           expect((thrown as Error).message).toMatch(/^rules:\d+: /);
         }
       }),
-      { numRuns: 1000 },
+      { numRuns: runs(1000) },
     );
   });
 });
@@ -170,7 +171,7 @@ describe('token bucket', () => {
           }
         },
       ),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });

@@ -10,6 +10,7 @@ import type { EventRows } from '../../src/engine/source/events.ts';
 import type { InputDefinition } from '../../src/engine/source/input/definition.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { runs } from '../tier.ts';
 import { dictionaryIn, ShortHash, TEXT_KEYS, TextSink, TextSource, textInput } from './engine-keys-kit.ts';
 import {
   crashFields,
@@ -205,9 +206,9 @@ describe.each(['integers', 'texts'] as const)('-dedup with keys that are %s', (k
         duplicates += found;
         folds += folded.length;
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
-    expect(duplicates).toBeGreaterThan(300);
-    expect(folds).toBeGreaterThan(500);
+    expect(duplicates).toBeGreaterThan(runs(300));
+    expect(folds).toBeGreaterThan(runs(500));
   });
 });

@@ -11,6 +11,7 @@ import { LATE_REASONS } from '../../src/engine/output/late/topic.ts';
 import type { SideTopic } from '../../src/engine/output/side/sender.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { runs } from '../tier.ts';
 import {
   crashFields,
   drawFrom,
@@ -196,10 +197,10 @@ describe('side outputs', () => {
         copies += expected.size;
         quarantined += invalid.size;
       }),
-      { numRuns: 120 },
+      { numRuns: runs(120) },
     );
-    expect(copies).toBeGreaterThan(1000);
-    expect(quarantined).toBeGreaterThan(50);
+    expect(copies).toBeGreaterThan(runs(1000));
+    expect(quarantined).toBeGreaterThan(runs(50));
   });
 
   it('a start without the late topic is refused while copies are pending', async () => {

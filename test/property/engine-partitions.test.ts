@@ -7,6 +7,7 @@ import type { Logger } from '../../src/core/log.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import type { EventRows } from '../../src/engine/source/events.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
+import { runs } from '../tier.ts';
 import {
   drawFrom,
   engineIn,
@@ -133,8 +134,8 @@ describe('added partitions', () => {
         expect(sink.changed).toBe(0);
         expect(last.progress().map((one) => BigInt(one.droppedLate))).toEqual(oracle.droppedLate);
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
-    expect(addedLive).toBeGreaterThan(100);
+    expect(addedLive).toBeGreaterThan(runs(100));
   });
 });

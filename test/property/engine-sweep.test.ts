@@ -20,6 +20,7 @@ import {
   sessionsOf,
 } from '../differential/session-kit.ts';
 import { type EventRow, I64_MAX, ROW_BYTES, SIDES } from '../differential/window-kit.ts';
+import { runs } from '../tier.ts';
 
 const NEVER = new AbortController().signal;
 const KEYS = [0n, 1n, 2n, 2n ** 63n, 2n ** 64n - 1n];
@@ -206,7 +207,7 @@ describe('session sweep', () => {
           table.close();
         },
       ),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 

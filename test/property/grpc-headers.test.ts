@@ -8,6 +8,7 @@ import { HeaderList, HpackDecoder, writeHeaders } from '../../src/io/grpc/http2/
 import type { GrpcCall, GrpcServer } from '../../src/io/grpc/port.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { bareCall, framed, PROTOS } from '../e2e/orders-grpc-kit.ts';
+import { runs } from '../tier.ts';
 
 let server: GrpcServer;
 const sessions: ClientHttp2Session[] = [];
@@ -90,7 +91,7 @@ describe('gRPC metadata', () => {
             expect(given).toEqual(Object.fromEntries(Object.entries(list).map(([key, one]) => [key, [one]])));
           }
         }),
-        { numRuns: 100 },
+        { numRuns: runs(100) },
       );
     },
   );
@@ -120,7 +121,7 @@ describe('gRPC metadata', () => {
           expect(list.bytes).toBeLessThan(200 * 4200);
         }
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 });

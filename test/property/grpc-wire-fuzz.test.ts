@@ -15,6 +15,7 @@ import {
 } from '../../src/io/grpc/http2/frames.ts';
 import { CALL, expectOk, HEAD, MESSAGE, wireKit } from '../contract/grpc-wire-kit.ts';
 import { callFrames, literal, NOTHING, number, PREFACE, setting } from '../contract/h2-raw.ts';
+import { runs } from '../tier.ts';
 
 const kit = wireKit();
 
@@ -77,7 +78,7 @@ it('random conversations, corrupted and cut anywhere, leave no state behind', as
       client.socket.end();
       await client.until(() => (client.over ? true : undefined));
     }),
-    { numRuns: 600 },
+    { numRuns: runs(600) },
   );
   await kit.clean();
   expect(kit.server.inFlight()).toBe(0);

@@ -5,6 +5,7 @@ import { JsonScanner } from '../../src/addon/reference/json/scan.ts';
 import { JSON_DEPTH_MAX, JSON_VALUE } from '../../src/core/json/finder.ts';
 import { type JsonNode, memberOf, readJson } from '../../src/formats/json/text.ts';
 import { isJson, jsonTexts } from '../fixtures/json-texts.ts';
+import { runs } from '../tier.ts';
 
 const PATHS = [['a'], ['b'], ['a', 'b'], ['a', 'b', 'a'], ['é'], ['']];
 
@@ -49,7 +50,7 @@ describe('the scanner of JSON fields', () => {
           if (node.kind === 'boolean') expect(kind === JSON_VALUE.TRUE).toBe(node.value);
         });
       }),
-      { numRuns: 1500 },
+      { numRuns: runs(1500) },
     );
   });
 
@@ -78,7 +79,7 @@ describe('the scanner of JSON fields', () => {
           expect(scanner.scan(value, 0, value.length)).toBe(isJson(value));
         },
       ),
-      { numRuns: 4000 },
+      { numRuns: runs(4000) },
     );
   });
 

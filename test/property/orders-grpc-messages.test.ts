@@ -13,6 +13,7 @@ import {
   writeOrderMessage,
 } from '../../src/outbox/orders/grpc/messages.ts';
 import { PROTOS, readDetails } from '../e2e/orders-grpc-kit.ts';
+import { runs } from '../tier.ts';
 
 const root = protobuf.loadSync(join(PROTOS, 'orders/v1/orders.proto'));
 const type = (name: string): protobuf.Type => root.lookupType(`orders.v1.${name}`);
@@ -52,7 +53,7 @@ describe('CreateRequest', () => {
           amountCents: read.amountCents.toString(),
         });
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 });

@@ -6,6 +6,7 @@ import { findMillraceError } from '../../src/core/errors.ts';
 import { canonicalUuid, UuidV7 } from '../../src/outbox/ids.ts';
 import { readIdempotencyKey } from '../../src/outbox/orders/http/headers.ts';
 import { type CreateRequest, readCreateBody, requestHash } from '../../src/outbox/orders/request.ts';
+import { runs } from '../tier.ts';
 
 const INT64_MAX = 2n ** 63n - 1n;
 const INT64_MIN = -(2n ** 63n);
@@ -113,9 +114,9 @@ describe('body parser', () => {
           expect(got).toEqual(expected);
         }
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
-    expect(Math.min(accepted, refused)).toBeGreaterThan(300);
+    expect(Math.min(accepted, refused)).toBeGreaterThan(runs(300));
   });
 
   it('the body parser never accepts a text that JSON.parse refuses or reads differently, however it was damaged', () => {
@@ -144,7 +145,7 @@ describe('body parser', () => {
         expect(Number(parsed['account_id'])).toBe(Number(got.accountId) + 0);
         expect(Number(parsed['amount_cents'])).toBe(Number(got.amountCents));
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
     expect(accepted).toBeGreaterThan(100);
   });
@@ -258,7 +259,7 @@ describe('UUIDv7', () => {
           before = id;
         }
       }),
-      { numRuns: 50 },
+      { numRuns: runs(50) },
     );
   });
 

@@ -8,6 +8,7 @@ import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import { readerCodec } from '../../src/registry/proof/reader.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
+import { runs } from '../tier.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, drawingFrom, hasProto, numbers } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
@@ -39,8 +40,8 @@ describe('Avro codec', () => {
           judged++;
         }
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
-    expect(judged).toBeGreaterThan(150);
+    expect(judged).toBeGreaterThan(runs(150));
   });
 });

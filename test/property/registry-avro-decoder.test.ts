@@ -9,6 +9,7 @@ import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 import { stepsOf } from '../steps.ts';
+import { runs } from '../tier.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, drawingFrom, hasProto, numbers, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
@@ -35,7 +36,7 @@ describe('Avro decoder against avsc', () => {
           judged++;
         }
       }),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
     expect(judged).toBeGreaterThan(300);
   });
@@ -62,10 +63,10 @@ describe('Avro decoder against avsc', () => {
           judged++;
         }
       }),
-      { numRuns: 600 },
+      { numRuns: runs(600) },
     );
-    expect(judged).toBeGreaterThan(400);
-    expect(changed).toBeGreaterThan(150);
+    expect(judged).toBeGreaterThan(runs(400));
+    expect(changed).toBeGreaterThan(runs(150));
   });
 });
 
@@ -114,7 +115,7 @@ describe('random bytes', () => {
         });
         expect(steps).toBeLessThan(STEPS_MAX);
       }),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
     expect(refused).toBeGreaterThan(50);
   });
@@ -130,7 +131,7 @@ describe('random bytes', () => {
         else if (said.startsWith('malformed_payload')) seen.malformed_payload++;
         else seen.value++;
       }),
-      { numRuns: 1500 },
+      { numRuns: runs(1500) },
     );
     expect(seen.incompatible_schema).toBeGreaterThan(50);
     expect(seen.value).toBeGreaterThan(5);

@@ -9,6 +9,7 @@ import { parseSchema, type Schema, schemaText } from '../../src/formats/schema.t
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { readerCodec } from '../../src/registry/proof/reader.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
+import { runs } from '../tier.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 const wrong = fc.oneof(
@@ -96,10 +97,10 @@ describe('broken Avro schema', () => {
           expect(schemaText(schema, 'resolved')).toBe(schema.text);
         }
       }),
-      { numRuns: 600 },
+      { numRuns: runs(600) },
     );
     expect(taken).toBeGreaterThan(20);
-    expect(refused).toBeGreaterThan(100);
+    expect(refused).toBeGreaterThan(runs(100));
   });
 
   it('a broken schema that is accepted compares, compiles and refers like any other', () => {
@@ -135,7 +136,7 @@ describe('broken Avro schema', () => {
           expect(ours(() => parseSchema('AVRO', whole as string, { lenient: true }))?.text).toBe(whole);
         }
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });

@@ -11,6 +11,7 @@ import {
   printJson,
   readJson,
 } from '../../src/formats/json/text.ts';
+import { runs } from '../tier.ts';
 
 const STRICT = { comments: false, repeatedKeys: true };
 
@@ -94,9 +95,9 @@ describe('JSON reader', () => {
         expect(mine).toEqual(outcome(() => JSON.parse(text)));
         if (!mine.refused) taken++;
       }),
-      { numRuns: 3_000 },
+      { numRuns: runs(3_000) },
     );
-    expect(taken).toBeGreaterThan(500);
+    expect(taken).toBeGreaterThan(runs(500));
   });
 
   it('the JSON reader gives each value the position of its text', () => {
@@ -120,7 +121,7 @@ describe('JSON reader', () => {
         const text = JSON.stringify(value, null, indent);
         visit(text, readJson(text, STRICT));
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 
@@ -136,7 +137,7 @@ describe('JSON reader', () => {
           expect(at).toBeLessThanOrEqual(text.length);
         }
       }),
-      { numRuns: 2_000 },
+      { numRuns: runs(2_000) },
     );
   });
 
@@ -164,7 +165,7 @@ describe('JSON printer', () => {
         expect(JSON.parse(sorted)).toEqual(JSON.parse(text));
         expect(printJson(readJson(sorted, STRICT), true)).toBe(sorted);
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 
@@ -221,7 +222,7 @@ describe('JSON printer', () => {
         const size = Math.abs(value);
         expect(text.includes('E')).toBe(size !== 0 && (size < 1e-3 || size >= 1e7));
       }),
-      { numRuns: 1_000 },
+      { numRuns: runs(1_000) },
     );
   });
 
@@ -236,7 +237,7 @@ describe('JSON printer', () => {
           .replace(/0+$/, '');
         expect(digits.length).toBeLessThanOrEqual(9);
       }),
-      { numRuns: 1_000 },
+      { numRuns: runs(1_000) },
     );
   });
 });

@@ -7,6 +7,7 @@ import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
 import { avroTypeName } from '../../src/formats/avro/syntax/tree.ts';
 import type { ResolvedReference } from '../../src/formats/content.ts';
 import { positionOf } from '../../src/formats/json/text.ts';
+import { runs } from '../tier.ts';
 import { avroSchema, type Json } from './registry-avro-kit.ts';
 
 const canonical = (source: string): string => parseAvroSchema(source, {}).text;
@@ -57,7 +58,7 @@ describe('canonical Avro text', () => {
         expect(parseAvroSchema(text, { lenient: true }).text).toBe(text);
         expect(resolvedAvroText(text, [])).toBe(text);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 
@@ -85,7 +86,7 @@ describe('canonical Avro text', () => {
         const source = JSON.stringify(schema);
         expect(shape(canonical(source))).toEqual(shape(source));
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 });
@@ -101,7 +102,7 @@ describe('normalized Avro text', () => {
         expect(normal(canonical(source))).toBe(text);
         expect(normal(JSON.stringify(withReversedKeys(schema)))).toBe(text);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });
@@ -125,7 +126,7 @@ describe('positions in Avro texts', () => {
           if (rest[0] === '"') expect(rest.startsWith(`"${avroTypeName(node)}"`)).toBe(true);
         }
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 
@@ -170,7 +171,7 @@ describe('positions in Avro texts', () => {
         expect(found?.details).toEqual({ line, column });
         expect(found?.message).toContain(`at line ${line}, column ${column}`);
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 });
@@ -234,8 +235,8 @@ describe('Avro references', () => {
         expect(resolvedAvroText(text, references)).toBe(whole);
         if (references.length > 0) judged++;
       }),
-      { numRuns: 600 },
+      { numRuns: runs(600) },
     );
-    expect(judged).toBeGreaterThan(20);
+    expect(judged).toBeGreaterThan(runs(20));
   });
 });

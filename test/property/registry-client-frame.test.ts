@@ -9,6 +9,7 @@ import { FRAME_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { serdeError } from '../../src/serde/errors.ts';
 import { idHeaderOf, messagePath, readHeaderId, readMessage, readPrefixId } from '../../src/serde/frame.ts';
+import { runs } from '../tier.ts';
 
 const records = RecordBatch.create(1, 4096);
 const frames = FrameBatch.create(1);
@@ -56,7 +57,7 @@ test('the library and the kernels read the same frame, or refuse it for the same
     fc.property(anyBytes, fc.boolean(), (bytes, hasIndexes) => {
       expect(byLibrary(bytes, hasIndexes)).toEqual(byKernels(bytes, hasIndexes));
     }),
-    { numRuns: 5000 },
+    { numRuns: runs(5000) },
   );
 });
 

@@ -6,6 +6,7 @@ import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import type { State } from '../../src/registry/store/state/model.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
+import { runs } from '../tier.ts';
 import { simulatedLog, turns } from '../unit/registry/store/file-kit.ts';
 import { realClock } from '../wait.ts';
 
@@ -113,9 +114,9 @@ describe('registry over a compacted file', () => {
           await again.registry.close();
         }
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
-    expect(compactions).toBeGreaterThan(60);
+    expect(compactions).toBeGreaterThan(runs(60));
   });
 
   it('compaction does not restore a version that a replaced tombstone had deleted', async () => {

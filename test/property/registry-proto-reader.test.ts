@@ -10,6 +10,7 @@ import { trialsOf } from '../../src/registry/proof/live.ts';
 import { readerCodec } from '../../src/registry/proof/reader.ts';
 import { sameValue } from '../../src/registry/proof/same.ts';
 import type { Trial } from '../../src/registry/proof/trial.ts';
+import { runs } from '../tier.ts';
 import { changedSchema, printSchema, randomSchema } from './registry-proto-pairs-kit.ts';
 
 type Answer = { readonly value: unknown } | { readonly refused: string };
@@ -50,7 +51,7 @@ it('the consumer delivers exactly the records that a live decode proves right', 
         expect(sameValue(answer.value, trial.read.value)).toBe(true);
       }
     }),
-    { numRuns: 200 },
+    { numRuns: runs(200) },
   );
   expect(wrong).toBeGreaterThan(100);
   expect(right).toBeGreaterThan(100);

@@ -5,6 +5,7 @@ import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
 import { SCALARS } from '../../src/formats/protobuf/syntax/ast.ts';
 import { parseSchema, type Schema, schemaText } from '../../src/formats/schema.ts';
+import { runs } from '../tier.ts';
 
 interface Field {
   readonly kind: 'plain' | 'repeated' | 'optional' | 'map' | 'oneof';
@@ -129,7 +130,7 @@ describe('generated Protobuf schemas', () => {
         expect(shape(parse(normal.text))).toEqual(shape(schema));
         expect(names(parse(normal.text))).toEqual(names(schema));
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -153,7 +154,7 @@ describe('generated Protobuf schemas', () => {
         ];
         expect(parse(source(one, order), true).text).toBe(parse(source(one), true).text);
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -165,7 +166,7 @@ describe('generated Protobuf schemas', () => {
         const spread = tokens.map((token, index) => token + gaps[index % gaps.length]).join('');
         expect(parse(spread).text).toBe(parse(source(one)).text);
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -180,7 +181,7 @@ describe('generated Protobuf schemas', () => {
         expect(again.text).toBe(back.text);
         expect(parse(back.text).text).toBe(back.text);
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -212,7 +213,7 @@ describe('generated Protobuf schemas', () => {
           expect(ours).toEqual(theirs.sort((a, b) => (a[1] as number) - (b[1] as number)));
         }
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 });

@@ -3,6 +3,7 @@
  *  output at most once at any time, and exactly once when one redrive has completed. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { runs } from '../tier.ts';
 import {
   type Bad,
   QUARANTINE,
@@ -111,6 +112,6 @@ it('whatever redrives are started, killed and fenced, no record is lost and none
       expect(lines.map(textOf).sort()).toEqual(all.map(textOf).sort());
       expect((await world.read(QUARANTINE)).length).toBe(all.length);
     }),
-    { numRuns: 60 },
+    { numRuns: runs(60) },
   );
 });

@@ -11,6 +11,7 @@ import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
 import { partitionOfKey } from '../../src/sim/murmur2.ts';
+import { runs } from '../tier.ts';
 
 const kernels = loadGenKernels('reference');
 const SAMPLE = { every: 3, offset: 1 };
@@ -99,12 +100,12 @@ describe('soak recount', () => {
         expect(found.windows).toEqual(totalsOf(rows));
         expect(found.rows).toEqual(rows.filter(({ accountId }) => accountId % 3n === 1n));
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
   it('the recount detects a window and a row that are missing, surplus or different', async () => {
-    const one = fc.sample(CASE, { numRuns: 50, seed: 7 }).find(({ events }) => events > 800) as Case;
+    const one = fc.sample(CASE, { numRuns: runs(50), seed: 7 }).find(({ events }) => events > 800) as Case;
     const found = await recounted(one);
     const rows = found.rows.map((row) => ({
       ...row,

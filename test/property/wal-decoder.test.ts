@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { ReplicationFrameReader } from '../../src/io/postgres/replication/frames.ts';
 import { PgOutputDecoder, type PgOutputMessage } from '../../src/outbox/relay/wal/pgoutput.ts';
+import { runs } from '../tier.ts';
 import * as wire from './wal-encode.ts';
 
 const name = fc.stringMatching(/^[a-zé_"]{0,20}$/);
@@ -184,7 +185,7 @@ describe('pgoutput decoder', () => {
           );
         }
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 
@@ -281,7 +282,7 @@ describe('frame reader', () => {
       fc.property(fc.uint8Array({ maxLength: 200 }), (noise) => {
         expect(['decoded', 'replication_protocol']).toContain(failure(() => receive([Buffer.from(noise)])));
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 });

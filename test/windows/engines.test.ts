@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { differenceText } from '../../bench/peers/oracle/difference.ts';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
 import { oracleOf } from '../../bench/peers/oracle/windows.ts';
+import { runs } from '../tier.ts';
 import {
   type Course,
   courses,
@@ -79,7 +80,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
         const { emitted } = await runCourse(engine, stream, course);
         expect(emitted).toEqual([...oracle.rows()]);
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -88,7 +89,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
       fc.asyncProperty(streams(engine.computes), courses, async (stream, course) => {
         expect(await oracleDifference(engine, stream, course)).toBe('');
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 
@@ -99,7 +100,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
         for (const [name, course] of Object.entries(VARIANTS))
           expect(`${name} ${resultDigest(await runCourse(engine, stream, course))}`).toBe(`${name} ${plain}`);
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -123,7 +124,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
           resultDigest(await runCourse(engine, of, PLAIN));
         expect(await digest(other)).toBe(await digest(stream));
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 

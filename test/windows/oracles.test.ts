@@ -9,6 +9,7 @@ import { describe, expect, it } from 'vitest';
 import { countersText, differenceText, rowText } from '../../bench/peers/oracle/difference.ts';
 import type { LogEntry, OracleRow, OracleRules } from '../../bench/peers/oracle/rules.ts';
 import { type Oracle, oracleOf } from '../../bench/peers/oracle/windows.ts';
+import { runs } from '../tier.ts';
 import {
   type LiteralState,
   literalCounters,
@@ -77,7 +78,7 @@ describe('oracle and literal oracle', () => {
         fc.property(any, (stream) => {
           expect(disagreement(stream)).toBe('');
         }),
-        { numRuns: 120 },
+        { numRuns: runs(120) },
       );
     },
   );
@@ -102,7 +103,7 @@ describe('oracle and literal oracle', () => {
           }
         },
       ),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 });
@@ -209,13 +210,13 @@ describe('fired windows', () => {
       fc.property(any, ({ rules, partitions, log }) => {
         literalEnd(rules, literalOf(rules, partitions, log));
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
     const touching = fc.check(
       fc.property(streams({ windows: ['session'] }), ({ rules, partitions, log }) => {
         literalOf({ ...rules, touchMerges: true }, partitions, log);
       }),
-      { numRuns: 3000, endOnFailure: true },
+      { numRuns: runs(3000), endOnFailure: true },
     );
     expect(touching.failed).toBe(true);
     expect(touching.errorInstance).toBeInstanceOf(TheoremViolation);
@@ -240,11 +241,11 @@ describe('partition interleaving', () => {
     );
 
   it('the interleaving of partitions changes nothing if every partition has its own watermark', () => {
-    fc.assert(independent('partition'), { numRuns: 300 });
+    fc.assert(independent('partition'), { numRuns: runs(300) });
   });
 
   it('the interleaving of partitions changes results or drops if all partitions share one watermark', () => {
-    expect(fc.check(independent('global'), { numRuns: 1000, endOnFailure: true }).failed).toBe(true);
+    expect(fc.check(independent('global'), { numRuns: runs(1000), endOnFailure: true }).failed).toBe(true);
     const rules = { sizeMs: 10n, skewMs: 0n, latenessMs: 0n, watermark: 'global' } as const;
     const event = (partition: number, eventTs: bigint): LogEntry => ({
       kind: 'event',

@@ -14,6 +14,7 @@ import { parseSchema } from '../../../src/formats/schema.ts';
 import { gateReport } from '../../../src/registry/check/gate.ts';
 import type { GateReport, RegistryAnswer } from '../../../src/registry/check/report.ts';
 import { failureOf } from '../../../src/shell/terminal/report.ts';
+import { runs } from '../../tier.ts';
 
 const record = (...fields: unknown[]): string =>
   JSON.stringify({ type: 'record', name: 'Order', fields: [{ name: 'id', type: 'string' }, ...fields] });
@@ -395,7 +396,7 @@ describe('patch', () => {
         expect(status, `${stderr}\n${patch}`).toBe(0);
         expect(readFileSync(join(dir, 'file'), 'utf8')).toBe(after);
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { addDouble, doubleOf, isDoubleSum, mergeDoubleSums } from '../../../src/core/layout/double-sum.ts';
+import { runs } from '../../tier.ts';
 
 const CELLS = 7;
 
@@ -78,7 +79,7 @@ describe('sum of doubles', () => {
           expect(doubleOf(sumOf(values))).toBe(nearest(values) + 0);
         },
       ),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 
@@ -103,7 +104,7 @@ describe('sum of doubles', () => {
           expect(isDoubleSum(whole)).toBe(true);
         },
       ),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 

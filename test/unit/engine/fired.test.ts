@@ -36,6 +36,7 @@ import {
   textsOf,
   windowBounds,
 } from '../../contract/fired-kit.ts';
+import { runs } from '../../tier.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'fired-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -142,7 +143,7 @@ describe('look-ups', () => {
             );
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -173,7 +174,7 @@ describe('look-ups', () => {
           expect(await found(fired, one.accountId, wide)).toEqual(listed(all, one.accountId, wide));
         }
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -353,7 +354,7 @@ describe('session order', () => {
           });
         expect([...sessionOrder(rows, bucketMs)]).toEqual(expected);
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 

@@ -11,6 +11,7 @@ import {
 } from '../../../src/engine/source/admission.ts';
 import { SlidingWindows, windowsOver } from '../../../src/engine/window/definition.ts';
 import { batchOf, KERNELS } from '../../property/engine-kit.ts';
+import { runs } from '../../tier.ts';
 
 const low = (n: bigint): number => Number(BigInt.asIntN(32, n));
 const high = (n: bigint): number => Number(BigInt.asIntN(32, n >> 32n));
@@ -32,7 +33,7 @@ describe('event time', () => {
         const quotient = t / s - (t % s < 0n ? 1n : 0n);
         expect(BigInt(floorTo(at, ms))).toBe(quotient * s);
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 
@@ -146,7 +147,7 @@ describe('windows over slices', () => {
         }
         expect(found).toEqual(expected);
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 });

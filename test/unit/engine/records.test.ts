@@ -16,6 +16,7 @@ import {
   encodeSwept,
   RECORD,
 } from '../../../src/engine/durability/changelog/records.ts';
+import { runs } from '../../tier.ts';
 
 const NEVER = Number.NEGATIVE_INFINITY;
 const count = fc.integer({ min: 0, max: 1e12 });
@@ -133,7 +134,7 @@ describe('BATCH record', () => {
           expect([...arrivals].every((word, i) => (i % 2 === 0 ? word < partitions : word > 0))).toBe(true);
         }
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 

@@ -15,6 +15,7 @@ import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
 import { npmObstacle, rocksdbNpmDriver } from '../../../src/io/rocksdb/npm.ts';
 import { KV_BUDGET_MIN_BYTES, type KvDriver, type KvStore, kvError } from '../../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../../src/sim/kv.ts';
+import { runs } from '../../tier.ts';
 import { turn } from '../../wait.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'millrace-pieces-'));
@@ -204,7 +205,7 @@ describe('stored run', () => {
         const piece = (await store.write(1, 0, run, doNothing, never)) as SpilledRun;
         expect(await store.find(piece, wanted, new Uint8Array(ROW_BYTES))).toBe(ids.includes(wanted));
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 

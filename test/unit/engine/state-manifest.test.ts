@@ -17,6 +17,7 @@ import {
 } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
 import { SlidingWindows, TumblingWindows } from '../../../src/engine/window/definition.ts';
 import { endsDue } from '../../property/durable-kit.ts';
+import { runs } from '../../tier.ts';
 
 const NEVER = Number.NEGATIVE_INFINITY;
 
@@ -163,7 +164,7 @@ describe('state manifest', () => {
         const decoded = decodeStateManifest(signed(JSON.stringify(body)));
         if ('fault' in decoded) expect(decoded.fault).toMatch(/^(is|has|does|lists) /);
       }),
-      { numRuns: 1000 },
+      { numRuns: runs(1000) },
     );
   });
 

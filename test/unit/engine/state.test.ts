@@ -18,6 +18,7 @@ import { UNLOGGED, WindowOperator } from '../../../src/engine/window/operator.ts
 import { KV_BUDGET_MIN_BYTES } from '../../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../../src/sim/kv.ts';
 import { batchOf, feedOracle, jobs, rulesOf, streams, type TestEvent } from '../../property/engine-kit.ts';
+import { runs } from '../../tier.ts';
 import { rowsOfFirings } from '../../windows/fired-rows.ts';
 
 const MODES: readonly NativeMode[] = ['native', 'reference'];
@@ -128,7 +129,7 @@ describe.each([
         expect([state.openCount(), state.keyCount()]).toEqual([0, 0]);
         state.close();
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 });

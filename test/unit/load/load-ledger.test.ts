@@ -8,6 +8,7 @@ import {
   readLedger,
   summarizeLedger,
 } from '../../../src/outbox/reconcile/client-ledger.ts';
+import { runs } from '../../tier.ts';
 
 const sha = (n: number): string => n.toString(16).padStart(64, '0');
 const ENTRIES: readonly LedgerEntry[] = [
@@ -41,7 +42,7 @@ describe('load ledger', () => {
           expect(await read(at.slice(1).map((end, i) => bytes.subarray(at[i], end)))).toEqual(ENTRIES);
         },
       ),
-      { numRuns: 30 },
+      { numRuns: runs(30) },
     );
   });
 

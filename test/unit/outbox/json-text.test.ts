@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isJsonText } from '../../../src/outbox/json-text.ts';
+import { runs } from '../../tier.ts';
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 function parses(bytes: Uint8Array): boolean {
@@ -102,7 +103,7 @@ describe('payload check', () => {
       fc.property(fc.oneof(texts, spaced, damaged, fc.uint8Array({ maxLength: 12 })), (bytes) => {
         expect(isJsonText(bytes)).toBe(parses(bytes));
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
   });
 

@@ -5,6 +5,7 @@ import { parseSchema, type Schema } from '../../../src/formats/schema.ts';
 import { readerCodec } from '../../../src/registry/proof/reader.ts';
 import { writerCodec } from '../../../src/serde/codec.ts';
 import { messagePath } from '../../../src/serde/frame.ts';
+import { runs } from '../../tier.ts';
 
 const avro = (...fields: readonly unknown[]): Schema =>
   parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields }));
@@ -179,7 +180,7 @@ describe('hostile bytes', () => {
           if (typeof result === 'string') expect(result).toBe('malformed_payload');
         }
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 

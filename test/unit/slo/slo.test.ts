@@ -12,6 +12,7 @@ import { judge, type RuleVerdict, type Scraped } from '../../../src/slo/judge.ts
 import { BOUNDS, BUILT_IN, MEASURES, parseRules, readRules, type SloRule } from '../../../src/slo/rules.ts';
 import { metricsAddress } from '../../../src/slo/scrape.ts';
 import { quantity } from '../../../src/slo/table.ts';
+import { runs } from '../../tier.ts';
 
 const page = (text: string) => parseExposition(text, 'page');
 
@@ -80,7 +81,7 @@ describe('metrics exposition', () => {
           expect(new Map(found.map(({ labels, value }) => [labels['l'], value]))).toEqual(expected);
         },
       ),
-      { numRuns: 30 },
+      { numRuns: runs(30) },
     );
   });
 
@@ -310,7 +311,7 @@ describe('quantile', () => {
           expect(exact).toBeGreaterThan(from === 0 ? -1 : (from as number));
         },
       ),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });

@@ -16,6 +16,7 @@ import type { FiredBounds, FiredPage } from '../../../../src/engine/window/firin
 import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../../../src/sim/kv.ts';
 import { pageOf, type RowSpec, sessionBounds, windowBounds } from '../../../contract/fired-kit.ts';
+import { runs } from '../../../tier.ts';
 
 const TEXT: KeyType = [{ name: 'name', kind: 'string' }];
 const OPTIONS = { budgetBytes: KV_BUDGET_MIN_BYTES, families: FIRED_FAMILIES };
@@ -98,7 +99,7 @@ describe.each([
         }
         expect(await found(fired, { key: Uint8Array.of(1, 2, 3), from: -100, to: 100, limit })).toEqual([]);
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 

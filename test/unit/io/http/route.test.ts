@@ -4,6 +4,7 @@ import { MillraceError } from '../../../../src/core/errors.ts';
 import type { HttpRoute } from '../../../../src/io/http/port.ts';
 import { headerValues, targetOf } from '../../../../src/io/http/request.ts';
 import { RouteTable } from '../../../../src/io/http/route.ts';
+import { runs } from '../../../tier.ts';
 
 const route = (method: string, path: string): HttpRoute => ({
   method,
@@ -80,7 +81,7 @@ describe('route table', () => {
           expect(match).toEqual({ kind: 'unknown' });
         }
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 

@@ -5,6 +5,7 @@ import { orderCreatedPayload } from '../../../../src/outbox/orders/event.ts';
 import { readPaymentEvent } from '../../../../src/outbox/payments/event.ts';
 import { readEventFast } from '../../../../src/outbox/payments/fast-event.ts';
 import { toRecord } from '../../../../src/outbox/relay/pipeline/event.ts';
+import { runs } from '../../../tier.ts';
 
 const INT64_MAX = 2n ** 63n - 1n;
 
@@ -72,7 +73,7 @@ describe('fast event parser', () => {
           expect(event).toEqual(readPaymentEvent(changed));
         }
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
     // Digits replaced by digits keep the fast form.
     expect(left).toBeGreaterThan(100);

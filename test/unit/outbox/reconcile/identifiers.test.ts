@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { columnName, quoted, tableName } from '../../../../src/outbox/reconcile/pairs/identifiers.ts';
+import { runs } from '../../../tier.ts';
 
 describe('tableName', () => {
   it.each([
@@ -48,7 +49,7 @@ describe('tableName', () => {
           expect(sql).toMatch(whole);
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 });

@@ -12,6 +12,7 @@ import { Publisher, type PublisherOptions } from '../../../../src/outbox/relay/p
 import type { Sender, Sent } from '../../../../src/outbox/relay/pipeline/sender.ts';
 import type { OutboxRow } from '../../../../src/outbox/relay/store.ts';
 import { VirtualClock } from '../../../../src/sim/clock.ts';
+import { runs } from '../../../tier.ts';
 import { realClock } from '../../../wait.ts';
 
 const uuid = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
@@ -160,7 +161,7 @@ describe('pipeline', () => {
           await made.idle();
         },
       ),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 
@@ -537,7 +538,7 @@ describe('record of a row', () => {
           }
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
