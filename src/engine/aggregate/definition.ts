@@ -98,7 +98,7 @@ const plainKind = (name: AggregateFunction): ValueKind =>
 
 /** Splits the arguments of topk. */
 function topOf(text: string, inner: string): { readonly path: string; readonly limit: number } {
-  const [, path, digits] = /^(.*?)\s*,\s*(\d+)$/.exec(inner) ?? [];
+  const [, path, digits] = /^(.+?)\s*,\s*(\d+)$/.exec(inner) ?? [];
   const limit = Number(digits);
   if (path === undefined || limit < 1 || limit > TOP_VALUES_MAX)
     throw wrong(
