@@ -157,8 +157,18 @@ describe('frequent values', () => {
           // Parts of unequal size merge otherwise than equal ones.
           const [head, tail] = [order.slice(0, 1 + (seed % 40)), order.slice(1 + (seed % 40))];
           if (tail.length > 0)
-            for (const pair of [[head, tail], [tail, head]] as const)
-              expect(hexOf(merged(native, pair.map((list) => rowOf(native, list, 3000))).buffer)).toBe(expected);
+            for (const pair of [
+              [head, tail],
+              [tail, head],
+            ] as const)
+              expect(
+                hexOf(
+                  merged(
+                    native,
+                    pair.map((list) => rowOf(native, list, 3000)),
+                  ).buffer,
+                ),
+              ).toBe(expected);
           expect(hexOf(rowOf(reference, order, size).buffer)).toBe(expected);
         },
       ),

@@ -177,8 +177,7 @@ describe('lists of values', () => {
     });
     const answered = (await (await fetch(url)).json()) as ReadonlyArray<Record<string, unknown>>;
     expect(answered.map(({ top }) => top)).toEqual(rows.map(({ list }) => list));
-    for (const { key, list, error } of rows)
-      if (error === 0) expect(list).toEqual(expected.get(key)?.list);
+    for (const { key, list, error } of rows) if (error === 0) expect(list).toEqual(expected.get(key)?.list);
     await engine.drain();
   });
 

@@ -171,29 +171,31 @@ function topOf(texts: readonly string[], limit: number): string {
 /** The result of a window, from its events. Doubles are multiples of 1/8 whose sums are exact. */
 function resultOf({ specs }: Aggregates, events: readonly Placed[]): string {
   let overflow = false;
-  const values = specs.flatMap(({ function: name, field, percent, limit }): AggregateValue | AggregateValue[] => {
-    if (field === undefined) return BigInt(events.length);
-    const of = field.path[0] === 'i' ? integerOf : doubleOf;
-    const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
-    if (name === 'count') return BigInt(found.length);
-    const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
-    if (name === 'topk') return [topOf(found.map(String), limit as number), 0];
-    if (name === 'distinct') return [BigInt(new Set(found).size), 0];
-    if (name === 'percentile') return percentileOf(ordered.map(Number), percent as string);
-    const sum =
-      field.path[0] === 'i'
-        ? (found as bigint[]).reduce((total, one) => total + one, 0n)
-        : (found as number[]).reduce((total, one) => total + one, 0);
-    if (found.length === 0) return null;
-    if (name === 'first') return found[0] as bigint | number;
-    if (name === 'last') return found.at(-1) as bigint | number;
-    if (name === 'min') return ordered[0] as bigint | number;
-    if (name === 'max') return ordered.at(-1) as bigint | number;
-    if (name === 'avg') return Number(sum) / found.length;
-    if (typeof sum === 'number') return sum;
-    if (BigInt.asIntN(64, sum) !== sum) overflow = true;
-    return BigInt.asIntN(64, sum);
-  });
+  const values = specs.flatMap(
+    ({ function: name, field, percent, limit }): AggregateValue | AggregateValue[] => {
+      if (field === undefined) return BigInt(events.length);
+      const of = field.path[0] === 'i' ? integerOf : doubleOf;
+      const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
+      if (name === 'count') return BigInt(found.length);
+      const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
+      if (name === 'topk') return [topOf(found.map(String), limit as number), 0];
+      if (name === 'distinct') return [BigInt(new Set(found).size), 0];
+      if (name === 'percentile') return percentileOf(ordered.map(Number), percent as string);
+      const sum =
+        field.path[0] === 'i'
+          ? (found as bigint[]).reduce((total, one) => total + one, 0n)
+          : (found as number[]).reduce((total, one) => total + one, 0);
+      if (found.length === 0) return null;
+      if (name === 'first') return found[0] as bigint | number;
+      if (name === 'last') return found.at(-1) as bigint | number;
+      if (name === 'min') return ordered[0] as bigint | number;
+      if (name === 'max') return ordered.at(-1) as bigint | number;
+      if (name === 'avg') return Number(sum) / found.length;
+      if (typeof sum === 'number') return sum;
+      if (BigInt.asIntN(64, sum) !== sum) overflow = true;
+      return BigInt.asIntN(64, sum);
+    },
+  );
   return `${textOf(values)} ${overflow}`;
 }
 

@@ -130,8 +130,8 @@ class RowForm {
     const std::size_t room = sketch::RoomOf(of.kind);
     // The cell of a sketch counts from the first one, in a page.
     return is_paged ? sketch::Sketch::InPage(cells + cells_ + of.cell, room)
-                    : sketch::Sketch::Stored(
-                          cells + cells_ + number * sketch::Sketch::kStoredCells, room);
+                    : sketch::Sketch::Stored(cells + cells_ + number * sketch::Sketch::kStoredCells,
+                                             room);
   }
   std::int32_t SketchKind(std::size_t number) const { return sketches_[number].kind; }
 

@@ -279,9 +279,7 @@ bool IsSketch(std::int32_t kind) {
          kind == layout::kAggregateDistinctDouble || kind == layout::kAggregateTop;
 }
 
-std::size_t RoomOf(std::int32_t kind) {
-  return kind == layout::kAggregateTop ? kTopCells : kCells;
-}
+std::size_t RoomOf(std::int32_t kind) { return kind == layout::kAggregateTop ? kTopCells : kCells; }
 
 std::uint64_t Mix(std::uint64_t x) {
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdU;

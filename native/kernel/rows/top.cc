@@ -201,8 +201,8 @@ bool AddExact(const std::int64_t* entry, std::size_t entry_text_cells, Sketch* i
   const std::size_t place = LowerBound(cells, count, text_cells, entry, entry_text_cells);
   std::int64_t* at = cells + place * stride;
   if (place < count && Compare(at, text_cells, entry, entry_text_cells) == 0) {
-    at[kMarks] = Marks(std::min(PriorityOf(at), PriorityOf(entry)),
-                       AddCounts(CountOf(at), CountOf(entry)));
+    at[kMarks] =
+        Marks(std::min(PriorityOf(at), PriorityOf(entry)), AddCounts(CountOf(at), CountOf(entry)));
     return true;
   }
   if (count == ExactMax(text_cells)) return false;

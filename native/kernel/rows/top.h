@@ -2,10 +2,10 @@
 // fit into a sketch, else a Count-Min sketch and a sample of the values.
 // src/core/layout/top.ts has the same for the reference implementation.
 //
-// A value is its hash and its text: a byte with the length, the bytes, and zeros up to a whole cell,
-// at most kTextCellsMax cells. An entry has the hash, a cell of marks and the text, which takes as
-// many cells as the longest text that was ever added. Bits 0 to 47 of the marks are the number of
-// events, bits 48 to 63 the priority.
+// A value is its hash and its text: a byte with the length, the bytes, and zeros up to a whole
+// cell, at most kTextCellsMax cells. An entry has the hash, a cell of marks and the text, which
+// takes as many cells as the longest text that was ever added. Bits 0 to 47 of the marks are the
+// number of events, bits 48 to 63 the priority.
 //
 // The priority of a value is the least of its events' priorities, which are hashes of their places
 // in the log. So the values of least priority are a sample without replacement, in which a value

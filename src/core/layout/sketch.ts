@@ -70,7 +70,8 @@ export function cellOfStep(cells: SketchCells, i: number, step: bigint, number: 
   return bucket < -limit || bucket >= limit || values > COUNT_MAX ? 0n : cellOf(bucket, values);
 }
 
-/** Header of a sketch in the changelog. Returns undefined for one that no sketch of the kind has. */
+/** Header of a sketch in the changelog. Returns undefined for one that no sketch of the kind has.
+ */
 export function usedOfHeader(kind: number, header: bigint): number | undefined {
   if (kind === AGGREGATE.TOP) return usedOfTopHeader(header);
   const used = Number(header & USED_MASK);

@@ -43,8 +43,7 @@ interface Content {
 const usedOf = (cells: Cells): number => Math.min(Number((cells[0] as bigint) & USED_MASK), TOP_CELLS_MAX);
 const levelOf = (cells: Cells): number => Number(((cells[0] as bigint) >> LEVEL_SHIFT) & 0xffn);
 const strideOf = (textCells: number): number => HEAD_CELLS + textCells;
-const sampledOf = (textCells: number): number =>
-  Math.floor((TOP_CELLS_MAX - COUNTERS) / strideOf(textCells));
+const sampledOf = (textCells: number): number => Math.floor((TOP_CELLS_MAX - COUNTERS) / strideOf(textCells));
 const exactMax = (textCells: number): number => Math.floor(TOP_CELLS_MAX / strideOf(textCells));
 function addCounts(a: bigint, b: bigint): bigint {
   const sum = (a & COUNT_MAX) + (b & COUNT_MAX);
@@ -183,8 +182,8 @@ export function addToTop(into: Cells, texts: Cells, at: bigint, partition: bigin
   assign(into, join(contentOf(into), { textCells, counters: undefined, entries: [entry] }));
 }
 
-/** True if the cells are whole entries, whatever they contain. Rows of a damaged page may be others.
- */
+/** True if the cells are whole entries, whatever they contain. Rows of a damaged page may be
+ *  others. */
 function isWhole(cells: Cells): boolean {
   const [used, level] = [usedOf(cells), levelOf(cells)];
   const textCells = level & (APPROXIMATE - 1);
@@ -230,7 +229,9 @@ export function isSoundTop(cells: Cells): boolean {
   const stride = strideOf(textCells);
   const { counters = [], entries } = contentOf(cells);
   if (counters.some((one) => one < 0n || one > COUNT_MAX)) return false;
-  const lengths = entries.map((_, i) => plainTextCells(cells, 1 + first + i * stride + HEAD_CELLS, textCells));
+  const lengths = entries.map((_, i) =>
+    plainTextCells(cells, 1 + first + i * stride + HEAD_CELLS, textCells),
+  );
   if (lengths.includes(undefined)) return false;
   if (entries.some((entry) => (entry.count === 0n) !== isApproximate)) return false;
   const order = isApproximate ? byPriority : byValue;

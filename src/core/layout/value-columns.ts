@@ -8,7 +8,7 @@ const CELL = 8;
 const TEXT_CELLS = 1024;
 
 /** Values that are counted each: their hashes and texts, as native/kernel/rows/top.h has them. */
-export class ValueTexts {
+class ValueTexts {
   /** Null: there are none. */
   cells: BigInt64Array | null = null;
   private bytes = new Uint8Array(0);

@@ -1,4 +1,5 @@
-/** Aggregates of a job: `count,sum(amount),avg(price:double),p99(latency),distinct(user),topk(sku,10)`.
+/** Aggregates of a job: `count,sum(amount),avg(price:double),p99(latency),distinct(user)`,
+ *  `topk(sku,10)`.
  *
  *  Each is a function of the set of events of a window: it ignores null, and ties of first and last
  *  are decided by event time, partition and offset. */
@@ -135,12 +136,11 @@ function specOf(text: string, part: string): AggregateSpec {
       `has the name ${JSON.stringify(column)}`,
       `give another name: ${name}(${inner ?? ''}) as NAME, of letters, digits and _, at most 63, and none of ${RESERVED.join(', ')}`,
     );
-  const measured = percent === undefined ? (top && { limit: top.limit }) : { percent };
+  const measured = percent === undefined ? top && { limit: top.limit } : { percent };
   return { function: known, ...(field === undefined ? {} : { field }), ...measured, name: column };
 }
 
-const formOfFunction = (name: AggregateFunction): string =>
-  FORMS[name] ?? `${name}(FIELD)`;
+const formOfFunction = (name: AggregateFunction): string => FORMS[name] ?? `${name}(FIELD)`;
 const FORMS: Readonly<Partial<Record<AggregateFunction, string>>> = {
   count: 'count',
   percentile: 'p99(FIELD)',
@@ -174,9 +174,7 @@ export function aggregateSpecs(text: string): readonly AggregateSpec[] {
 }
 
 /** Steps that a function needs beside the count of the field's values. */
-const STEPS: Readonly<
-  Record<AggregateFunction, Readonly<Partial<Record<ValueKind, readonly number[]>>>>
-> = {
+const STEPS: Readonly<Record<AggregateFunction, Readonly<Partial<Record<ValueKind, readonly number[]>>>>> = {
   count: {},
   sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
   avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },

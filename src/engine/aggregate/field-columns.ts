@@ -55,7 +55,8 @@ function identifierReader(
   };
 }
 
-/** Writes an identifier into a cell: its hash, or the place of its text. False if it is too long. */
+/** Writes an identifier into a cell: its hash, or the place of its text. False if it is too long.
+ */
 export function putIdentifier(
   { cells, texts }: ValueColumns,
   cell: number,

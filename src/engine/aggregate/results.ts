@@ -7,8 +7,8 @@ import { type Top, topOf } from '../../core/layout/top.ts';
 import { idText } from '../dedup/ids.ts';
 import { type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';
 
-/** Integers as bigint, doubles as number, lists of values as JSON; null: no event had a value. A sum
- *  of integers is its low 64 bits, two's complement. */
+/** Integers as bigint, doubles as number, lists of values as JSON; null: no event had a value. A
+ *  sum of integers is its low 64 bits, two's complement. */
 export type AggregateValue = bigint | number | string | null;
 
 export interface AggregateResults {

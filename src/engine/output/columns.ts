@@ -45,9 +45,7 @@ export interface TopItem {
 export const topItems = (text: string): readonly TopItem[] => JSON.parse(text) as TopItem[];
 
 /** JSON of a list, as results have it. @param items their counts may be bigint */
-export const topText = (
-  items: Iterable<{ readonly value: unknown; readonly count: unknown }>,
-): string =>
+export const topText = (items: Iterable<{ readonly value: unknown; readonly count: unknown }>): string =>
   JSON.stringify(Array.from(items, ({ value, count }) => ({ value: String(value), count: Number(count) })));
 
 export type ColumnValue = bigint | number | string | Uint8Array | boolean | null;

@@ -135,7 +135,9 @@ describe('rows of aggregates', () => {
   });
 
   it('lists of one field share a sketch of 2,000 cells, and two fields fit into a row', () => {
-    const { fields, steps, places, columns, needsPlace } = Aggregates.of('topk(a,3),topk(a,9) as more,topk(b,1)');
+    const { fields, steps, places, columns, needsPlace } = Aggregates.of(
+      'topk(a,3),topk(a,9) as more,topk(b,1)',
+    );
     expect(fields.map(({ path, kind, column }) => [path.join('.'), kind, column])).toEqual([
       ['a', 'text', 2],
       ['b', 'text', 3],
