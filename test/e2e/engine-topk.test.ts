@@ -161,8 +161,8 @@ afterAll(async () => {
   await admin?.close();
 });
 
-describe('lists of values', () => {
-  it('lists are in RocksDB, and over HTTP as CSV and as JSON', async () => {
+describe('outputs of frequent values', () => {
+  it('frequent values are in RocksDB, and over HTTP as CSV and as JSON', async () => {
     await computed('rocksdb');
     expectRows(await exported('rocksdb'));
     const engine = startEngine(own, args('http'));
@@ -181,7 +181,7 @@ describe('lists of values', () => {
     await engine.drain();
   });
 
-  it('lists are jsonb in PostgreSQL, which its own operators read', async () => {
+  it('frequent values are jsonb in PostgreSQL, which its own operators read', async () => {
     const sink = [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`];
     await computed('postgres', ...sink, '-migrate');
     expectRows(await exported('postgres', ...sink));
@@ -197,19 +197,19 @@ describe('lists of values', () => {
     expect(most.rows.map(({ value }) => value)).toEqual(['often']);
   });
 
-  it.each(['avro', 'protobuf', 'json'])('lists are in registered records in %s', async (format) => {
+  it.each(['avro', 'protobuf', 'json'])('frequent values are in registered records in %s', async (format) => {
     const sink = [`-sink=kafka:${topic}-${format}`, `-sink-format=${format}`, `-registry=${registry}`];
     await computed(`kafka-${format}`, ...sink, '-migrate');
     expectRows(await exported(`kafka-${format}`, ...sink));
   });
 
-  it('lists are in Parquet files', async () => {
+  it('frequent values are in Parquet files', async () => {
     const sink = [`-sink=parquet:${join(own.dir, 'parquet-files')}`];
     await computed('parquet', ...sink, '-migrate');
     expectRows(await exported('parquet', ...sink));
   });
 
-  it('lists are the same with the state on disk, with other shards and with sliding windows merged from slices', async () => {
+  it('frequent values are the same with the state on disk, with other shards and with sliding windows merged from slices', async () => {
     await computed('disk', '-mem-budget=160MiB', '-shards=3');
     expectRows(await exported('disk'));
     const sliding = ['-window=sliding', '-slide=20s'];

@@ -158,6 +158,39 @@ function join(a: Content, b: Content): Content {
   return { ...both, counters: x.map((one, i) => addCounts(one, y[i] as bigint)) };
 }
 
+/** Adds one event without rewriting the sketch. False if that is not possible. REQUIRES: texts of
+ *  the sketch are as long */
+function addInPlace(into: Cells, entry: Entry): boolean {
+  const level = levelOf(into);
+  const textCells = level & (APPROXIMATE - 1);
+  const stride = strideOf(textCells);
+  if ((level & APPROXIMATE) !== 0) {
+    // Most events only count: their priority is above that of all entries.
+    const last = readEntry(into, 1 + usedOf(into) - stride, textCells);
+    if (byPriority(entry, last) < 0) return false;
+    for (let row = 0; row < ROWS; row++) {
+      const at = 1 + counterOf(entry.hash, row);
+      into[at] = addCounts(into[at] as bigint, 1n);
+    }
+    return true;
+  }
+  let [from, to] = [0, usedOf(into) / stride];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    const at = 1 + middle * stride;
+    const known = readEntry(into, at, textCells);
+    const order = byValue(known, entry);
+    if (order === 0) {
+      const priority = BigInt(Math.min(known.priority, entry.priority));
+      into[at + 1] = BigInt.asIntN(64, (priority << COUNT_BITS) | addCounts(known.count, 1n));
+      return true;
+    }
+    if (order < 0) from = middle + 1;
+    else to = middle;
+  }
+  return false;
+}
+
 /** Adds an event: a value, a hash and a text in `texts` from a cell on, and its place in the log.
  *  Cells that are no value are ignored. */
 export function addToTop(into: Cells, texts: Cells, at: bigint, partition: bigint, offset: bigint): void {
@@ -169,16 +202,7 @@ export function addToTop(into: Cells, texts: Cells, at: bigint, partition: bigin
   while (text.at(-1) === 0n) text.pop();
   const priority = priorityOf(partition, offset);
   const entry = { hash: texts[first - 1] as bigint, priority, count: 1n, text };
-  const level = levelOf(into);
-  const own = level & (APPROXIMATE - 1);
-  if ((level & APPROXIMATE) !== 0 && textCells <= own) {
-    // Most events only count: their priority is above that of all entries.
-    const last = readEntry(into, 1 + usedOf(into) - strideOf(own), own);
-    if (byPriority(entry, last) >= 0) {
-      into.set(count([entry], [...into.subarray(1, 1 + COUNTERS)]), 1);
-      return;
-    }
-  }
+  if (textCells <= (levelOf(into) & (APPROXIMATE - 1)) && addInPlace(into, entry)) return;
   assign(into, join(contentOf(into), { textCells, counters: undefined, entries: [entry] }));
 }
 

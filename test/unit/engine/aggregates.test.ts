@@ -134,7 +134,7 @@ describe('rows of aggregates', () => {
     expect([bytes, storedBytes]).toEqual([64 * (1 + 129), 64 * (1 + 3)]);
   });
 
-  it('lists of one field share a sketch of 2,000 cells, and two fields fit into a row', () => {
+  it('aggregates topk of one field share a sketch of 2,000 cells, and two fields fit into a row', () => {
     const { fields, steps, places, columns, needsPlace } = Aggregates.of(
       'topk(a,3),topk(a,9) as more,topk(b,1)',
     );

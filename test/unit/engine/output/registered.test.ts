@@ -84,7 +84,7 @@ describe.each(RECORD_FORMATS)('registered records in %s', (format) => {
     }
   });
 
-  it('lists of values come back exactly, empty ones too', async () => {
+  it('a list of values comes back exactly, an empty one too', async () => {
     const shape = resultShape({
       input: { format: 'json', key: 's:string', aggregate: 'topk(sku,3),topk(b,1) as other,count' },
     });
