@@ -8,6 +8,8 @@
     'module_path%': '',
     # The store's library may be missing; then there is no state addon, and the rest is built all the same.
     'rocksdb%': '<!(c++ -E -x c++ -include rocksdb/c.h /dev/null >/dev/null 2>&1 && echo yes || echo no)',
+    # The direct client reads compressed batches and speaks TLS by itself; without one of these libraries it is not built.
+    'direct%': '<!(c++ -E -x c++ -include openssl/ssl.h -include zlib.h -include lz4frame.h -include zstd.h -include snappy-c.h /dev/null >/dev/null 2>&1 && echo yes || echo no)',
   },
   'targets': [
     {
@@ -26,6 +28,12 @@
         '-fvisibility=hidden', '-O2', '-fno-omit-frame-pointer', '-ffp-contract=off',
       ],
       'conditions': [
+        ['direct=="yes"', {
+          'sources': [
+            '<!@(node -p "[\'broker/wire\',\'broker/direct\'].flatMap((d)=>fs.readdirSync(\'native/\'+d).filter((f)=>f.endsWith(\'.cc\')).sort().map((f)=>\'native/\'+d+\'/\'+f)).join(\' \')")',
+          ],
+          'libraries': ['-lssl', '-lcrypto', '-lz', '-llz4', '-lzstd', '-lsnappy'],
+        }],
         ['OS=="linux"', {
           'libraries': [
             '<(rdkafka_dir)/librdkafka.so.1',

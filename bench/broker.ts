@@ -1,7 +1,9 @@
 /** `millrace bench broker`: batch consume and produce from TypeScript, compared with the raw C++
  *  loop and node-rdkafka's consume(2000).
  *
- *  All three use the same librdkafka and the same properties, and sum every payload as 32-bit
+ *  The direct client is compared with the driver over librdkafka.
+ *
+ *  The first three use the same librdkafka and the same properties, and sum every payload as 32-bit
  *  words; the sums are compared. The clock starts after the first batch, which is not counted. */
 
 import { execFile } from 'node:child_process';
@@ -12,9 +14,10 @@ import { invariant } from '../src/core/errors.ts';
 import { SPAN } from '../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
+import { directDriver } from '../src/io/kafka/direct/driver.ts';
 import { librdkafkaDriver } from '../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../src/io/kafka/node-rdkafka/driver.ts';
-import { OFFSET_BEGINNING } from '../src/io/kafka/port.ts';
+import { type BrokerDriver, OFFSET_BEGINNING } from '../src/io/kafka/port.ts';
 import { consumerProperties, producerProperties } from '../src/io/kafka/properties.ts';
 import { flockDriver } from '../src/io/lock/flock.ts';
 import { compilePeer } from './compile.ts';
@@ -130,8 +133,8 @@ class Measurement {
     return JSON.parse(stdout) as Measured;
   }
 
-  async consume(): Promise<Measured> {
-    const consumer = await librdkafkaDriver.consumer(this.consumerOptions);
+  async consume(driver: BrokerDriver): Promise<Measured> {
+    const consumer = await driver.consumer(this.consumerOptions);
     // Double buffering: the next batch is filled while this one is summed.
     const batches = [0, 1].map(() => {
       const into = RecordBatch.create(READ_ARENA_BYTES / this.shape.payloadBytes, READ_ARENA_BYTES);
@@ -287,7 +290,7 @@ export async function brokersOf(context: BenchContext): Promise<string> {
 /** @param cpu microseconds of CPU a message, by side */
 function resultsOf(
   label: string,
-  reading: Readonly<Record<'raw' | 'ours' | 'node', Series>>,
+  reading: Readonly<Record<'raw' | 'ours' | 'direct' | 'node', Series>>,
   writing: Readonly<Record<'raw' | 'ours', Series>>,
   cpu: Readonly<Record<string, readonly number[]>>,
 ): BenchResult[] {
@@ -315,6 +318,18 @@ function resultsOf(
       metric: `consume CPU a message ${label}`,
       ours: cpuOf('ours'),
       against: { name: rawLoop, series: cpuOf('raw') },
+    }),
+    result({
+      ...more,
+      metric: `consume by the direct client ${label}`,
+      ours: reading.direct,
+      against: { name: 'librdkafka driver', series: reading.ours },
+    }),
+    result({
+      ...less,
+      metric: `consume CPU a message by the direct client ${label}`,
+      ours: cpuOf('direct'),
+      against: { name: 'librdkafka driver', series: cpuOf('ours') },
     }),
     result({
       ...more,
@@ -355,7 +370,7 @@ async function measure(
     const measurement = new Measurement(raw, cluster, source, shape, count);
     context.say(`${label}: filling ${count} messages`);
     const filled = await measurement.rawRun('produce');
-    const cpu: Record<string, number[]> = { raw: [], ours: [], rawOut: [], oursOut: [] };
+    const cpu: Record<string, number[]> = { raw: [], ours: [], direct: [], rawOut: [], oursOut: [] };
     const record = (side: string, measured: Measured, sum: number | undefined): number => {
       if (sum !== undefined)
         invariant(measured.sum === sum, `${label}: ${side} sums to ${measured.sum}, not ${sum}`);
@@ -366,7 +381,8 @@ async function measure(
     const reading = await takeTurns(
       {
         raw: async () => record('raw', await measurement.rawRun('consume'), filled.sum),
-        ours: async () => record('ours', await measurement.consume(), filled.sum),
+        ours: async () => record('ours', await measurement.consume(librdkafkaDriver), filled.sum),
+        direct: async () => record('direct', await measurement.consume(directDriver), filled.sum),
         node: async () => record('node', await measurement.nodeConsume(nodeCount), undefined),
       },
       context.repeats,
@@ -396,7 +412,7 @@ export const bench: Bench = {
   name: 'broker',
   takesBrokerProperties: true,
   summary:
-    'Batch consume and produce from TypeScript beside the raw C++ librdkafka loop and node-rdkafka consume(2000).',
+    'Batch consume and produce from TypeScript beside the raw C++ librdkafka loop and node-rdkafka consume(2000), and the direct client beside librdkafka.',
   async run(context) {
     const raw = await compilePeer('raw-broker');
     const cluster = { brokers: await brokersOf(context), properties: context.brokerProperties ?? {} };

@@ -42,10 +42,16 @@ export async function openSql(): Promise<SqlDriver> {
   return (await import('./io/postgres/sql/pg.ts')).pgDriver;
 }
 
+/** Client that reads assigned partitions: librdkafka, or the addon itself. */
+export type BrokerClient = 'librdkafka' | 'direct';
+
 /** Returns the driver of Kafka, on librdkafka.
  *  @param native `on` whole batches through the addon, `off` node-rdkafka, `auto` the addon where
  *    it loads
  *  @param config properties that all clients of the driver share, from `readBrokerConfig`
+ *  @param client `direct`: the addon fetches assigned partitions and reads their record batches in
+ *    place; librdkafka serves the rest, and what the direct client cannot. Without the addon the
+ *    choice has no effect
  *  @throws bad_value, addon_missing
  *  @example
  *  const broker = await openBroker('auto');
@@ -53,12 +59,17 @@ export async function openSql(): Promise<SqlDriver> {
 export async function openBroker(
   native: 'on' | 'off' | 'auto' = 'auto',
   config: Pick<BrokerConfig, 'properties'> = { properties: {} },
+  client: BrokerClient = 'librdkafka',
 ): Promise<BrokerDriver> {
-  const driver =
-    chooseNative(native === 'auto' ? undefined : native).mode === 'native'
-      ? (await import('./io/kafka/librdkafka.ts')).librdkafkaDriver
-      : (await import('./io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver;
-  return configured(driver, config.properties);
+  return configured(await brokerDriverOf(native, client), config.properties);
+}
+
+async function brokerDriverOf(native: 'on' | 'off' | 'auto', client: BrokerClient): Promise<BrokerDriver> {
+  if (chooseNative(native === 'auto' ? undefined : native).mode !== 'native')
+    return (await import('./io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver;
+  return client === 'direct'
+    ? (await import('./io/kafka/direct/driver.ts')).directDriver
+    : (await import('./io/kafka/librdkafka.ts')).librdkafkaDriver;
 }
 
 /** Returns the driver of RocksDB. A folder must be opened by the driver that made it.

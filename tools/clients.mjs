@@ -2,7 +2,7 @@
 // under .millrace/clients/DIGEST: clients of the registry and of gRPC (npm packages and a Python
 // environment), and clients of Kafka. An existing installation is used without network access.
 //
-//   node tools/clients.mjs      prints {"dir":…,"kafka":{"kafka":…,"confluent":…}}
+//   node tools/clients.mjs      prints {"dir":…,"kafka":{"kafka":…,"confluent":…},"s3":…}
 import { createHash } from 'node:crypto';
 import {
   copyFileSync,
@@ -20,6 +20,7 @@ import { run as runProgram } from './run.mjs';
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const NODE_FILES = ['package.json', 'package-lock.json', '.npmrc'];
 const PYTHON_LOCK = 'test/clients/python/requirements.txt';
+const S3_LOCK = 'test/clients/s3/requirements.txt';
 const CONFLUENT = '@confluentinc/kafka-javascript';
 
 const NEXT =
@@ -76,21 +77,39 @@ function installNode(folder, to) {
   run('npm ci', 'npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], to);
 }
 
+const PYTHON_OF = ['-c', 'import sys; print(sys.version, sys.prefix)'];
+
+/** Makes a Python environment with the packages of a lock file. */
+function installPython(venv, lock, aside) {
+  run('python3 -m venv', 'python3', ['-m', 'venv', venv], aside);
+  const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--only-binary=:all:', '-r'];
+  run('pip install', join(venv, 'bin', 'python'), [...pip, join(root, lock)], aside);
+}
+
+/** Folder with bin/moto_server, an emulator of the S3 API. */
+export function s3Dir(say = () => {}) {
+  return installed(
+    {
+      what: 'the emulator of S3 for the tests (Python packages)',
+      locks: [S3_LOCK],
+      also: run('looking for Python', 'python3', PYTHON_OF, root),
+    },
+    (aside) => installPython(join(aside, 'python'), S3_LOCK, aside),
+    say,
+  );
+}
+
 /** Folder with node/node_modules and python/bin/python. */
 export function clientsDir(say = () => {}) {
-  const python = ['-c', 'import sys; print(sys.version, sys.prefix)'];
   return installed(
     {
       what: 'the clients of others for the tests (npm and Python packages, about 280 MB)',
       locks: [...locksOf('node'), PYTHON_LOCK],
-      also: run('looking for Python', 'python3', python, root),
+      also: run('looking for Python', 'python3', PYTHON_OF, root),
     },
     (aside) => {
       installNode('node', join(aside, 'node'));
-      const venv = join(aside, 'python');
-      run('python3 -m venv', 'python3', ['-m', 'venv', venv], aside);
-      const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--only-binary=:all:', '-r'];
-      run('pip install', join(venv, 'bin', 'python'), [...pip, join(root, PYTHON_LOCK)], aside);
+      installPython(join(aside, 'python'), PYTHON_LOCK, aside);
     },
     say,
   );
@@ -138,7 +157,9 @@ function compilerEnv() {
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   try {
     const say = (line) => process.stderr.write(`clients: ${line}\n`);
-    process.stdout.write(`${JSON.stringify({ dir: clientsDir(say), kafka: kafkaClientsDirs(say) })}\n`);
+    process.stdout.write(
+      `${JSON.stringify({ dir: clientsDir(say), kafka: kafkaClientsDirs(say), s3: s3Dir(say) })}\n`,
+    );
   } catch (thrown) {
     process.stderr.write(`clients: ${thrown.message}\n`);
     process.exitCode = 3;

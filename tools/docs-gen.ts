@@ -18,6 +18,7 @@ import { DEVSTACK_ERRORS } from '../src/devstack/errors.ts';
 import { ENGINE_ERRORS } from '../src/engine/errors.ts';
 import { FORMAT_ERRORS } from '../src/formats/errors.ts';
 import { BROKER_ERRORS } from '../src/io/kafka/errors.ts';
+import { OBJECT_ERRORS } from '../src/io/objects/port.ts';
 import { REPLICATION_ERRORS } from '../src/io/postgres/replication/port.ts';
 import { SQL_ERRORS } from '../src/io/postgres/sql/port.ts';
 import { KV_ERRORS } from '../src/io/rocksdb/port.ts';
@@ -40,6 +41,7 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['SQL', 'src/io/postgres/sql/port.ts', SQL_ERRORS],
   ['Replication', 'src/io/postgres/replication/port.ts', REPLICATION_ERRORS],
   ['Embedded store', 'src/io/rocksdb/port.ts', KV_ERRORS],
+  ['Store of objects', 'src/io/objects/port.ts', OBJECT_ERRORS],
   ['Schemas and values', 'src/formats/errors.ts', FORMAT_ERRORS],
   ['Records, and answers of a registry', 'src/serde/errors.ts', SERDE_ERRORS],
   ['Registry', 'src/registry/errors.ts', REGISTRY_ERRORS],

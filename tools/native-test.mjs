@@ -1,4 +1,4 @@
-// Builds the kernels with AddressSanitizer and UndefinedBehaviorSanitizer and runs their checks:
+// Builds the kernels, and the readers of Kafka's wire format, with AddressSanitizer and UndefinedBehaviorSanitizer and runs their checks:
 // unit checks, then the corpus of every fuzz target with mutations. Objects are cached in
 // .millrace/native-test by the hash of their inputs, so that a second run compiles nothing.
 //
@@ -6,7 +6,8 @@
 //
 // Prints one line for each program on stdout, `NAME inputs=N mutations=N`; exits with 1 on any
 // finding. With clang the same fuzz targets build for libFuzzer: clang++ -std=c++20
-// -fsanitize=fuzzer,address,undefined -Inative FUZZ_TARGET.cc $(find native/kernel -name '*.cc')
+// -fsanitize=fuzzer,address,undefined -Inative FUZZ_TARGET.cc $(find native/kernel native/broker/wire -name '*.cc')
+// -lcrypto -lz -llz4 -lzstd -lsnappy
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
@@ -38,6 +39,9 @@ const FLAGS = [
   '-DMILLRACE_INVARIANTS',
 ];
 
+/** Libraries of native/broker/wire. */
+const LIBRARIES = ['-lcrypto', '-lz', '-llz4', '-lzstd', '-lsnappy'];
+
 const within = (folder, suffix) =>
   readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith(suffix))
@@ -55,7 +59,7 @@ if (version.status !== 0) {
   process.stderr.write(`native-test: ${compiler} does not run; install a C++ compiler or set CXX\n`);
   process.exit(3);
 }
-const headers = ['native/kernel', 'native/layout', 'native/test']
+const headers = ['native/kernel', 'native/layout', 'native/broker/wire', 'native/test']
   .flatMap((folder) => within(folder, '.h'))
   .map(read);
 const common = hash(version.stdout, FLAGS.join(' '), ...headers);
@@ -111,7 +115,7 @@ async function inPairs(jobs) {
 }
 
 mkdirSync(cache, { recursive: true });
-const kernels = within('native/kernel', '.cc');
+const kernels = [...within('native/kernel', '.cc'), ...within('native/broker/wire', '.cc')];
 const tests = within('native/test', '.cc');
 const objectName = (path) => `${basename(path, '.cc')}-${hash(common, read(path))}.o`;
 const objects = new Map(
@@ -126,7 +130,7 @@ const built = await inPairs(
   programs.map((path) => async () => {
     const parts = [objects.get(path), ...kernelObjects, ...(path.endsWith('_fuzz.cc') ? [replay] : [])];
     const name = basename(path, '.cc');
-    return [name, await make(`${name}-${hash(...parts)}`, parts)];
+    return [name, await make(`${name}-${hash(...parts)}`, [...parts, ...LIBRARIES])];
   }),
 );
 await inPairs(

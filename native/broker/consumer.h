@@ -29,12 +29,16 @@ using RecordRows = kernel::Rows<layout::RecordBatch>;
 enum class RebalanceKind { kAssigned, kRevoked, kLost };
 
 // Owner of the reader thread.
-class ConsumerHost : public Waiter {
+class ReaderHost : public Waiter {
  public:
   // Runs the inline jobs of the reader thread that have arrived.
   virtual void ServeJobs() = 0;
   // True when a job waits that must not run inside a fill; the fill ends.
   virtual bool Interrupted() = 0;
+};
+
+class ConsumerHost : public ReaderHost {
+ public:
   // Notifies the application and waits for its answer; runs inline jobs meanwhile.
   virtual void OnRebalance(RebalanceKind kind, const std::vector<Place>& places) = 0;
 };

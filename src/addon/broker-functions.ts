@@ -15,6 +15,7 @@ export type NativeAnswer = readonly [NativeEvent | null, readonly NativePlace[] 
 /** Handles have a type tag; closing one again has no effect. */
 export type ConsumerHandle = object & { readonly __consumer?: never };
 export type ProducerHandle = object & { readonly __producer?: never };
+export type DirectHandle = object & { readonly __direct?: never };
 
 type Places = readonly [topics: readonly string[], partitions: Int32Array, offsets: BigInt64Array];
 
@@ -97,4 +98,26 @@ export interface BrokerFunctions {
   /** Flushes, purges the rows that are left, and frees the client; only close may follow. */
   brokerProducerLeave(handle: ProducerHandle, timeoutMs: number): Promise<NativeAnswer>;
   brokerProducerClose(handle: ProducerHandle): void;
+
+  /** Reason that the direct client is not built; null when it is, and only then the other functions
+   *  exist. */
+  brokerDirectObstacle(): string | null;
+  brokerDirectOpen(properties: readonly string[]): DirectHandle;
+  /** Waits for the first answer of a broker, or for a refusal that lasts. */
+  brokerDirectConnect(handle: DirectHandle, timeoutMs: number): Promise<NativeAnswer>;
+  /** Result as that of brokerConsumerConsume. */
+  brokerDirectConsume(
+    handle: DirectHandle,
+    into: BatchBytes,
+    waitMs: number,
+  ): ReturnType<BrokerFunctions['brokerConsumerConsume']>;
+  /** Offsets may be symbolic; one that is no position is replaced by auto.offset.reset. */
+  brokerDirectAssign(handle: DirectHandle, ...places: Places): Promise<NativeAnswer>;
+  brokerDirectPause(handle: DirectHandle, ...places: Places): Promise<NativeAnswer>;
+  brokerDirectResume(handle: DirectHandle, ...places: Places): Promise<NativeAnswer>;
+  brokerDirectSeek(handle: DirectHandle, ...places: Places): Promise<NativeAnswer>;
+  brokerDirectPositions(handle: DirectHandle): Promise<NativeAnswer>;
+  /** Ends a consume that waits; only close may follow. */
+  brokerDirectLeave(handle: DirectHandle): Promise<NativeAnswer>;
+  brokerDirectClose(handle: DirectHandle): void;
 }

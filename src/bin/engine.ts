@@ -3,11 +3,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
+import type { WindowKernels } from '../addon/window-surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineRoutes } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
+import type { PieceStore } from '../engine/durability/spill/pieces.ts';
 import { engineError } from '../engine/errors.ts';
 import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
@@ -57,10 +59,18 @@ import { keptLateEvents, LATE_EVENTS_SETTINGS, openLateTable } from './engine/la
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
 import { QUARANTINE_SETTINGS } from './engine/quarantine.ts';
+import { beginWithSavepoint, savepointsOf, serveSavepoints } from './engine/savepoint/begin.ts';
+import { saveState } from './engine/savepoint/save.ts';
+import { SAVEPOINT_ACTION_FLAGS, SAVEPOINT_SETTINGS } from './engine/savepoint/settings.ts';
 import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.ts';
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { CLIENT_SETTINGS } from './engine/source/client.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
+import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
+import { STORE_SETTINGS } from './engine/store/settings.ts';
+import { verifyResults } from './engine/verify/recompute.ts';
+import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -73,12 +83,15 @@ const SETTINGS = {
   ...INPUT_SETTINGS,
   ...MEMORY_SETTINGS,
   ...SOURCE_SETTINGS,
+  ...CLIENT_SETTINGS,
   ...START_SETTINGS,
   'state-dir': {
     type: 'string',
     default: '.millrace/engine',
     help: 'folder of the checkpoints; one engine at a time',
   },
+  ...SAVEPOINT_SETTINGS,
+  ...STORE_SETTINGS,
   'idle-timeout': {
     type: 'duration',
     default: '10s',
@@ -142,6 +155,7 @@ const SETTINGS = {
     help: 'bytes of records in a batch; a larger record stops the engine',
   },
   ...VALIDATE_SETTINGS,
+  ...VERIFY_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
@@ -151,6 +165,8 @@ const ACTION_FLAGS = [
   ['export-wait', 'export'],
   ['export-keys', 'export'],
   ['offline', 'validate'],
+  ...VERIFY_FLAGS.map((flag) => [flag, 'verify'] as const),
+  ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
 ] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -420,15 +436,18 @@ async function runToEnd(
     readonly engine: Engine;
     readonly job: Job;
     readonly lease: ReturnType<typeof leased>['lease'] | undefined;
+    readonly stored: OpenedStore | undefined;
     readonly done: () => void;
   },
 ): Promise<number> {
   const { settings } = context;
-  const { engine, job, lease, done } = parts;
+  const { engine, job, lease, stored, done } = parts;
   await engine.restore();
   lease?.start();
+  await stored?.serve(engine);
   context.setReady();
-  const summary = await engine.run(context.drain);
+  const running = engine.run(context.drain);
+  const summary = await (stored === undefined ? running : Promise.race([running, stored.lost]));
   done();
   const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
@@ -480,6 +499,13 @@ async function openTables(context: Context, job: Job, shape: ResultShape | undef
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
+/** Opens an empty state, which the run closes. */
+function openState(context: Context, job: Job, windows: WindowKernels, pieces: PieceStore | undefined) {
+  const state = stateOf(job, windows, context.settings.shards, pieces);
+  context.onClose(() => state.close());
+  return state;
+}
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
@@ -491,17 +517,23 @@ async function runEngine(context: Context): Promise<number> {
   const shares = memoryOf(context, sideCount(names), job.input?.dedup !== undefined);
   requireValidSink(context, job.input?.aggregate);
   const disk = await openStateDir(context);
-  if (disk === undefined) {
-    context.print('stopped while waiting for -state-dir', { consumed: 0 });
+  const stored = disk && (await openCheckpointStore(context, disk));
+  if (disk === undefined || stored === 'stopped') {
+    context.print('stopped while another engine had the job', { consumed: 0 });
     return EXIT.done;
   }
+  const driver = await brokerDriver(
+    context,
+    settings['broker-client'] === 'direct' ? 'direct' : 'librdkafka',
+  );
+  const openAdmin = () => driver.admin({ brokers, clientId: 'millrace-engine-admin' });
+  await beginWithSavepoint(context, { disk, job, openAdmin });
   const { sink, lateTable } = await openTables(context, job, await knownShape(disk, job));
-  const driver = await brokerDriver(context);
   const keys = openKeys(context, job, shares);
   const input = await openInput(context, job, kernels(context), keys, (definition) =>
     showInferred(context, definition),
   );
-  const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
+  const admin = await openAdmin();
   const clusterId = await admin.clusterId();
   const found = await openTopics(context, admin, { topic: job.topic, lateName: names.late });
   const { partitionCount, topicId } = found;
@@ -519,11 +551,6 @@ async function runEngine(context: Context): Promise<number> {
   const metrics = engineMetrics(context.metrics);
   const progress = openProgress(context, stages, metrics);
   const windows = windowKernels(context, rowFormOf(job));
-  const openState = () => {
-    const state = stateOf(job, windows, settings.shards, spill?.pieces);
-    context.onClose(() => state.close());
-    return state;
-  };
   const engine = new Engine({
     job,
     clusterId,
@@ -532,10 +559,10 @@ async function runEngine(context: Context): Promise<number> {
     ...startOf(start, driver, { brokers, topic: job.topic }),
     input,
     watermarks: watermarksOf(job, windows, partitionCount),
-    openState,
+    openState: () => openState(context, job, windows, spill?.pieces),
     ...(spill === undefined ? {} : { spill }),
     keys,
-    sinks,
+    sinks: stored?.guard(sinks) ?? sinks,
     fired,
     ...openSides(context, driver, { brokers, job, names }),
     ...keptLateEvents(context, store, lateTable),
@@ -553,20 +580,31 @@ async function runEngine(context: Context): Promise<number> {
     },
   });
   engines.set(context, engine);
+  await serveSavepoints(context, disk, engine);
   watchParts(context, { engine, input, names, lease });
-  return runToEnd(context, { engine, job, lease, done: () => progress.done() });
+  return runToEnd(context, { engine, job, lease, stored, done: () => progress.done() });
 }
 
 export const command = defineCommand({
   name: 'engine',
   summary:
-    'Compute exact event-time windows over a topic; export prints the sink, validate checks a job file',
+    'Compute exact event-time windows over a topic; export prints the sink, savepoint saves the state, validate checks a job file, verify recomputes the results',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
 answers fired windows, with open=true the others too, GET /windows those of all keys, with top=10 the greatest, both
 as CSV or as events of the windows that fire if Accept asks for it. GET /late answers the late events, GET /watermark
-how far event time has come. With -auth-rules all need the right to read the resource windows.
+how far event time has come. With -auth-rules all need the right to read the resource windows,
+and savepoints the right to admin it.
+
+engine savepoint writes the state of a job into a folder: of a running engine (-url), or of a stopped one (-state-dir).
+A run with -savepoint begins there, on another machine too, with results that continue where the savepoint ends.
+
+With -checkpoint-store the checkpoints are also stored in a folder or in S3, where the job continues when its machine
+is lost; with -standby an engine waits there and takes over. A lease with an epoch keeps two engines from one job.
+
+engine verify recomputes the windows from the topic with an oracle of its own, and compares them with the sink. It ends
+with 1 if they differ, and prints the first 20 differences.
 
 A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
 inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
@@ -578,11 +616,15 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
+  millrace engine savepoint -url=http://127.0.0.1:8083 -out=/backup/orders-1
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
+  millrace engine -job=job.yaml -checkpoint-store=s3://backups/orders -standby
+  millrace engine verify -job=job.yaml -verify-from=2026-01-31T00:00:00Z -verify-to=2026-02-01T00:00:00Z
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
   positionalMax: 1,
-  positionalHelp: '[export|validate]',
+  positionalHelp: '[export|savepoint|validate|verify]',
   file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
@@ -592,17 +634,20 @@ inferred from the first records; engine validate checks a job file and prints ea
     const timers = context.clock;
     return engineRoutes(() => engines.get(context), packageVersion(), {
       timers,
+      savepoints: () => savepointsOf(context),
       ...(gate === undefined ? {} : { gate }),
     });
   },
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
+    if (action === 'savepoint') return saveState(context);
+    if (action === 'verify') return verifyResults(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(
         'usage',
-        `engine accepts only the arguments export and validate, not ${JSON.stringify(action)}`,
+        `engine accepts only the arguments export, savepoint, validate and verify, not ${JSON.stringify(action)}`,
         {
           next: 'see -help',
         },

@@ -90,6 +90,7 @@ async function open(context: Context): Promise<SqlPool> {
   const pool = await openPlain(context);
   await requireTables(pool, settings.schema, [...ORDERS_TABLES, KEY_TTL_TABLE], 'orders');
   await requireColumn(pool, settings.schema, 'outbox', 'traceparent', 'orders');
+  await requireColumn(pool, settings.schema, 'outbox', 'headers', 'orders');
   return pool;
 }
 

@@ -22,6 +22,15 @@ export const ENGINE_ERRORS = {
   topic_changed: errorRow('conflict', { exit: EXIT.usage }),
   state_corrupt: errorRow('corrupt'),
   state_locked: errorRow('fenced'),
+  savepoint_missing: errorRow('not_found', { exit: EXIT.usage }),
+  savepoint_exists: errorRow('conflict', { exit: EXIT.usage }),
+  savepoint_damaged: errorRow('corrupt'),
+  /** The engine holds as many checkpoints for readers as it can. */
+  savepoint_busy: errorRow('unavailable'),
+  /** The running engine does not make or send the savepoint. */
+  savepoint_failed: errorRow('unavailable'),
+  /** Another process has taken over the job of a checkpoint store. */
+  store_fenced: errorRow('fenced'),
   late_waiting: errorRow('conflict', { exit: EXIT.usage }),
   late_failed: errorRow('unavailable'),
   late_refused: errorRow('invalid'),

@@ -190,6 +190,7 @@ export class Engine implements EngineQueries {
   private targets: readonly number[] = [];
   private checkpointing: Promise<void> | undefined;
   private checkpointFailure: unknown;
+  private isEnded = false;
   private saved = '';
   private readonly gauges: EngineGauges;
 
@@ -340,6 +341,7 @@ export class Engine implements EngineQueries {
           next: 'restart when the sink is reachable; the results are written then',
         });
       }
+      this.isEnded = true;
       await outlet.flushed();
       await stages.waiting('sink', () => sides.flushed(drain));
       await stages.waiting('spill', async () => spiller?.settled());
@@ -357,6 +359,7 @@ export class Engine implements EngineQueries {
       sides.stop();
       await checkpointer.close();
     } catch (thrown) {
+      this.isEnded = true;
       early?.stop();
       outlet.stop();
       await spiller?.stop();
@@ -461,6 +464,14 @@ export class Engine implements EngineQueries {
       this.idle.unread(clock.monotonicMs() - waitsFrom);
     }
     if (!drain.aborted) await this.fireEnded();
+  }
+
+  /** Passes a checkpoint of now to `use`, with the last record of its changelog. None of its files
+   *  is removed before `use` settles. @throws restoring before the restore and after the end */
+  pinned<T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T> {
+    if (this.running === undefined || this.isEnded)
+      throw engineError('restoring', 'the engine is not running: it restores its checkpoint, or has ended');
+    return this.running.checkpointer.pinned(use);
   }
 
   /** The job with the definition of its input as far as it is decided. */

@@ -14,6 +14,18 @@ export interface ResumingRun {
   readonly spill?: object | undefined;
 }
 
+/** Where a checkpoint comes from, for messages. */
+export interface CheckpointOrigin {
+  readonly text: string;
+  /** Alternative to the flags of the checkpoint, as an order to the user. */
+  readonly otherwise: string;
+}
+
+const STATE_DIR: CheckpointOrigin = {
+  text: 'the checkpoint',
+  otherwise: 'give an empty -state-dir to recompute everything',
+};
+
 const changeText = ({ flag, was, is }: FlagChange): string =>
   `-${flag} was ${was ?? 'not given'}, is ${is ?? 'not given'}`;
 
@@ -24,7 +36,11 @@ const quoted = (text: string): string =>
 /** Returns the flags that changed since the checkpoint and may change: their new values apply from
  *  now on.
  *  @throws job_changed, topic_changed */
-export function validateCheckpoint(manifest: StateManifest, run: ResumingRun): readonly FlagChange[] {
+export function validateCheckpoint(
+  manifest: StateManifest,
+  run: ResumingRun,
+  from: CheckpointOrigin = STATE_DIR,
+): readonly FlagChange[] {
   const changes = jobChanges(manifest.job, run.job);
   const refused = changes.filter(({ isSafe }) => !isSafe);
   if (manifest.spill !== undefined && run.spill === undefined)
@@ -42,8 +58,8 @@ export function validateCheckpoint(manifest: StateManifest, run: ResumingRun): r
   const before = refused
     .filter(({ was }) => was !== undefined)
     .map(({ flag, was }) => `-${flag}=${quoted(was ?? '')}`);
-  throw engineError('job_changed', `the checkpoint was made by another job: ${faults.join(', ')}`, {
-    next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or give an empty -state-dir to recompute everything`,
+  throw engineError('job_changed', `${from.text} was made by another job: ${faults.join(', ')}`, {
+    next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or ${from.otherwise}`,
   });
 }
 

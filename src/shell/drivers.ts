@@ -11,7 +11,7 @@ import type { RowForm } from '../core/layout/row-form.ts';
 import type { Logger } from '../core/log.ts';
 import type { Gauge, Metrics } from '../core/metrics.ts';
 import type { Properties } from '../core/settings.ts';
-import { openBroker, openKv } from '../drivers.ts';
+import { type BrokerClient, openBroker, openKv } from '../drivers.ts';
 import type { HttpCapability, HttpDriver } from '../io/http/port.ts';
 import { configured } from '../io/kafka/configured.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
@@ -56,10 +56,35 @@ function logChoice(context: DriverContext, port: string, driver: string): void {
 
 /** Opens the broker driver: batches through the addon, or node-rdkafka on the main thread. Its
  *  clients have the properties of -broker-config and -broker-property. */
-export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
+export async function brokerDriver(
+  context: DriverContext,
+  client: BrokerClient = 'librdkafka',
+): Promise<BrokerDriver> {
+  const properties = context.settings['broker-property'] ?? {};
+  if (client === 'direct') return configured(await directOrLibrdkafka(context, properties), properties);
   const driver = await openBroker(runsNative(context) ? 'on' : 'off');
   logChoice(context, 'broker', driver.name);
-  return configured(driver, context.settings['broker-property'] ?? {});
+  return configured(driver, properties);
+}
+
+/** Opens the direct client, or librdkafka where the direct client cannot serve, with a warning.
+ *  @throws bad_value without the addon */
+async function directOrLibrdkafka(context: DriverContext, properties: Properties): Promise<BrokerDriver> {
+  if (!runsNative(context))
+    throw coreError('bad_value', '-broker-client=direct needs the addon, which does not run', {
+      next: 'run with MILLRACE_NATIVE=on, or leave -broker-client out',
+    });
+  const { missingDirectClient } = await import('../io/kafka/direct/driver.ts');
+  const { directObstacle } = await import('../io/kafka/direct/obstacle.ts');
+  const obstacle = missingDirectClient() ?? directObstacle(properties);
+  const driver = await openBroker('on', undefined, obstacle === undefined ? 'direct' : 'librdkafka');
+  addonGauge(context.metrics).set(1);
+  const reason = obstacle === undefined ? 'requested' : `not the direct client: ${obstacle}`;
+  context.log[obstacle === undefined ? 'info' : 'warn'](
+    { port: 'broker', driver: driver.name, mode: 'native', reason },
+    'driver chosen',
+  );
+  return driver;
 }
 
 /** Opens the RocksDB driver: the state addon, or the npm package. */

@@ -53,7 +53,11 @@ export interface SimMember {
 export interface Group {
   readonly committed: Map<string, bigint>;
   readonly members: SimMember[];
+  /** Assignment of the current members; undefined after a change of members, owners or topics. */
+  target: Assignment | undefined;
 }
+
+export type Assignment = ReadonlyMap<SimMember, ReadonlyMap<string, TopicPartition>>;
 
 const SIM_ERRORS = {
   broker_refused: errorRow('conflict', { exit: 3 }),
@@ -177,18 +181,33 @@ export class SimCluster {
   group(name: string): Group {
     let group = this.groups.get(name);
     if (group === undefined) {
-      group = { committed: new Map(), members: [] };
+      group = { committed: new Map(), members: [], target: undefined };
       this.groups.set(name, group);
     }
     const nowMs = this.options.clock.monotonicMs();
-    const evicted = group.members.filter(({ polledMs, sessionMs }) => nowMs - polledMs > sessionMs);
-    for (const member of evicted) group.members.splice(group.members.indexOf(member), 1);
+    for (let at = group.members.length - 1; at >= 0; at--) {
+      const { polledMs, sessionMs } = group.members[at] as SimMember;
+      if (nowMs - polledMs <= sessionMs) continue;
+      group.members.splice(at, 1);
+      group.target = undefined;
+    }
     return group;
+  }
+
+  /** Called after a change of the topics: every group is assigned anew. */
+  topicsChanged(): void {
+    for (const group of this.groups.values()) group.target = undefined;
+    this.changed();
+  }
+
+  target(group: Group): Assignment {
+    group.target ??= this.assign(group);
+    return group.target;
   }
 
   /** Computes the assignment: balanced over the members, and sticky, so a partition stays with its
    *  owner if the balance allows it. */
-  target(group: Group): Map<SimMember, Map<string, TopicPartition>> {
+  private assign(group: Group): Assignment {
     const out = new Map<SimMember, Map<string, TopicPartition>>(
       group.members.map((member) => [member, new Map()]),
     );

@@ -34,6 +34,7 @@ const POLLS_PER_SESSION = 3;
 
 interface Reading {
   readonly at: TopicPartition;
+  readonly key: string;
   position: bigint;
   /** True if a row was delivered since the position was set. */
   delivered: boolean;
@@ -76,6 +77,7 @@ export class SimConsumer implements BatchConsumer {
     const sessionMs = Number(this.options.properties?.['session.timeout.ms'] ?? Number.POSITIVE_INFINITY);
     this.member = { topics: [...topics], owned: new Map(), sessionMs, polledMs: this.nowMs() };
     group.members.push(this.member);
+    group.target = undefined;
     this.cluster.changed();
   }
 
@@ -200,8 +202,9 @@ export class SimConsumer implements BatchConsumer {
     const { member } = this;
     if (member !== undefined) {
       await this.revoke([...member.owned.values()]);
-      const { members } = this.groupOf('close');
-      if (members.includes(member)) members.splice(members.indexOf(member), 1);
+      const group = this.groupOf('close');
+      if (group.members.includes(member)) group.members.splice(group.members.indexOf(member), 1);
+      group.target = undefined;
       this.cluster.changed();
     }
     this.readings.clear();
@@ -236,6 +239,7 @@ export class SimConsumer implements BatchConsumer {
             : offset;
     this.readings.set(key, {
       at: { topic: at.topic, partition: at.partition },
+      key,
       position,
       delivered: offset >= 0n,
       reportedEnd: -1n,
@@ -250,7 +254,8 @@ export class SimConsumer implements BatchConsumer {
     let group = this.groupOf('rebalance');
     if (!group.members.includes(member)) await this.rejoin(member, group);
     member.polledMs = this.nowMs();
-    const target = this.cluster.target(group).get(member) as Map<string, TopicPartition>;
+    const target = this.cluster.target(group).get(member) as ReadonlyMap<string, TopicPartition>;
+    if (isOwned(member, target)) return;
     const leaving = [...member.owned.values()].filter((at) => !target.has(keyOf(at)));
     if (leaving.length > 0) await this.revoke(leaving);
     // The group may have evicted this member during the callback.
@@ -260,6 +265,7 @@ export class SimConsumer implements BatchConsumer {
     const coming = [...target.values()].filter((at) => !taken(keyOf(at)));
     if (coming.length === 0) return;
     for (const at of coming) member.owned.set(keyOf(at), at);
+    group.target = undefined;
     await this.notify({ kind: 'assigned', partitions: coming });
     for (const at of coming) this.enter(at, OFFSET_STORED);
   }
@@ -274,6 +280,7 @@ export class SimConsumer implements BatchConsumer {
     await this.revoke([...member.owned.values()], 'lost');
     member.polledMs = this.nowMs();
     group.members.push(member);
+    group.target = undefined;
     this.cluster.changed();
   }
 
@@ -288,6 +295,7 @@ export class SimConsumer implements BatchConsumer {
       this.paused.delete(keyOf(at));
       this.member?.owned.delete(keyOf(at));
     }
+    if (this.member !== undefined) this.groupOf('revoke').target = undefined;
     this.cluster.changed();
   }
 
@@ -308,7 +316,7 @@ export class SimConsumer implements BatchConsumer {
     this.rotation++;
     for (let i = 0; i < all.length; i++) {
       const reading = all[(i + this.rotation) % all.length] as Reading;
-      if (this.paused.has(keyOf(reading.at))) continue;
+      if (this.paused.has(reading.key)) continue;
       if (!this.fillFrom(reading, into, ends)) return;
     }
   }
@@ -328,13 +336,10 @@ export class SimConsumer implements BatchConsumer {
         continue;
       }
       if (into.rowCount > 0 && this.cluster.strikes('shortRead')) return false;
-      const row = {
-        ...record,
-        topicIndex,
-        partition,
-        offset: reading.position,
-        timestampType: TIMESTAMP_TYPE.CREATE,
-      };
+      const { timestamp, key, value, headers } = record;
+      const { position: offset } = reading;
+      const timestampType = TIMESTAMP_TYPE.CREATE;
+      const row = { timestamp, key, value, headers, topicIndex, partition, offset, timestampType };
       if (!into.append(row)) {
         if (into.rowCount === 0) {
           const why = `the record at offset ${reading.position} is larger than the arena of ${into.arenaCapacity} bytes`;
@@ -356,4 +361,11 @@ export class SimConsumer implements BatchConsumer {
     if (isMark === true) return false;
     return this.options.isolation === 'uncommitted' || transaction?.state !== 'aborted';
   }
+}
+
+/** True if a member owns exactly its assignment. */
+function isOwned({ owned }: SimMember, target: ReadonlyMap<string, TopicPartition>): boolean {
+  if (owned.size !== target.size) return false;
+  for (const key of target.keys()) if (!owned.has(key)) return false;
+  return true;
 }

@@ -48,7 +48,7 @@ class SimAdmin implements BrokerAdmin {
       const replicas = replicationFactor || 1;
       this.cluster.replicas.set(topic, replicas);
       this.cluster.configs.set(topic, new Map(Object.entries(newTopicConfig(replicas, config))));
-      this.cluster.changed();
+      this.cluster.topicsChanged();
       return true;
     });
   }
@@ -59,6 +59,7 @@ class SimAdmin implements BrokerAdmin {
       this.cluster.topics.delete(topic);
       this.cluster.topicIds.delete(topic);
     }
+    this.cluster.topicsChanged();
   }
 
   async listTopics() {

@@ -3,24 +3,16 @@
  *  two timers, all pending promises and setImmediate callbacks run. So the behavior of
  *  promise-based code depends on the seed alone. Real sockets and disks are not awaited. */
 import type { Cancel, Random, Timers } from '../core/clock.ts';
+import { TimerHeap } from './timer-heap.ts';
 
-/** Most turns of the event loop until a step must be idle. */
-const TURNS_MAX = 100_000;
 /** Default start of the wall clock: 2020-09-13T12:26:40Z. */
 const EPOCH_MS = 1_600_000_000_000;
-
-interface Timer {
-  dueMs: number;
-  readonly order: number;
-  readonly everyMs: number | undefined;
-  readonly run: () => void;
-}
 
 export class VirtualClock implements Timers {
   private nowMs = 0;
   private wallMs: number;
   private orders = 0;
-  private readonly timers = new Set<Timer>();
+  private readonly timers = new TimerHeap();
 
   constructor(wallMs: number = EPOCH_MS) {
     this.wallMs = wallMs;
@@ -55,25 +47,17 @@ export class VirtualClock implements Timers {
   /** Advances time by `ms`: each timer that falls due runs, in order of time, then of creation. */
   async advance(ms: number): Promise<void> {
     const endMs = this.nowMs + ms;
-    await settle();
-    for (let next = this.next(); next !== undefined && next.dueMs <= endMs; next = this.next()) {
-      this.fire(next);
-      await settle();
-    }
+    await eachRest(() => this.fireUntil(endMs));
     this.nowMs = endMs;
   }
 
   /** Suspends the process for `ms`: time passes first, and timers that fell due meanwhile run late,
    *  each once. */
   async stall(ms: number): Promise<void> {
-    await settle();
+    await eachRest(() => true);
     this.nowMs += ms;
-    const late = [...this.timers].filter(({ dueMs }) => dueMs <= this.nowMs).sort(byTime);
-    for (const timer of late) {
-      if (!this.timers.has(timer)) continue;
-      this.fire(timer);
-      await settle();
-    }
+    const endMs = this.nowMs;
+    await eachRest(() => this.fireUntil(endMs));
   }
 
   /** Advances time from timer to timer until `ask` returns a value other than undefined and false.
@@ -82,17 +66,15 @@ export class VirtualClock implements Timers {
    *  @throws Error with the last answer, if the limit passes or no timer is left */
   async until<T>(what: string, ask: () => T | undefined | false, limitMs = 3_600_000): Promise<T> {
     const endMs = this.nowMs + limitMs;
-    for (;;) {
-      await settle();
-      const answer = ask();
-      if (answer !== undefined && answer !== false) return answer;
-      const next = this.next();
-      if (next === undefined || next.dueMs > endMs) {
-        const why = next === undefined ? 'no timer is set' : `${limitMs} virtual ms passed`;
-        throw new Error(`${what} did not come about: ${why}; last answer: ${String(answer)}`);
-      }
-      this.fire(next);
-    }
+    let answer: T | undefined | false;
+    await eachRest(() => {
+      answer = ask();
+      if (answer !== undefined && answer !== false) return true;
+      if (!this.fireUntil(endMs)) return false;
+      const why = this.timers.size === 0 ? 'no timer is set' : `${limitMs} virtual ms passed`;
+      throw new Error(`${what} did not come about: ${why}; last answer: ${String(answer)}`);
+    });
+    return answer as T;
   }
 
   /** Returns the result of `work`, and advances time while it is pending. */
@@ -107,34 +89,72 @@ export class VirtualClock implements Timers {
   }
 
   private add(ms: number, everyMs: number | undefined, run: () => void): Cancel {
-    const timer = { dueMs: this.nowMs + Math.max(1, ms), order: this.orders++, everyMs, run };
+    const timer = { dueMs: this.nowMs + Math.max(1, ms), order: this.orders++, everyMs, run, place: -1 };
     this.timers.add(timer);
-    return () => this.timers.delete(timer);
+    return () => this.timers.remove(timer);
   }
 
-  private next(): Timer | undefined {
-    let first: Timer | undefined;
-    for (const timer of this.timers) if (first === undefined || byTime(timer, first) < 0) first = timer;
-    return first;
-  }
-
-  private fire(timer: Timer): void {
+  /** Runs the first timer that falls due until `endMs`. True: none does. */
+  private fireUntil(endMs: number): boolean {
+    const timer = this.timers.first();
+    if (timer === undefined || timer.dueMs > endMs) return true;
     this.nowMs = Math.max(this.nowMs, timer.dueMs);
-    if (timer.everyMs === undefined) this.timers.delete(timer);
-    else timer.dueMs = this.nowMs + timer.everyMs;
+    this.timers.remove(timer);
+    if (timer.everyMs !== undefined) {
+      timer.dueMs = this.nowMs + timer.everyMs;
+      this.timers.add(timer);
+    }
     timer.run();
+    return false;
   }
 }
 
-const byTime = (a: Timer, b: Timer): number => a.dueMs - b.dueMs || a.order - b.order;
+/** Most turns of the event loop until a step must be idle. */
+const TURNS_MAX = 100_000;
+/** Most callbacks of setImmediate that are queued together. A turn of the event loop costs about as
+ *  much as a short step, and pending promises run before each callback. */
+const CALLBACKS_MAX = 16;
 
-/** Runs the event loop until no setImmediate is pending; promise callbacks run before each turn. */
-async function settle(): Promise<void> {
-  for (let turn = 0; turn < TURNS_MAX; turn++) {
-    await new Promise<void>((resolve) => setImmediate(resolve));
-    if (!process.getActiveResourcesInfo().includes('Immediate')) return;
-  }
-  throw new Error(`the event loop did not come to rest within ${TURNS_MAX} turns`);
+/** Calls `step` whenever the event loop has come to rest: no promise and no setImmediate of others
+ *  is pending. Ends when `step` returns true. @throws what `step` throws */
+function eachRest(step: () => boolean): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let queued = 0;
+    let callbacks = 1;
+    let isOver = false;
+    let restless = 0;
+    const end = (settle: () => void): void => {
+      isOver = true;
+      settle();
+    };
+    const call = (): void => {
+      queued--;
+      try {
+        if (isOver) return;
+        if (pendingImmediates() === queued) {
+          restless = 0;
+          if (step()) end(resolve);
+        } else if (queued === 0 && ++restless === TURNS_MAX)
+          throw new Error(`the event loop did not come to rest within ${TURNS_MAX} turns`);
+      } catch (thrown) {
+        end(() => reject(thrown));
+      } finally {
+        if (queued === 0 && !isOver) queue();
+      }
+    };
+    const queue = (): void => {
+      for (queued = 0; queued < callbacks; queued++) setImmediate(call);
+      callbacks = Math.min(2 * callbacks, CALLBACKS_MAX);
+    };
+    queue();
+  });
+}
+
+/** Returns the number of pending callbacks of setImmediate in this thread. */
+function pendingImmediates(): number {
+  let count = 0;
+  for (const resource of process.getActiveResourcesInfo()) if (resource === 'Immediate') count++;
+  return count;
 }
 
 /** Mulberry32 generator: 32 bits of state, enough for jitter and ids in tests. */

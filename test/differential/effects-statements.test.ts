@@ -195,6 +195,7 @@ class Script {
         accountId: BigInt(made),
         amountCents: BigInt(made * 10),
         traceparent: undefined,
+        tracestate: undefined,
       };
     });
   }

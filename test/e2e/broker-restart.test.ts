@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
+import { directDriver } from '../../src/io/kafka/direct/driver.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import type { BatchConsumer } from '../../src/io/kafka/port.ts';
@@ -48,7 +49,7 @@ async function readAll(
   return { numbers, names };
 }
 
-for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
+for (const driver of [librdkafkaDriver, nodeRdkafkaDriver, directDriver]) {
   it(`${driver.name} continues streaming after the broker was killed and restarted`, async () => {
     const common = { brokers, clientId: 'restart', connectTimeoutMs: 60_000 };
     const topic = fresh('restart');

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { ask } from '../../src/demo/contracts/model.ts';
 import type { Stack } from '../../src/devstack/stack.ts';
-import { openBroker, readBrokerConfig } from '../../src/drivers.ts';
+import { type BrokerClient, openBroker, readBrokerConfig } from '../../src/drivers.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
@@ -199,7 +199,15 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     const state = `-state-dir=${join(own.dir, 'state')}`;
     const windows = [`-topic=${topic}`, '-size=1s', state, sink, '-bounded', '-migrate'];
     done(await runEngine(own, [client, ...windows]));
-    expect(await recordsOf(`${ALLOWED}results`)).toBeGreaterThan(0);
+    const results = await recordsOf(`${ALLOWED}results`);
+    expect(results).toBeGreaterThan(0);
+    // The direct client over TLS with SCRAM.
+    const other = [`-state-dir=${join(own.dir, 'direct')}`, `-sink=kafka:${ALLOWED}direct`];
+    const flags = [`-topic=${topic}`, '-size=1s', ...other, '-bounded', '-migrate'];
+    const direct = await runEngine(own, [client, ...flags, '-broker-client=direct']);
+    done(direct);
+    expect(direct.stderr).not.toContain('librdkafka reads instead');
+    expect(await recordsOf(`${ALLOWED}direct`)).toBe(results);
   });
 
   it('relay publishes the outbox, and payments charges each order once', async () => {
@@ -233,7 +241,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
   it('bench broker measures beside the raw loop', async () => {
     const flags = ['-smoke', '-json', client, `-brokers=${stack.brokers}`];
     const { results } = document<{ results: unknown[] }>(await own.run(['bench', 'broker', ...flags]));
-    expect(results).toHaveLength(5);
+    expect(results).toHaveLength(7);
   });
 
   it.each(['orders', 'relay', 'inbox', 'registry', 'engine'])(
@@ -252,9 +260,13 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
 });
 
 /** Number of records in a topic, read by the library. */
-async function recordsOf(topic: string, native: 'on' | 'off' | 'auto' = 'auto'): Promise<number> {
+async function recordsOf(
+  topic: string,
+  native: 'on' | 'off' | 'auto' = 'auto',
+  client: BrokerClient = 'librdkafka',
+): Promise<number> {
   const config = readBrokerConfig({ file: stack.clients?.client as string });
-  const driver = await openBroker(native, config);
+  const driver = await openBroker(native, config, client);
   const at = { brokers: config.brokers as string, clientId: 'test' };
   const admin = await driver.admin(at);
   const partitions = (await admin.describeTopic(topic))?.partitions ?? 0;
@@ -267,6 +279,7 @@ async function recordsOf(topic: string, native: 'on' | 'off' | 'auto' = 'auto'):
   let ends = 0;
   await until(`the end of ${topic}`, async () => {
     const read = await consumer.consume(batch, 500);
+    expect(read.events).toEqual([]);
     count += read.rowCount;
     ends += read.ends.length;
     return ends >= partitions;
@@ -293,6 +306,7 @@ describe.each(['on', 'off'] as const)('the library (native %s)', (native) => {
     expect(await producer.produce(batchOf(rows), [topic])).toMatchObject({ delivered: 7, failed: 0 });
     await producer.close();
     expect(await recordsOf(topic, native)).toBe(7);
+    if (native === 'on') expect(await recordsOf(topic, native, 'direct')).toBe(7);
   });
 });
 

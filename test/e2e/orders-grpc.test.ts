@@ -72,14 +72,19 @@ describe('order over gRPC', () => {
 
   it('an order over gRPC stores its trace context in the outbox', async () => {
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
-    const metadata = { traceparent };
+    const tracestate = 'rojo=00f067aa0ba902b7';
+    const metadata = { traceparent, tracestate };
     const orderId = created(await client.create(newKey(), undefined, { metadata }), false);
-    const bad = created(await client.create(newKey(), undefined, { metadata: { traceparent: 'x' } }), false);
-    const { rows } = await pool.query<{ traceparent: string | null }>(
-      'SELECT traceparent FROM outbox WHERE aggregate_id = ANY($1::uuid[]) ORDER BY id',
+    const other = { metadata: { traceparent: 'x', tracestate } };
+    const bad = created(await client.create(newKey(), undefined, other), false);
+    const { rows } = await pool.query(
+      'SELECT traceparent, headers::text AS headers FROM outbox WHERE aggregate_id = ANY($1::uuid[]) ORDER BY id',
       [[orderId, bad]],
     );
-    expect(rows.map((row) => row.traceparent)).toEqual([traceparent, null]);
+    expect(rows).toEqual([
+      { traceparent, headers: JSON.stringify({ tracestate }) },
+      { traceparent: null, headers: null },
+    ]);
   });
 
   it('a key means the same order over both transports', async () => {

@@ -224,14 +224,16 @@ describe('-sql and -batch', () => {
     );
   });
 
-  it('orders names the migration that a table of an older release lacks', async () => {
-    const { schema, pool } = await kit.schema();
-    await stop(await kit.serve(schema));
-    await pool.query('ALTER TABLE outbox DROP COLUMN traceparent');
-    await kit.fails(3, /has no column traceparent; run `millrace orders -migrate -schema=/, [
-      `-schema=${schema}`,
-    ]);
-  });
+  it.each(['headers', 'traceparent'])(
+    'orders names the migration that a table of an older release without %s lacks',
+    async (column) => {
+      const { schema, pool } = await kit.schema();
+      await stop(await kit.serve(schema));
+      await pool.query(`ALTER TABLE outbox DROP COLUMN ${column}`);
+      const error = new RegExp(`has no column ${column}; run \`millrace orders -migrate -schema=`);
+      await kit.fails(3, error, [`-schema=${schema}`]);
+    },
+  );
 });
 
 describe('-key-ttl', () => {

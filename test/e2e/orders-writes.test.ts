@@ -72,21 +72,31 @@ describe.each([
 });
 
 describe('stored rows', () => {
-  it('the rows of a request carry its trace context, or none', async () => {
+  it('the rows of a request carry its traceparent and its tracestate, or none', async () => {
     const world = await writesWorld(stack.postgres);
     const trace = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    const state = 'rojo=00f067aa0ba902b7,congo=t61rcWkgMzE';
+    const odd = 'a="{b}\\,c=NULL';
     for (const batch of ['adaptive', 'off'] as const) {
       const { orders } = await world.instance({ batch });
       const made = await Promise.all(
-        [trace, undefined, 'odd"{}\\,one'].map((traceparent) =>
-          orders.create(randomUUID(), body(0), { traceparent }),
-        ),
+        [
+          { traceparent: trace, tracestate: state },
+          {},
+          { traceparent: 'odd"{}\\,one' },
+          { traceparent: trace, tracestate: odd },
+        ].map((context) => orders.create(randomUUID(), body(0), context)),
       );
-      const { rows } = await world.pool.query<{ traceparent: string | null }>(
-        'SELECT traceparent FROM outbox JOIN unnest($1::uuid[]) WITH ORDINALITY AS g(aggregate_id, n) USING (aggregate_id) ORDER BY n',
+      const { rows } = await world.pool.query<{ traceparent: string | null; tracestate: string | null }>(
+        'SELECT traceparent, headers->>\'tracestate\' AS tracestate FROM outbox JOIN unnest($1::uuid[]) WITH ORDINALITY AS g(aggregate_id, n) USING (aggregate_id) ORDER BY n',
         [made.map((one) => one.orderId)],
       );
-      expect(rows.map((row) => row.traceparent)).toEqual([trace, null, 'odd"{}\\,one']);
+      expect(rows).toEqual([
+        { traceparent: trace, tracestate: state },
+        { traceparent: null, tracestate: null },
+        { traceparent: 'odd"{}\\,one', tracestate: null },
+        { traceparent: trace, tracestate: odd },
+      ]);
     }
   });
 

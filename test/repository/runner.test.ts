@@ -35,8 +35,10 @@ function runnerOn(filter: string): {
 }
 
 describe('tools/test.mjs', () => {
-  it('the runner passes a run that passes and ends with the plain line', () => {
-    expect(runnerOn('passes.fixture')).toMatchObject({ status: 0, lastLine: '1 passed, 0 failed' });
+  it('the runner passes a run that passes, names its tier, and ends with the plain line', () => {
+    const run = runnerOn('passes.fixture');
+    expect(run).toMatchObject({ status: 0, lastLine: '1 passed, 0 failed' });
+    expect(run.all).toMatch(/== fast tier, reference pass/);
   });
 
   it('the runner fails a run that skipped a test', () => {

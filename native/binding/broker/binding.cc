@@ -8,6 +8,7 @@ namespace millrace::binding {
 
 void RegisterConsumer(napi_env env, napi_value exports);
 void RegisterProducer(napi_env env, napi_value exports);
+void RegisterDirect(napi_env env, napi_value exports);
 
 namespace {
 
@@ -40,6 +41,7 @@ void RegisterBroker(napi_env env, napi_value exports) {
   Export(env, exports, "brokerLibrary", BrokerLibrary);
   RegisterConsumer(env, exports);
   RegisterProducer(env, exports);
+  RegisterDirect(env, exports);
 }
 
 }  // namespace millrace::binding

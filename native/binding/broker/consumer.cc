@@ -230,32 +230,11 @@ class ConsumeJob final : public ConsumerJob {
     ended_us_ = broker::NowUs();
     return true;
   }
-  // [rows, ends, events, topics, duration in ms, receipts: rows, age in ms, rows, …]
   napi_value Result(napi_env env) override {
-    napi_value list = nullptr;
-    napi_create_array_with_length(env, 6, &list);
-    napi_set_element(env, list, 0, ToNumber(env, outcome_.rows));
-    napi_set_element(env, list, 1, ToList(env, outcome_.ends));
-    napi_set_element(env, list, 2, ToList(env, outcome_.events));
-    napi_set_element(env, list, 3, ToList(env, outcome_.topics));
-    napi_set_element(env, list, 4, ToNumber(env, took_ms_));
-    napi_set_element(env, list, 5, Receipts(env));
-    return list;
+    return ToConsumed(env, outcome_, took_ms_, ended_us_);
   }
 
  private:
-  napi_value Receipts(napi_env env) const {
-    napi_value list = nullptr;
-    napi_create_array_with_length(env, 2 * outcome_.receipts.size(), &list);
-    std::uint32_t at = 0;
-    for (const broker::ReceiptRun& run : outcome_.receipts) {
-      const double age_ms = static_cast<double>(ended_us_ - run.at_us) / 1000;
-      napi_set_element(env, list, at++, ToNumber(env, run.rows));
-      napi_set_element(env, list, at++, ToNumber(env, age_ms));
-    }
-    return list;
-  }
-
   broker::RecordRows into_;
   int wait_ms_;
   broker::ConsumeOutcome outcome_;

@@ -101,4 +101,25 @@ napi_value ToAnswer(napi_env env, const broker::Event& event, napi_value payload
   return list;
 }
 
+napi_value ToConsumed(napi_env env, const broker::ConsumeOutcome& outcome, double took_ms,
+                      std::int64_t ended_us) {
+  napi_value receipts = nullptr;
+  napi_create_array_with_length(env, 2 * outcome.receipts.size(), &receipts);
+  std::uint32_t at = 0;
+  for (const broker::ReceiptRun& run : outcome.receipts) {
+    const double age_ms = static_cast<double>(ended_us - run.at_us) / 1000;
+    napi_set_element(env, receipts, at++, ToNumber(env, run.rows));
+    napi_set_element(env, receipts, at++, ToNumber(env, age_ms));
+  }
+  napi_value list = nullptr;
+  napi_create_array_with_length(env, 6, &list);
+  napi_set_element(env, list, 0, ToNumber(env, outcome.rows));
+  napi_set_element(env, list, 1, ToList(env, outcome.ends));
+  napi_set_element(env, list, 2, ToList(env, outcome.events));
+  napi_set_element(env, list, 3, ToList(env, outcome.topics));
+  napi_set_element(env, list, 4, ToNumber(env, took_ms));
+  napi_set_element(env, list, 5, receipts);
+  return list;
+}
+
 }  // namespace millrace::binding

@@ -8,6 +8,7 @@
 
 #include "binding/args.h"
 #include "broker/client.h"
+#include "broker/consumer.h"
 
 namespace millrace::binding {
 
@@ -37,6 +38,11 @@ napi_value ToList(napi_env env, const std::vector<T>& values) {
   }
   return list;
 }
+
+// [rows, ends, events, topics, duration in ms, receipts: rows, age in ms, rows, …]. `ended_us`: end of
+// the call, from NowUs.
+napi_value ToConsumed(napi_env env, const broker::ConsumeOutcome& outcome, double took_ms,
+                      std::int64_t ended_us);
 
 // [event, payload]: the result of every control call.
 napi_value ToAnswer(napi_env env, const broker::Event& event, napi_value payload = nullptr);

@@ -9,6 +9,7 @@ import { KEY_FAMILIES, SECRET_BYTES } from '../../engine/keys/store.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { kvDriver } from '../../shell/drivers.ts';
+import { openStoresOf } from './stores.ts';
 
 const MIB = 1024 * 1024;
 /** Cache of keys. */
@@ -33,6 +34,7 @@ export function openKeys(context: Context, job: Job, shares: MemoryShares | unde
       const driver = await kvDriver(context);
       const store = await driver.open(folder, { budgetBytes: storeBytes, families: KEY_FAMILIES });
       context.onClose(() => store.close());
+      openStoresOf(context).set('keys', store);
       return store;
     },
     secret: () => new Uint8Array(randomBytes(SECRET_BYTES)),

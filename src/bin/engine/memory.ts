@@ -7,6 +7,7 @@ import { PIECE_FAMILIES, PieceStore } from '../../engine/durability/spill/pieces
 import { type Job, pieceOrderOf, rowFormOf } from '../../engine/job.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { kvDriver } from '../../shell/drivers.ts';
+import { openStoresOf } from './stores.ts';
 
 export const MEMORY_SETTINGS = {
   state: {
@@ -61,6 +62,7 @@ export async function openSpill(
     async () => {
       const store = await driver.open(join(context.settings['state-dir'], 'spill'), options);
       context.onClose(() => store.close());
+      openStoresOf(context).set('spill', store);
       return store;
     },
     pieceOrderOf(job),

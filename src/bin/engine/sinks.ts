@@ -30,6 +30,7 @@ import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drive
 import { openOrCopy, serveCopies } from './copies.ts';
 import { registryOf } from './input.ts';
 import { shapeOf } from './job.ts';
+import { openStoresOf } from './stores.ts';
 
 /** Sinks outside the engine; next to them the engine keeps its own store of fired windows. */
 const EXTERNAL_SINKS = ['sink=postgres*', 'sink=kafka:*', 'sink=parquet:*'] as const;
@@ -393,6 +394,7 @@ export async function openSinks(
   const what = chosenSink(context);
   const folder = what.kind === 'rocksdb' ? what.folder : firedFolder(context);
   const store = await openStore(context, folder, 'make', budgetBytes);
+  if (folder === firedFolder(context)) openStoresOf(context).set('fired', store);
   const role = sink === undefined ? 'sink' : 'beside';
   const hasEarly = context.settings.emit === 'updates';
   const retainMs = context.settings.retain ?? (sink === undefined ? undefined : RETAIN_MS_BESIDE);

@@ -99,6 +99,7 @@ const trialOrders = (ids: UuidV7): NewOrder[] =>
     accountId: 1n,
     amountCents: 1n,
     traceparent: undefined,
+    tracestate: undefined,
   }));
 
 interface WriterParts {

@@ -67,11 +67,15 @@ export class RecordBatch {
   readonly rowCapacity: number;
   readonly arenaCapacity: number;
   private readonly words: Int32Array;
+  /** The arena, for the lengths in header blocks. */
+  private readonly cells: DataView;
 
   private constructor(buffer: ArrayBufferLike, rowCapacity: number, arenaCapacity: number) {
     this.buffer = buffer;
     this.columns = recordBatchViews(buffer, rowCapacity, arenaCapacity);
     this.words = this.columns.header;
+    const { arena } = this.columns;
+    this.cells = new DataView(buffer, arena.byteOffset, arena.byteLength);
     this.rowCapacity = rowCapacity;
     this.arenaCapacity = arenaCapacity;
   }
@@ -174,9 +178,9 @@ export class RecordBatch {
     c.headersLength[row] = headerBytes;
     headers.forEach(([, headerValue], i) => {
       const name = names[i] as Uint8Array;
-      const cell = new DataView(this.buffer, c.arena.byteOffset + at, RECORD_HEADER.BYTES);
-      cell.setUint32(RECORD_HEADER.NAME_LENGTH, name.length, true);
-      cell.setInt32(RECORD_HEADER.VALUE_LENGTH, headerValue === null ? SPAN.NULL : headerValue.length, true);
+      const valueLength = headerValue === null ? SPAN.NULL : headerValue.length;
+      this.cells.setUint32(at + RECORD_HEADER.NAME_LENGTH, name.length, true);
+      this.cells.setInt32(at + RECORD_HEADER.VALUE_LENGTH, valueLength, true);
       at += RECORD_HEADER.BYTES;
       c.arena.set(name, at);
       at += name.length;
@@ -208,9 +212,8 @@ export class RecordBatch {
     let at = this.columns.headersStart[row] as number;
     const end = at + length;
     while (at + RECORD_HEADER.BYTES <= end) {
-      const cell = new DataView(this.buffer, this.columns.arena.byteOffset + at, RECORD_HEADER.BYTES);
-      const nameLength = cell.getUint32(RECORD_HEADER.NAME_LENGTH, true);
-      const valueLength = cell.getInt32(RECORD_HEADER.VALUE_LENGTH, true);
+      const nameLength = this.cells.getUint32(at + RECORD_HEADER.NAME_LENGTH, true);
+      const valueLength = this.cells.getInt32(at + RECORD_HEADER.VALUE_LENGTH, true);
       at += RECORD_HEADER.BYTES;
       if (at + nameLength + Math.max(0, valueLength) > end)
         throw coreError('layout_mismatch', 'a header block is cut short');

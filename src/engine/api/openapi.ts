@@ -92,6 +92,25 @@ const KEY: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,19})$' };
 const MS: Json = { ...I64, description: 'Milliseconds since the epoch.' };
 const COUNT: Json = { type: 'integer', minimum: 0 };
 
+const SAVEPOINT_ID: Json = { name: 'id', in: 'path', required: true, schema: { type: 'string' } };
+const SAVEPOINT: Json = {
+  type: 'object',
+  required: ['id', 'files'],
+  additionalProperties: false,
+  properties: {
+    id: { type: 'string' },
+    files: {
+      type: 'array',
+      items: {
+        type: 'object',
+        required: ['path', 'bytes'],
+        additionalProperties: false,
+        properties: { path: { type: 'string' }, bytes: COUNT },
+      },
+    },
+  },
+};
+
 /** A key is one of two members. */
 const KEY_MEMBERS: Json = {
   account_id: { ...KEY, description: 'Key of a job with integer keys.' },
@@ -308,6 +327,61 @@ const PATHS: Json = {
         200: { description: 'The current watermark.', content: body(ref('Watermark')) },
         400: failure('An invalid value.', ['bad_range']),
         ...BY_ACCESS,
+        503: UNAVAILABLE,
+      },
+    },
+  },
+  '/savepoints': {
+    post: {
+      operationId: 'holdCheckpoint',
+      summary: 'Makes a checkpoint and holds its files for a reader, such as engine savepoint',
+      security: SECURITY,
+      responses: {
+        201: {
+          description: 'The files, until they are released, or 10 minutes after the last read.',
+          content: body(SAVEPOINT),
+        },
+        ...BY_ACCESS,
+        503: failure(
+          'The engine is restoring its checkpoint, or holds two checkpoints already.',
+          ['restoring', 'savepoint_busy', 'kv_io', 'kv_full', 'auth_unavailable'],
+          WAIT,
+        ),
+      },
+    },
+  },
+  '/savepoints/{id}/{file}': {
+    get: {
+      operationId: 'readCheckpointFile',
+      summary: 'Bytes of a file, at most 4 MiB in one response',
+      security: SECURITY,
+      parameters: [
+        SAVEPOINT_ID,
+        { name: 'file', in: 'path', required: true, description: 'Place in `files`, from 0.', schema: COUNT },
+        query('from', 'First byte.', { ...COUNT, default: 0 }),
+      ],
+      responses: {
+        200: {
+          description: 'The bytes; none at the end of the file.',
+          content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
+        },
+        400: failure('An invalid number.', ['bad_range']),
+        ...BY_ACCESS,
+        404: failure('The checkpoint was released, or has no such file.', ['savepoint_missing']),
+        503: UNAVAILABLE,
+      },
+    },
+  },
+  '/savepoints/{id}': {
+    delete: {
+      operationId: 'releaseCheckpoint',
+      summary: 'Releases a checkpoint',
+      security: SECURITY,
+      parameters: [SAVEPOINT_ID],
+      responses: {
+        204: { description: 'The files are released.' },
+        ...BY_ACCESS,
+        404: failure('There is no such checkpoint.', ['savepoint_missing']),
         503: UNAVAILABLE,
       },
     },

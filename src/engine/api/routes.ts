@@ -1,8 +1,8 @@
-/** HTTP interface of the engine: GET /windows, /windows/{key}, /late, /watermark and /openapi.json.
- *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
- *  `{"error","code"}`. */
+/** HTTP interface of the engine: GET /windows, /windows/{key}, /late, /watermark and /openapi.json,
+ *  and /savepoints. 64-bit integers are JSON strings, so that no JSON parser rounds them; errors
+ *  are `{"error","code"}`. */
 import { refusalHeaders } from '../../access/refusal.ts';
-import { openGate, type RequestGate } from '../../access/request.ts';
+import { type Need, openGate, type RequestGate } from '../../access/request.ts';
 import type { Timers } from '../../core/clock.ts';
 import { MillraceError } from '../../core/errors.ts';
 import type {
@@ -17,6 +17,7 @@ import type { PartitionProgress } from '../source/admission.ts';
 import { type LateQueries, latePage } from './late.ts';
 import { engineDescription } from './openapi.ts';
 import { readFlag } from './parameters.ts';
+import { createSavepoint, readSavepoint, removeSavepoint, type SavepointQueries } from './savepoints.ts';
 import { type WindowQueries, windowsOfAll, windowsOfKey } from './windows.ts';
 
 const RETRY_AFTER_S = '1';
@@ -24,6 +25,8 @@ const JSON_HEADERS = { 'content-type': 'application/json' };
 
 /** Access rules of the engine name one resource. */
 const READ_WINDOWS = { operation: 'read', subject: 'windows' } as const;
+/** A savepoint has the whole state, and holds files on the engine's disk. */
+const ADMIN_WINDOWS = { operation: 'admin', subject: 'windows' } as const;
 
 export interface WatermarkReport {
   /** Null until every partition has had an event. */
@@ -92,10 +95,10 @@ function refused(thrown: unknown): HttpResponse {
 
 /** Checks access by the head of a request. */
 const admission =
-  (gate: RequestGate) =>
+  (gate: RequestGate, need: Need = READ_WINDOWS) =>
   (head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> => {
     try {
-      const access = gate.authorise(head, READ_WINDOWS);
+      const access = gate.authorise(head, need);
       return access instanceof Promise ? access.then(() => undefined, refused) : undefined;
     } catch (thrown) {
       return refused(thrown);
@@ -107,6 +110,9 @@ const NO_TIMERS: Pick<Timers, 'every'> = { every: () => () => {} };
 export interface EngineRouteOptions {
   readonly gate?: RequestGate;
   readonly timers?: Pick<Timers, 'every'>;
+  /** Checkpoints for readers; absent: there are no routes for them. Returns undefined until the
+   *  engine runs. */
+  readonly savepoints?: () => SavepointQueries | undefined;
 }
 
 /** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
@@ -122,7 +128,7 @@ export interface EngineRouteOptions {
 export function engineRoutes(
   engine: () => EngineQueries | undefined,
   version: string,
-  { gate = openGate, timers = NO_TIMERS }: EngineRouteOptions = {},
+  { gate = openGate, timers = NO_TIMERS, savepoints }: EngineRouteOptions = {},
 ): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
@@ -150,5 +156,29 @@ export function engineRoutes(
     { method: 'GET', path: '/late', ...access, handler: guarded(late) },
     { method: 'GET', path: '/watermark', ...access, handler: guarded(watermark) },
     { method: 'GET', path: '/openapi.json', handler: () => description },
+    ...(savepoints === undefined ? [] : savepointRoutes(savepoints, gate)),
+  ];
+}
+
+function savepointRoutes(
+  savepoints: () => SavepointQueries | undefined,
+  gate: RequestGate,
+): readonly HttpRoute[] {
+  const access = gate === openGate ? {} : { admit: admission(gate, ADMIN_WINDOWS) };
+  const guarded =
+    (handle: (savepoints: SavepointQueries, request: HttpRequest) => Promise<HttpResponse>) =>
+    async (request: HttpRequest): Promise<HttpResponse> => {
+      try {
+        const running = savepoints();
+        if (running === undefined) throw engineError('restoring', 'the engine is restoring its checkpoint');
+        return await handle(running, request);
+      } catch (thrown) {
+        return refused(thrown);
+      }
+    };
+  return [
+    { method: 'POST', path: '/savepoints', ...access, handler: guarded(createSavepoint) },
+    { method: 'GET', path: '/savepoints/{id}/{file}', ...access, handler: guarded(readSavepoint) },
+    { method: 'DELETE', path: '/savepoints/{id}', ...access, handler: guarded(removeSavepoint) },
   ];
 }

@@ -80,6 +80,11 @@ interface Filled {
   readonly readyMs: number;
 }
 
+/** Events of a batch that cannot be read: its bytes or their compression are damaged. */
+const DAMAGES: ReadonlySet<string> = new Set(['_BAD_MSG', '_BAD_COMPRESSION']);
+/** Events after which records would be missing. */
+const LOSSES: ReadonlySet<string> = new Set(['OFFSET_OUT_OF_RANGE', '_AUTO_OFFSET_RESET', ...DAMAGES]);
+
 /** Timeout of the query for the bounds of a partition. */
 const BOUNDS_TIMEOUT_MS = 10_000;
 
@@ -196,9 +201,11 @@ export class BrokerSource implements EventSource {
         },
       );
     }
-    if (event.fatal || event.name === 'OFFSET_OUT_OF_RANGE' || event.name === '_AUTO_OFFSET_RESET') {
+    if (event.fatal || LOSSES.has(event.name)) {
       throw engineError('source_failed', `reading ${this.parts.topic} failed: ${event.message}`, {
-        next: 'check the topic and its retention, then start again',
+        next: DAMAGES.has(event.name)
+          ? 'check the disks of the broker; raise receive.message.max.bytes for a batch that inflates to more'
+          : 'check the topic and its retention, then start again',
       });
     }
     this.parts.onEvent(event);

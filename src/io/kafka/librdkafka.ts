@@ -65,7 +65,7 @@ const FLUSH_AT_CLOSE_MS = 30_000;
 
 type Addon = ReturnType<typeof loadAddon>;
 
-const eventOf = ([code, message, fatal, topic, partition]: NativeEvent): BrokerEvent =>
+export const eventOf = ([code, message, fatal, topic, partition]: NativeEvent): BrokerEvent =>
   brokerEvent(
     code,
     message,
@@ -73,13 +73,13 @@ const eventOf = ([code, message, fatal, topic, partition]: NativeEvent): BrokerE
     fatal,
   );
 
-const placeOf = ([topic, partition, offset]: NativePlace): TopicPartitionOffset => ({
+export const placeOf = ([topic, partition, offset]: NativePlace): TopicPartitionOffset => ({
   topic,
   partition,
   offset,
 });
 
-function flat(
+export function flat(
   places: ReadonlyArray<TopicPartition & { readonly offset?: bigint }>,
 ): [string[], Int32Array, BigInt64Array] {
   return [
@@ -89,16 +89,16 @@ function flat(
   ];
 }
 
-function demand(what: string, [failure, places]: NativeAnswer): readonly NativePlace[] {
+export function demand(what: string, [failure, places]: NativeAnswer): readonly NativePlace[] {
   if (failure !== null) throw errorOfEvent(what, eventOf(failure));
   return places ?? [];
 }
 
-const pairs = (properties: Readonly<Record<string, string>>): string[] => Object.entries(properties).flat();
+export const pairs = (properties: Readonly<Record<string, string>>): string[] => Object.entries(properties).flat();
 
 /** Opens a native client. A property that librdkafka refuses is an error of the caller. @throws
  *  bad_broker_property */
-function open<H>({ properties }: BrokerOptions, make: () => H): H {
+export function openNative<H>({ properties }: BrokerOptions, make: () => H): H {
   try {
     return callAddon(make);
   } catch (thrown) {
@@ -129,7 +129,7 @@ class NativeConsumer implements BatchConsumer {
     this.addon = addon;
     this.options = options;
     this.onRebalance = (kind, places) => void this.rebalance(kind, places);
-    this.handle = open(options, () =>
+    this.handle = openNative(options, () =>
       addon.brokerConsumerOpen(pairs(consumerProperties(options)), this.onRebalance),
     );
   }
@@ -325,7 +325,7 @@ class NativeProducer implements BatchProducer {
     this.addon = addon;
     this.options = options;
     this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
-    this.handle = open(options, () => addon.brokerProducerOpen(pairs(properties)));
+    this.handle = openNative(options, () => addon.brokerProducerOpen(pairs(properties)));
   }
 
   async connect(): Promise<void> {

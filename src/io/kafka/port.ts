@@ -1,6 +1,6 @@
-/** Port of the log broker. Two drivers implement it: `librdkafka` (the addon reads and writes whole
- *  batches) and `node-rdkafka` (one JavaScript object a message; works without the addon).
- *  `src/sim` has a third one in memory.
+/** Port of the log broker. Three drivers implement it: `librdkafka` (the addon reads and writes whole
+ *  batches), `direct` (the addon also fetches and reads record batches itself) and `node-rdkafka`
+ *  (one JavaScript object a message; works without the addon). `src/sim` has another in memory.
  *
  *  Records travel as a RecordBatch: columns and payload bytes in one ArrayBuffer owned by the
  *  caller. A driver borrows it until the returned promise settles; access before that is a bug of

@@ -1,5 +1,5 @@
 /** Columns by which a row of an outbox chooses its record: the key, the topic, the headers and the
- *  form of the value. Orders has none of them. A null leaves the choice to the relay. */
+ *  form of the value. Orders uses the headers alone. A null leaves the choice to the relay. */
 import { createHash } from 'node:crypto';
 
 /** Columns that outboxRecordSql adds; a table has all of them or none. */
@@ -44,15 +44,17 @@ export const RECORD_SELECT = RECORD_COLUMNS.map((column) =>
 
 /** Returns the record fields of a row; undefined where every column is null, or all are missing. */
 export function recordFieldsOf(cells: RecordCells): RecordFields | undefined {
-  if (cells.aggregate_key === undefined) return undefined;
-  const fields: RecordFields = {
-    aggregateKey: cells.aggregate_key,
-    partitionKey: cells.partition_key ?? null,
-    topic: cells.topic ?? null,
-    headers: cells.headers ?? null,
-    contentType: cells.content_type ?? null,
+  const { aggregate_key, partition_key = null, topic = null, headers = null, content_type = null } = cells;
+  if (aggregate_key === undefined) return undefined;
+  // Nearly all rows of most tables choose nothing.
+  if ((aggregate_key ?? partition_key ?? topic ?? headers ?? content_type) === null) return undefined;
+  return {
+    aggregateKey: aggregate_key,
+    partitionKey: partition_key,
+    topic,
+    headers,
+    contentType: content_type,
   };
-  return Object.values(fields).some((value) => value !== null) ? fields : undefined;
 }
 
 /** Media type of a payload that must be JSON, beside that of a row without a content type. */

@@ -22,7 +22,9 @@ export interface CallFacts {
   /** Hash that guards the key instead of that of the canonical fields (`-hash=raw`). */
   readonly hash?: Uint8Array;
   /** W3C Trace Context of the call; stored with the outbox row. */
-  readonly traceparent?: string;
+  readonly traceparent?: string | undefined;
+  /** Data of tracing systems, for this traceparent only. */
+  readonly tracestate?: string | undefined;
 }
 
 const FIELDS = ['account_id', 'amount_cents'] as const;

@@ -37,6 +37,8 @@ export interface OrdersOptions {
 export interface CreateContext {
   /** W3C trace context, validated. */
   readonly traceparent?: string | undefined;
+  /** W3C tracestate of that traceparent, validated. */
+  readonly tracestate?: string | undefined;
   /** SHA-256 that guards the key instead of the hash of the fields. */
   readonly hash?: Uint8Array | undefined;
 }
@@ -81,6 +83,7 @@ class PendingOrder implements QueuedOrder {
   readonly accountId: bigint;
   readonly amountCents: bigint;
   readonly traceparent: string | undefined;
+  readonly tracestate: string | undefined;
   readonly queuedMs: number;
   readonly lead: Waiter;
   followers: Waiter[] | undefined;
@@ -104,6 +107,7 @@ class PendingOrder implements QueuedOrder {
     this.orderId = ids.next();
     this.msgId = ids.next();
     this.traceparent = context.traceparent;
+    this.tracestate = context.tracestate;
     this.queuedMs = queuedMs;
   }
 

@@ -43,27 +43,29 @@ export class Auditor {
   }
 
   onOrder = (orderId: string, order: StoredOrder): void => {
-    this.check(!this.orderOfKey.has(order.key), `the key ${order.key} has a second order ${orderId}`);
+    this.check(!this.orderOfKey.has(order.key), () => `the key ${order.key} has a second order ${orderId}`);
     this.orderOfKey.set(order.key, orderId);
   };
 
   onCharge = ({ orderId, amountCents }: StoredCharge): void => {
     const order = this.tables?.orders.get(orderId);
-    this.check(order !== undefined, `the charge of ${orderId} has no order`);
-    this.check(order?.amountCents === amountCents, `the charge of ${orderId} has another amount`);
-    this.check((this.tables?.chargesOf.get(orderId) ?? 0) <= 1, `the order ${orderId} is charged twice`);
+    this.check(order !== undefined, () => `the charge of ${orderId} has no order`);
+    this.check(order?.amountCents === amountCents, () => `the charge of ${orderId} has another amount`);
+    this.check((this.tables?.chargesOf.get(orderId) ?? 0) <= 1, () => `the order ${orderId} is charged twice`);
   };
 
   onRecord(partition: number, record: StoredRecord): void {
     this.logOf(partition).push(record);
     if (record.isMark === true) return;
     const msgId = messageIdOf(record);
-    this.check(this.isInOutbox(record), `the record ${msgId} has no outbox row`);
-    this.recordsOf.set(msgId, [...(this.recordsOf.get(msgId) ?? []), record]);
+    this.check(this.isInOutbox(record), () => `the record ${msgId} has no outbox row`);
+    const records = this.recordsOf.get(msgId);
+    if (records === undefined) this.recordsOf.set(msgId, [record]);
+    else records.push(record);
   }
 
   onMark({ msgId, id }: { readonly msgId: string; readonly id: bigint }): void {
-    this.check(this.isReadable(msgId), `row ${id} was marked before its record was in the log`);
+    this.check(this.isReadable(msgId), () => `row ${id} was marked before its record was in the log`);
   }
 
   /** Checks an offset commit: each record below it has its effect, or is parked. */
@@ -76,7 +78,7 @@ export class Auditor {
       const orderId = text.decode(record.key ?? undefined);
       this.check(
         this.tables?.chargesOf.has(orderId) === true || this.isParked(partition, offset),
-        `offset ${next} of partition ${partition} was committed before the charge of ${orderId}`,
+        () => `offset ${next} of partition ${partition} was committed before the charge of ${orderId}`,
       );
     }
     if (next > from) this.committed.set(partition, next);
@@ -84,10 +86,10 @@ export class Auditor {
 
   onReply(key: string, reply: Reply): void {
     const before = this.replies.get(key);
-    this.check(this.orderOfKey.get(key) === reply.orderId, `the answer to ${key} names no committed order`);
+    this.check(this.orderOfKey.get(key) === reply.orderId, () => `the answer to ${key} names no committed order`);
     this.check(
       before === undefined || (before.code === reply.code && before.body === reply.body),
-      `the key ${key} got two answers: ${before?.body} and ${reply.body}`,
+      () => `the key ${key} got two answers: ${before?.body} and ${reply.body}`,
     );
     this.replies.set(key, reply);
   }
@@ -98,11 +100,11 @@ export class Auditor {
     if (tables === undefined) return;
     this.check(
       tables.keys.size === tables.orders.size,
-      `${tables.keys.size} keys and ${tables.orders.size} orders are committed`,
+      () => `${tables.keys.size} keys and ${tables.orders.size} orders are committed`,
     );
     this.check(
       tables.charges.size <= tables.inbox.size + this.dropped,
-      `${tables.charges.size} charges and ${tables.inbox.size} inbox rows are committed`,
+      () => `${tables.charges.size} charges and ${tables.inbox.size} inbox rows are committed`,
     );
   }
 
@@ -114,16 +116,17 @@ export class Auditor {
     const { tables, outbox } = this;
     if (tables === undefined || outbox === undefined) return;
     for (const key of keys)
-      this.check(this.orderOfKey.has(key), `the key ${key} was answered and has no order`);
-    this.check(outbox.pending().length === 0, 'rows are pending');
+      this.check(this.orderOfKey.has(key), () => `the key ${key} was answered and has no order`);
+    this.check(outbox.pending().length === 0, () => 'rows are pending');
     for (const [orderId, { msgId }] of tables.orders) {
-      this.check(this.isReadable(msgId), `the order ${orderId} was never published`);
-      this.check(tables.chargesOf.get(orderId) === 1, `the order ${orderId} is not charged once`);
+      this.check(this.isReadable(msgId), () => `the order ${orderId} was never published`);
+      this.check(tables.chargesOf.get(orderId) === 1, () => `the order ${orderId} is not charged once`);
     }
   }
 
-  private check(holds: boolean, what: string): void {
-    if (!holds && this.violations.length < VIOLATIONS_MAX) this.violations.push(what);
+  /** @param what text of the violation; a function, because nearly all checks hold */
+  private check(holds: boolean, what: () => string): void {
+    if (!holds && this.violations.length < VIOLATIONS_MAX) this.violations.push(what());
   }
 
   private isInOutbox({ headers }: StoredRecord): boolean {

@@ -4,7 +4,8 @@ import type { VirtualClock } from '../../../src/sim/clock.ts';
 
 interface Held {
   readonly holder: object;
-  readonly waiting: Set<() => void>;
+  /** Absent while none waits: nearly all locks are free when they are taken. */
+  waiting?: Set<() => void>;
 }
 
 export class RowLocks {
@@ -15,25 +16,29 @@ export class RowLocks {
     this.clock = clock;
   }
 
+  /** Takes the lock if it is free, or the holder has it. */
+  tryTake(holder: object, name: string): boolean {
+    const held = this.held.get(name);
+    if (held === undefined) this.held.set(name, { holder });
+    return held === undefined || held.holder === holder;
+  }
+
   /** Takes the lock, and waits for another holder at most `timeoutMs`. False: it waited in vain. */
   async take(holder: object, name: string, timeoutMs: number): Promise<boolean> {
     const endMs = this.clock.monotonicMs() + timeoutMs;
     for (;;) {
-      const held = this.held.get(name);
-      if (held === undefined) {
-        this.held.set(name, { holder, waiting: new Set() });
-        return true;
-      }
-      if (held.holder === holder) return true;
+      if (this.tryTake(holder, name)) return true;
+      const held = this.held.get(name) as Held;
       const leftMs = endMs - this.clock.monotonicMs();
       if (leftMs <= 0) return false;
       await new Promise<void>((resolve) => {
         const wake = (): void => {
           cancel();
-          held.waiting.delete(wake);
+          held.waiting?.delete(wake);
           resolve();
         };
         const cancel = this.clock.after(leftMs, wake);
+        held.waiting ??= new Set();
         held.waiting.add(wake);
       });
     }
@@ -47,6 +52,6 @@ export class RowLocks {
     const held = this.held.get(name);
     if (held?.holder !== holder) return;
     this.held.delete(name);
-    for (const wake of [...held.waiting]) wake();
+    for (const wake of [...(held.waiting ?? [])]) wake();
   }
 }

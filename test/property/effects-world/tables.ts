@@ -35,6 +35,7 @@ export interface TableHooks {
 
 export type Values = readonly unknown[];
 export type Row = Readonly<Record<string, unknown>>;
+type Statement = (tx: Tx, values: Values) => readonly Row[] | Promise<readonly Row[]>;
 
 const textOf = new TextEncoder();
 const listOf = (text: unknown): readonly string[] => {
@@ -88,13 +89,19 @@ export class Tables {
 
   /** Runs a statement of payments, of its inbox, or a read of orders. */
   async row(tx: Tx, statement: string, values: Values): Promise<readonly Row[]> {
-    for (const [part, run] of this.statements) if (statement.includes(part)) return run(tx, values);
-    throw new Error(`the simulated tables do not know: ${statement}`);
+    let run = this.known.get(statement);
+    if (run === undefined) {
+      run = this.statements.find(([part]) => statement.includes(part))?.[1];
+      if (run === undefined) throw new Error(`the simulated tables do not know: ${statement}`);
+      this.known.set(statement, run);
+    }
+    return run(tx, values);
   }
 
-  private readonly statements: ReadonlyArray<
-    readonly [string, (tx: Tx, values: Values) => readonly Row[] | Promise<readonly Row[]>]
-  > = [
+  /** Statements that were executed before, by text. */
+  private readonly known = new Map<string, Statement>();
+
+  private readonly statements: ReadonlyArray<readonly [string, Statement]> = [
     ['INSERT INTO inbox (msg_id)', (tx, [ids]) => this.claim(tx, ids as readonly string[])],
     ['AS isolation FROM inbox_floor', () => [{ floor: this.floor, isolation: 'read committed' }]],
     ['DELETE FROM inbox WHERE', (tx, [ids]) => this.unclaim(tx, ids as readonly string[])],
@@ -122,17 +129,17 @@ export class Tables {
     for (const one of [...given].sort((a, b) => (a.key < b.key ? -1 : 1))) {
       const createdMs = this.hooks.wallMs();
       const stored = { hash: one.hash, orderId: one.orderId, createdMs };
-      const isNew = await this.transactions.insert(
+      const inserted = this.transactions.insert(
         tx,
         `key ${one.key}`,
         () => this.keys.has(one.key),
         () => void this.keys.set(one.key, stored),
       );
-      if (isNew) won.push(one);
+      if (typeof inserted === 'boolean' ? inserted : await inserted) won.push(one);
     }
     for (const one of [...won].sort((a, b) => (a.msgId < b.msgId ? -1 : 1))) {
       const order = { ...one, createdAt: new Date(createdAt) };
-      await this.transactions.insert(
+      const inserted = this.transactions.insert(
         tx,
         `order ${one.orderId}`,
         () => this.orders.has(one.orderId),
@@ -141,6 +148,7 @@ export class Tables {
           this.hooks.onOrder(one.orderId, order);
         },
       );
+      if (typeof inserted !== 'boolean') await inserted;
       this.transactions.insertOutbox(tx, {
         aggregateId: one.orderId,
         msgId: one.msgId,
@@ -174,13 +182,13 @@ export class Tables {
   private async claim(tx: Tx, ids: readonly string[]): Promise<readonly Row[]> {
     const rows: Row[] = [];
     for (const id of [...ids].sort()) {
-      const isNew = await this.transactions.insert(
+      const inserted = this.transactions.insert(
         tx,
         `inbox ${id}`,
         () => this.inbox.has(id),
         () => void this.inbox.add(id),
       );
-      if (isNew) rows.push({ id, timeless: String(id < this.floor) });
+      if (typeof inserted === 'boolean' ? inserted : await inserted) rows.push({ id, timeless: String(id < this.floor) });
     }
     return rows;
   }
@@ -199,13 +207,13 @@ export class Tables {
     const rows: Row[] = [];
     for (const charge of given.sort((a, b) => (a.orderId < b.orderId ? -1 : 1))) {
       const { orderId, chargeId } = charge;
-      const isNew = await this.transactions.insert(
+      const inserted = this.transactions.insert(
         tx,
         this.hasUniqueOrder ? `charge of ${orderId}` : `charge ${chargeId}`,
         () => this.hasUniqueOrder && this.chargesOf.has(orderId),
         () => this.apply(charge),
       );
-      if (isNew) rows.push({ order_id: orderId, charge_id: chargeId });
+      if (typeof inserted === 'boolean' ? inserted : await inserted) rows.push({ order_id: orderId, charge_id: chargeId });
     }
     return rows;
   }

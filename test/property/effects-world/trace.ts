@@ -9,6 +9,9 @@ export class Trace {
   /** Lines of the steps; only if asked for. */
   readonly steps: string[] = [];
   private readonly isKept: boolean;
+  /** Lines that the hash does not cover yet: one update for each step would cost as much as the
+   *  step. */
+  private unhashed = '';
 
   constructor(isKept = false) {
     this.isKept = isKept;
@@ -17,11 +20,20 @@ export class Trace {
   step(nowMs: number, who: string, what: string): void {
     this.count++;
     const line = `${nowMs.toFixed(3)} ${who} ${what}\n`;
-    this.hash.update(line);
+    this.unhashed += line;
+    if (this.unhashed.length >= UNHASHED_CHARS) this.hashLines();
     if (this.isKept) this.steps.push(line);
   }
 
   digest(): string {
+    this.hashLines();
     return this.hash.copy().digest('hex');
   }
+
+  private hashLines(): void {
+    this.hash.update(this.unhashed);
+    this.unhashed = '';
+  }
 }
+
+const UNHASHED_CHARS = 1 << 14;

@@ -82,10 +82,21 @@ export class Transactions {
   }
 
   /** Inserts a row unless its unique value exists; waits for a transaction that is inserting it.
-   *  @returns true if the row was inserted
+   *  @returns true if the row was inserted; a promise only if the insert has to wait
    *  @throws 55P03 after the lock timeout */
-  async insert(tx: Tx, lock: string, exists: () => boolean, apply: () => void): Promise<boolean> {
+  insert(tx: Tx, lock: string, exists: () => boolean, apply: () => void): boolean | Promise<boolean> {
     if (exists() || this.locks.isHeldBy(tx, lock)) return false;
+    if (!this.locks.tryTake(tx, lock)) return this.insertLater(tx, lock, exists, apply);
+    tx.changes.push({ lock, apply });
+    return true;
+  }
+
+  private async insertLater(
+    tx: Tx,
+    lock: string,
+    exists: () => boolean,
+    apply: () => void,
+  ): Promise<boolean> {
     if (!(await this.locks.take(tx, lock, tx.lockTimeoutMs)))
       throw refused('55P03', 'canceling statement due to lock timeout');
     if (tx.state !== 'open') {
@@ -143,10 +154,11 @@ export class Transactions {
     if (tx.state !== 'open') throw gone(true);
     const { outbox, log, clock, flushMs } = this.hooks;
     tx.state = 'committing';
-    const rows = tx.changes.flatMap(({ outboxRow }) => (outboxRow === undefined ? [] : [outboxRow]));
+    const rows: OutboxRow[] = [];
+    for (const { outboxRow } of tx.changes) if (outboxRow !== undefined) rows.push(outboxRow);
     let endLsn = 0n;
     if (rows.length > 0) {
-      for (const row of rows) outbox.rows.set(row.id, { row, isVisible: false, isMarked: false });
+      for (const row of rows) outbox.rows.insert(row);
       outbox.lsn += 10n;
       endLsn = outbox.lsn;
       log.push({ endLsn, rows });
@@ -186,9 +198,7 @@ export class Transactions {
     tx.state = 'committed';
     for (const { apply, outboxRow } of tx.changes) {
       apply();
-      if (outboxRow === undefined) continue;
-      const stored = this.hooks.outbox.rows.get(outboxRow.id);
-      if (stored !== undefined) stored.isVisible = true;
+      if (outboxRow !== undefined) this.hooks.outbox.rows.show(outboxRow.id);
     }
     for (const { lock } of tx.changes) if (lock !== undefined) this.locks.release(tx, lock);
     this.end(tx);

@@ -33,6 +33,8 @@ import { Trace } from './trace.ts';
 import { Transactions } from './transactions.ts';
 
 const PARTITIONS = 3;
+/** Keeps the arenas of the relays small: a relay allocates them for records of this size. */
+const RECORD_BYTES_MAX = 8192;
 const MINUTE_MS = 60_000;
 const RESTART_MS = 300;
 const EXPIRE_EVERY_MS = 50;
@@ -82,6 +84,7 @@ export class EffectsWorld {
   private readonly running: Running[] = [];
   private readonly links = new Map<SimProcess, SimLink>();
   private readonly names = new Map<SimProcess, string>();
+  private readonly heads = new Map<string, string>();
   private readonly marks: Array<{ readonly id: bigint; readonly atMs: number }> = [];
   private started = 0;
   private isFaulty = true;
@@ -123,7 +126,13 @@ export class EffectsWorld {
       options.hasUniqueOrder ?? false,
     );
     this.auditor.watch(this.outbox, this.tables);
-    this.cluster = new AuditedCluster({ brokers: 'sim', seed, clock, faults: faultsOf(plan) });
+    this.cluster = new AuditedCluster({
+      brokers: 'sim',
+      seed,
+      clock,
+      faults: faultsOf(plan),
+      messageBytesMax: RECORD_BYTES_MAX,
+    });
     this.cluster.onAppend = (partition, record) => this.auditor.onRecord(partition, record);
     this.clients = new Clients({
       clock,
@@ -186,7 +195,14 @@ export class EffectsWorld {
 
   private async createTopic(): Promise<void> {
     const admin = await simDriverOf(this.cluster).admin({ brokers: 'sim', clientId: 'world' });
-    await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS, replicationFactor: 3 }]);
+    await admin.createTopics([
+      {
+        topic: TOPIC,
+        partitions: PARTITIONS,
+        replicationFactor: 3,
+        config: { 'max.message.bytes': String(RECORD_BYTES_MAX) },
+      },
+    ]);
     await admin.close();
   }
 
@@ -209,12 +225,22 @@ export class EffectsWorld {
 
   /** Records a step, lets the auditor look, and kills the process if this is its last step. */
   private step(process: SimProcess, what: string): void {
-    const head = what.length > STEP_CHARS ? what.slice(0, STEP_CHARS).replaceAll('\n', ' ') : what;
-    this.trace.step(this.clock.monotonicMs(), this.names.get(process) ?? '?', head);
+    this.trace.step(this.clock.monotonicMs(), this.names.get(process) ?? '?', this.headOf(what));
     this.auditor.afterStep();
     if (this.trace.count !== this.options.killAtStep) return;
     const one = this.running.find((each) => each.process === process);
     if (one !== undefined) this.kill(one);
+  }
+
+  /** Returns the first characters of a step's text, in one line. */
+  private headOf(what: string): string {
+    if (what.length <= STEP_CHARS) return what;
+    let head = this.heads.get(what);
+    if (head === undefined) {
+      head = what.trimStart().slice(0, STEP_CHARS).replaceAll('\n', ' ');
+      this.heads.set(what, head);
+    }
+    return head;
   }
 
   private start(kind: Kind): void {
@@ -315,7 +341,7 @@ export class EffectsWorld {
       travel: () => this.travel(),
       isLost: () => this.isLost(),
       isDown: () => this.isDown(),
-      onStep: (process, what) => this.step(process, what.trimStart()),
+      onStep: (process, what) => this.step(process, what),
       after: (ms, run) => this.clock.after(ms, run),
       onUnknownCommit: () => this.meet('a commit without an answer'),
     };
@@ -387,9 +413,8 @@ export class EffectsWorld {
     this.outbox.slot.end();
     const firstLost = nowMs - this.network.fraction() * UNFLUSHED_MS;
     for (const { id, atMs } of this.marks) {
-      const stored = this.outbox.rows.get(id);
-      if (atMs < firstLost || stored?.isMarked !== true) continue;
-      stored.isMarked = false;
+      if (atMs < firstLost || this.outbox.rows.get(id)?.isMarked !== true) continue;
+      this.outbox.rows.unmark(id);
       this.meet('a mark lost in a crash of the database');
     }
   }

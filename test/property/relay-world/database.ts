@@ -14,12 +14,7 @@ import { shardOf } from '../../../src/outbox/relay/shards.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
 import { formatLsn, parseLsn } from '../../../src/outbox/relay/wal/lsn.ts';
 import type { SimProcess } from './process.ts';
-
-export interface StoredRow {
-  readonly row: OutboxRow;
-  isVisible: boolean;
-  isMarked: boolean;
-}
+import { OutboxRows } from './rows.ts';
 
 interface Lease {
   owner: string | null;
@@ -70,12 +65,13 @@ export interface DatabaseHooks {
 
 type Values = readonly unknown[];
 type Answer = readonly object[] | number;
+type Statement = (values: Values, text: string) => Answer;
 
 const lost = (): Error => coreError('unreachable', 'the connection is gone');
 const SYSTEM = '7';
 
 export class OutboxDatabase {
-  readonly rows = new Map<bigint, StoredRow>();
+  readonly rows = new OutboxRows();
   readonly slot = { exists: false, confirmed: 0n, activePid: null as number | null, end: () => {} };
   lsn = 1000n;
   /** Ends of transactions that are in the log and not yet visible to any statement. */
@@ -103,11 +99,9 @@ export class OutboxDatabase {
     return { name: 'simulated', connect: async () => this.pool(process) };
   }
 
+  /** Pending rows in id order. The array is borrowed until the next change. */
   pending(): readonly OutboxRow[] {
-    return [...this.rows.values()]
-      .filter((one) => one.isVisible && !one.isMarked)
-      .map(({ row }) => row)
-      .sort((a, b) => (a.id < b.id ? -1 : 1));
+    return this.rows.pending;
   }
 
   /** Opens a transaction with the writers' lock, before it draws an id. */
@@ -205,11 +199,19 @@ export class OutboxDatabase {
   }
 
   private answer(text: string, values: Values): Answer {
-    for (const [part, run] of this.statements) if (text.includes(part)) return run(values, text);
-    throw new Error(`the simulated database does not know: ${text}`);
+    let run = this.known.get(text);
+    if (run === undefined) {
+      run = this.statements.find(([part]) => text.includes(part))?.[1];
+      if (run === undefined) throw new Error(`the simulated database does not know: ${text}`);
+      this.known.set(text, run);
+    }
+    return run(values, text);
   }
 
-  private readonly statements: ReadonlyArray<readonly [string, (values: Values, text: string) => Answer]> = [
+  /** Statements that were executed before, by text. */
+  private readonly known = new Map<string, Statement>();
+
+  private readonly statements: ReadonlyArray<readonly [string, Statement]> = [
     ['has_table_privilege', () => [this.shape()]],
     ['is_called', () => [{ id: this.lastId }]],
     ['WITH locks AS MATERIALIZED', () => this.lockRows()],
@@ -241,7 +243,7 @@ export class OutboxDatabase {
     ...this.walStatements(),
   ];
 
-  private walStatements(): ReadonlyArray<readonly [string, (values: Values, text: string) => Answer]> {
+  private walStatements(): ReadonlyArray<readonly [string, Statement]> {
     return [
       ['server_version_num', () => [WAL_SHAPE]],
       ['p.pubinsert', () => [{ good: true }]],
@@ -332,11 +334,11 @@ export class OutboxDatabase {
     const named = idsOf(ids as string);
     const highest = named.reduce((a, b) => (a > b ? a : b), 0n);
     const range = text.includes('WHERE id <=');
-    for (const id of range ? [...this.rows.keys()].filter((each) => each <= highest) : named) {
+    for (const id of range ? [...this.rows.ids()].filter((each) => each <= highest) : named) {
       const found = this.rows.get(id);
       if (found === undefined || !found.isVisible || found.isMarked) continue;
       this.hooks.onMark(found.row);
-      found.isMarked = true;
+      this.rows.mark(id);
       count++;
     }
     return count;
@@ -386,13 +388,13 @@ export class OutboxDatabase {
     const shards = text.includes('get_byte') ? new Set(owned) : undefined;
     const isAsked = (id: bigint): boolean =>
       id > cursor || (below && id > decided) || late.some(({ from, to }) => id >= from && id <= to);
-    return cutToBytes(
-      this.pending()
-        .filter(({ id }) => isAsked(id) && !skipped.has(id))
-        .filter(({ aggregateId }) => shards?.has(shardOf(aggregateId, this.leases.size)) !== false)
-        .slice(0, limit),
-      bytesMax,
-    ).map(({ row, followed }) => ({ ...columnsOf(row), followed }));
+    const found: OutboxRow[] = [];
+    for (const row of this.pending()) {
+      if (found.length === limit) break;
+      if (!isAsked(row.id) || skipped.has(row.id)) continue;
+      if (shards?.has(shardOf(row.aggregateId, this.leases.size)) !== false) found.push(row);
+    }
+    return cutToBytes(found, bytesMax).map(({ row, followed }) => ({ ...columnsOf(row), followed }));
   }
 
   /** Ranges of ids whose transaction has ended in the snapshot. */
@@ -535,7 +537,8 @@ export class OutboxDatabase {
   private snapshotOf(ids: readonly bigint[]): Answer {
     let next = 1n;
     let oldest: bigint | undefined;
-    for (const [id, { isVisible }] of this.rows) {
+    for (const { row, isVisible } of this.rows.values()) {
+      const { id } = row;
       if (id >= next) next = id + 1n;
       if (!isVisible && (oldest === undefined || id < oldest)) oldest = id;
     }

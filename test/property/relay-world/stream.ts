@@ -42,6 +42,8 @@ class SimStream implements ReplicationStream {
   private readonly hooks: StreamHooks;
   private readonly options: StreamOptions;
   private sent: bigint;
+  /** Number of transactions in the log that were sent or lie below the slot. */
+  private passed = 0;
   private isPaused = false;
   private isOver = false;
   private finish: (thrown?: Error) => void = () => {};
@@ -93,7 +95,9 @@ class SimStream implements ReplicationStream {
   }
 
   private step(): void {
-    const transaction = this.hooks.log.find(({ endLsn }) => endLsn > this.sent);
+    const { log } = this.hooks;
+    while ((log[this.passed]?.endLsn ?? this.sent + 1n) <= this.sent) this.passed++;
+    const transaction = log[this.passed];
     if (transaction === undefined) {
       this.sent = this.database.lsn;
       const { sent } = this;

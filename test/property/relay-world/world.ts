@@ -357,7 +357,7 @@ export class RelayWorld {
   private async commit(rows: readonly OutboxRow[], writer: Writer): Promise<void> {
     const { database } = this;
     for (const row of rows) {
-      database.rows.set(row.id, { row, isVisible: false, isMarked: false });
+      database.rows.insert(row);
       const { aggregateId: key } = row;
       this.committed.set(key, [...(this.committed.get(key) ?? []), row.id]);
     }
@@ -366,7 +366,7 @@ export class RelayWorld {
     this.transactions.push({ endLsn, rows });
     database.committing.add(endLsn);
     await this.pass(this.random.fraction() * 10);
-    for (const { id } of rows) Object.assign(database.rows.get(id) as object, { isVisible: true });
+    for (const { id } of rows) database.rows.show(id);
     database.endXids(writer);
     database.committing.delete(endLsn);
   }

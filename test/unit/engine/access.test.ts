@@ -109,6 +109,41 @@ describe.each(PATHS)('access to GET %s of the engine', (path) => {
   });
 });
 
+describe('access to the savepoints of the engine', () => {
+  const askFor = async (user: string): Promise<HttpResponse[]> => {
+    const { gate } = gateOf(['basic:desk read windows', 'basic:ops admin windows'].join('\n'), {
+      ...{ logsAllowed: false, basic },
+    });
+    const savepoints = {
+      create: async () => ({ id: 'a', files: [{ path: 'x', bytes: 1 }] }),
+      read: async () => Uint8Array.of(7),
+      remove: async () => {},
+    };
+    const routes = engineRoutes(() => engine, '1.2.3', { gate, savepoints: () => savepoints });
+    const paths = [
+      ['POST', '/savepoints'],
+      ['GET', '/savepoints/{id}/{file}'],
+      ['DELETE', '/savepoints/{id}'],
+    ];
+    const answers: HttpResponse[] = [];
+    for (const [method, path] of paths) {
+      const route = routes.find((one) => one.method === method && one.path === path);
+      const authorization = basicHeader(user, 'right');
+      const request = {
+        ...requestOf({ path: path as string, authorization }),
+        params: { id: 'a', file: '0' },
+      };
+      answers.push(((await route?.admit?.(request)) ?? (await route?.handler(request))) as HttpResponse);
+    }
+    return answers;
+  };
+
+  it('a principal that may admin windows gets savepoints, one that may only read them is answered 403', async () => {
+    expect((await askFor('ops')).map(({ status }) => status)).toEqual([201, 200, 204]);
+    expect((await askFor('desk')).map(({ status }) => status)).toEqual([403, 403, 403]);
+  });
+});
+
 describe('description of the engine', () => {
   it('GET /openapi.json needs no right and names the schemes and refusals of the other paths', async () => {
     const answer = await ask(gated().gate, '/openapi.json');

@@ -47,6 +47,20 @@ describe('choice of drivers', () => {
     ]);
   });
 
+  test('the direct client is refused without the addon, and needs no property that it does not know', async () => {
+    const { context } = contextOf('off');
+    await expect(brokerDriver(context, 'direct')).rejects.toMatchObject({ code: 'bad_value' });
+    if (findAddon() === null) return;
+    const { context: on, lines } = contextOf('on');
+    expect((await brokerDriver(on, 'direct')).name).toBe('direct');
+    const settings = { native: 'on', 'broker-property': { 'client.rack': 'a' } };
+    expect((await brokerDriver({ ...on, settings }, 'direct')).name).toBe('librdkafka');
+    expect(lines.map(({ level, fields }) => [level, fields['reason']])).toEqual([
+      ['info', 'requested'],
+      ['warn', 'not the direct client: it does not know client.rack'],
+    ]);
+  });
+
   test('a command that serves nothing logs its driver only at debug level', async () => {
     const { context, lines } = contextOf('off', undefined);
     await brokerDriver({ ...context, address: undefined });

@@ -2,6 +2,8 @@
  *  docs/reference/engine-job.schema.json holds its text. */
 import { quantityPattern } from '../../../core/quantity.ts';
 import { formatValue, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import { SAVEPOINT_ACTION_FLAGS } from '../savepoint/settings.ts';
+import { VERIFY_FLAGS } from '../verify/settings.ts';
 
 /** Settings that are not part of a job: how a file, an output or a fault is chosen. */
 const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
@@ -12,6 +14,8 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'export-wait',
   'export-keys',
   'offline',
+  ...SAVEPOINT_ACTION_FLAGS,
+  ...VERIFY_FLAGS,
 ]);
 
 /** Settings that a job file may have. */

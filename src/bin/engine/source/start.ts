@@ -8,6 +8,7 @@ export const START_SETTINGS = {
   start: {
     type: 'string',
     default: 'earliest',
+    excludes: ['savepoint'],
     help: `${START_HELP}. It applies to a run without a checkpoint, which records it before its first event; a restart resumes there. A partition that is added later is read from its first record`,
   },
 } as const satisfies SettingTable;

@@ -54,6 +54,7 @@ export class Changelog {
   private segment: Segment | undefined;
   private flushing: Promise<void> | undefined;
   private wantedSeq: number;
+  private isSealing = false;
   private failure: unknown;
 
   constructor(options: ChangelogOptions) {
@@ -110,6 +111,15 @@ export class Changelog {
     this.rethrow();
   }
 
+  /** Closes the current segment, so that no existing segment changes any more. Returns the last
+   *  record of the closed segments. @throws not_writable; every later append then fails too */
+  async seal(): Promise<number> {
+    await this.durable();
+    this.isSealing = true;
+    while (this.isSealing) await this.flush();
+    return this.syncedSeq;
+  }
+
   /** Removes whole segments that hold only records before `seq`. */
   async truncateBefore(seq: number): Promise<void> {
     const firsts = (await this.disk.list()).flatMap((name) => segmentSeq(name) ?? []).sort((a, b) => a - b);
@@ -164,7 +174,11 @@ export class Changelog {
         if (segment.file.size >= this.segmentBytes) await this.roll();
       }
       if (this.wantedSeq > this.syncedSeq && this.writtenSeq > this.syncedSeq) await this.sync();
+      if (!this.isSealing) return;
+      if (this.segment !== undefined) await this.roll();
+      this.isSealing = false;
     } catch (thrown) {
+      this.isSealing = false;
       this.failure ??= thrown;
       throw thrown;
     }

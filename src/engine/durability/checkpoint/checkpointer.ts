@@ -417,6 +417,19 @@ export class Checkpointer implements SpillLog {
     return next;
   }
 
+  /** Makes a checkpoint whose records are in segments that do not change any more, and passes it to
+   *  `use` with the last of these records. No file that it names is removed before `use` settles;
+   *  later checkpoints wait. @throws not_writable */
+  pinned<T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T> {
+    const next = this.working.then(async () => {
+      await this.makeCheckpoint();
+      const lastSeq = await this.changelog.seal();
+      return use(this.kept.at(-1) as StateManifest, lastSeq);
+    });
+    this.working = next.catch(() => {});
+    return next;
+  }
+
   /** Makes all records durable and abandons a base in progress. */
   async close(): Promise<void> {
     await this.working;

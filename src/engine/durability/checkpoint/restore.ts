@@ -25,7 +25,7 @@ import { checkpointsToKeep } from './kept.ts';
 import type { LiveState } from './live.ts';
 import { Replayer } from './replayer.ts';
 import { ALL_RANGES, readBlocks, sizeFault } from './rows-file.ts';
-import { decodeStateManifest, ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
+import { ownFile, readManifest, type StateManifest, stateManifestName } from './state-manifest.ts';
 
 export interface RestoreParts {
   readonly disk: Disk;
@@ -123,18 +123,6 @@ const corrupt = (disk: Disk, refused: readonly string[]): Error =>
     next: 'put the files back from a copy, or give an empty -state-dir to compute everything again',
     details: { refused },
   });
-
-async function readManifest(
-  disk: Pick<Disk, 'read'>,
-  id: number,
-): Promise<{ readonly manifest: StateManifest } | { readonly fault: string }> {
-  const bytes = await disk.read(stateManifestName(id));
-  if (bytes === undefined) return { fault: 'is missing' };
-  const decoded = decodeStateManifest(bytes);
-  if ('manifest' in decoded && decoded.manifest.id !== id)
-    return { fault: `is the manifest of checkpoint ${decoded.manifest.id}` };
-  return decoded;
-}
 
 async function tryRestore(
   parts: RestoreParts,

@@ -8,6 +8,7 @@
  *  the changelog reaches from that record to `durable`. */
 import { crc32 } from 'node:zlib';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import type { Disk } from '../../../io/disk/port.ts';
 import type { Job } from '../../job.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { cellsFault, isTime, OFFSET_CELL, PARTITIONS_MAX, SAVED_CELLS } from '../changelog/cells.ts';
@@ -161,6 +162,16 @@ export function decodeStateManifest(bytes: Uint8Array): Decoded {
     };
   }
   return manifestOf(version < 6 ? { ...read, topic_id: null } : read);
+}
+
+/** Reads the manifest of a checkpoint, or returns the reason why there is none. */
+export async function readManifest(disk: Pick<Disk, 'read'>, id: number): Promise<Decoded> {
+  const bytes = await disk.read(stateManifestName(id));
+  if (bytes === undefined) return { fault: 'is missing' };
+  const decoded = decodeStateManifest(bytes);
+  if ('manifest' in decoded && decoded.manifest.id !== id)
+    return { fault: `is the manifest of checkpoint ${decoded.manifest.id}` };
+  return decoded;
 }
 
 type Fields = Readonly<Record<string, unknown>>;

@@ -16,7 +16,7 @@ import { outboxError } from '../../errors.ts';
 import { KEY_NAME } from '../../idempotency/key.ts';
 import { canonicalUuid } from '../../ids.ts';
 import { CREATE_NEED, READ_NEED } from '../access.ts';
-import { readIdempotencyKey, readTraceparent } from '../http/headers.ts';
+import { readIdempotencyKey, readTraceparent, readTracestate } from '../http/headers.ts';
 import { ORDERS_ERRORS } from '../http/problems.ts';
 import type { Orders } from '../service.ts';
 import { readCreateMessage, readGetMessage, writeCreateMessage, writeOrderMessage } from './messages.ts';
@@ -148,7 +148,8 @@ export function ordersMethods(options: OrdersGrpcOptions): readonly GrpcMethod[]
       const key = readIdempotencyKey(call.metadata(KEY_NAME), 'metadata');
       const request = readCreateMessage(call.message);
       const traceparent = readTraceparent(call.metadata('traceparent'));
-      const answer = await service().create(key, request, { traceparent });
+      const tracestate = traceparent === undefined ? undefined : readTracestate(call.metadata('tracestate'));
+      const answer = await service().create(key, request, { traceparent, tracestate });
       count(answer.replayed ? 'replayed' : 'created');
       return {
         code: 'OK',

@@ -1,6 +1,7 @@
 /** Reads and checks the request headers of the orders service. Pure. The server bounds the size of
  *  the head. */
 import { outboxError } from '../../errors.ts';
+import { isTracestate } from '../../given-values.ts';
 import { KEY_CHARS_MAX, readKey } from '../../idempotency/key.ts';
 import { canonicalUuid } from '../../ids.ts';
 
@@ -114,4 +115,11 @@ const REQUEST_ID = /^[A-Za-z0-9._~:/+=@-]{1,128}$/;
 export function readRequestId(values: readonly string[]): string | undefined {
   const value = values.length === 1 ? (values[0] as string) : '';
   return REQUEST_ID.test(value) ? value : undefined;
+}
+
+/** Returns the W3C tracestate of a call; undefined if absent or invalid. It may come in several
+ *  headers, whose lists are joined. Source: W3C Trace Context, 3.3. */
+export function readTracestate(values: readonly string[]): string | undefined {
+  const value = values.length === 1 ? values[0] : values.join(',');
+  return isTracestate(value) ? value : undefined;
 }

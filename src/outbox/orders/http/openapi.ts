@@ -131,6 +131,15 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
         schema: { type: 'string' },
         example: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
       },
+      {
+        name: 'tracestate',
+        in: 'header',
+        required: false,
+        description:
+          'Data of tracing systems for the traceparent (W3C Trace Context), stored with the event of the order. Without a valid traceparent, and if invalid or over 512 characters, it is ignored.',
+        schema: { type: 'string', maxLength: 512 },
+        example: 'rojo=00f067aa0ba902b7',
+      },
       ACCEPT,
       X_REQUEST_ID,
     ],

@@ -27,6 +27,7 @@ import {
   readIdempotencyKey,
   readRequestId,
   readTraceparent,
+  readTracestate,
   requireAcceptsJson,
   requireJson,
 } from './headers.ts';
@@ -170,7 +171,9 @@ class OrdersHttp {
     const traceparent = readTraceparent(request.header('traceparent'));
     if (traceparent === undefined && !this.raw) return NO_FACTS;
     return {
-      ...(traceparent === undefined ? {} : { traceparent }),
+      ...(traceparent === undefined
+        ? {}
+        : { traceparent, tracestate: readTracestate(request.header('tracestate')) }),
       ...(this.raw ? { hash: rawRequestHash(request.body) } : {}),
     };
   }

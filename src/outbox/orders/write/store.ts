@@ -15,6 +15,7 @@ import type {
   TextSession,
   TextStatement,
 } from '../../../io/postgres/sql/port.ts';
+import { headersText } from '../../append/record-columns.ts';
 import { ORDER_CREATED, STATUS_CREATED } from '../event.ts';
 import type { StoredAnswer } from './replay-cache.ts';
 
@@ -29,6 +30,8 @@ export interface NewOrder {
   readonly amountCents: bigint;
   /** W3C trace context of the request. */
   readonly traceparent: string | undefined;
+  /** W3C tracestate of that traceparent; stored as a header of the row. */
+  readonly tracestate: string | undefined;
 }
 
 export interface OrderView {
@@ -52,11 +55,11 @@ const payload = (at: string): string =>
 /** All statements insert keys in the same order, so that batches that share keys cannot deadlock.
  *  Outbox ids are assigned in the order of msg_id, which is the order of arrival. */
 const INSERT: TextStatement = {
-  paramCount: 8,
+  paramCount: 9,
   text: `
 WITH given AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::bigint[], $6::uuid[], $7::text[])
-    AS g(idem_key, request_hash, order_id, account_id, amount_cents, msg_id, traceparent)
+  SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::bigint[], $6::uuid[], $7::text[], $9::json[])
+    AS g(idem_key, request_hash, order_id, account_id, amount_cents, msg_id, traceparent, headers)
 ), won AS (
   INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
   SELECT idem_key, decode(request_hash, 'hex'), order_id, ${RESPONSE_CODE}, (${RESPONSE})::json
@@ -67,8 +70,8 @@ WITH given AS MATERIALIZED (
   INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
   SELECT order_id, account_id, amount_cents, '${STATUS_CREATED}', $8::text::timestamptz FROM given JOIN won USING (order_id)
 ), queued AS (
-  INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
-  SELECT order_id, msg_id, '${ORDER_CREATED}', ${payload('$8::text')}, traceparent
+  INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent, headers)
+  SELECT order_id, msg_id, '${ORDER_CREATED}', ${payload('$8::text')}, traceparent, headers
   FROM given JOIN won USING (order_id) ORDER BY msg_id
 )
 SELECT order_id FROM won`,
@@ -86,9 +89,9 @@ const INSERT_ORDER: TextStatement = {
 VALUES ($1::uuid, $2::bigint, $3::bigint, '${STATUS_CREATED}', $4::timestamptz)`,
 };
 const INSERT_OUTBOX: TextStatement = {
-  paramCount: 6,
-  text: `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
-SELECT order_id, $2::uuid, '${ORDER_CREATED}', ${payload('$5::text')}, $6::text
+  paramCount: 7,
+  text: `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent, headers)
+SELECT order_id, $2::uuid, '${ORDER_CREATED}', ${payload('$5::text')}, $6::text, $7::json
 FROM (VALUES ($1::uuid, $3::bigint, $4::bigint)) AS v(order_id, account_id, amount_cents)`,
 };
 
@@ -119,6 +122,19 @@ const rowCount = (rows: TextRows): number => rows.rowCount;
 const quoted = (text: string): string =>
   /^[0-9a-f-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`;
 
+/** Headers of the outbox row; undefined: the row has none. */
+const headersOf = ({ tracestate }: NewOrder): string | undefined =>
+  tracestate === undefined ? undefined : headersText([['tracestate', tracestate]]);
+
+/** Array literal of optional texts, one for each order. */
+function optionals(orders: readonly NewOrder[], textOf: (order: NewOrder) => string | undefined): string {
+  const cells = orders.map((order) => {
+    const text = textOf(order);
+    return text === undefined ? 'NULL' : quoted(text);
+  });
+  return `{${cells.join(',')}}`;
+}
+
 /** Writes the orders whose keys are absent. Returns the written order ids, or `all`. Waits for a
  *  transaction that is writing one of the keys. The keys must be distinct. */
 export function insertOrders(
@@ -132,7 +148,8 @@ export function insertOrders(
   let accounts = '{';
   let amounts = '{';
   let msgIds = '{';
-  let traces: string | null = null;
+  let hasTraces = false;
+  let hasStates = false;
   let comma = '';
   for (const order of orders) {
     keys += comma + quoted(order.key);
@@ -141,11 +158,9 @@ export function insertOrders(
     accounts += comma + order.accountId;
     amounts += comma + order.amountCents;
     msgIds += comma + order.msgId;
-    if (order.traceparent !== undefined) traces = '';
+    hasTraces ||= order.traceparent !== undefined;
+    hasStates ||= order.tracestate !== undefined;
     comma = ',';
-  }
-  if (traces !== null) {
-    traces = `{${orders.map((one) => (one.traceparent === undefined ? 'NULL' : quoted(one.traceparent))).join(',')}}`;
   }
   const params = [
     `${keys}}`,
@@ -154,8 +169,9 @@ export function insertOrders(
     `${accounts}}`,
     `${amounts}}`,
     `${msgIds}}`,
-    traces,
+    hasTraces ? optionals(orders, ({ traceparent }) => traceparent) : null,
     createdAt,
+    hasStates ? optionals(orders, headersOf) : null,
   ];
   return session.execute(INSERT, params, (rows) => {
     if (rows.rowCount === orders.length) return 'all';
@@ -178,7 +194,7 @@ export async function insertOrder(
   const keyParams = [key, requestHash, orderId, body];
   if ((await session.execute(INSERT_KEY, keyParams, rowCount)) === 0) return false;
   await session.execute(INSERT_ORDER, [orderId, account, amount, createdAt], nothing);
-  const event = [orderId, msgId, account, amount, createdAt, traceparent ?? null];
+  const event = [orderId, msgId, account, amount, createdAt, traceparent ?? null, headersOf(order) ?? null];
   await session.execute(INSERT_OUTBOX, event, nothing);
   return true;
 }

@@ -359,6 +359,26 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
       expect(service.calls[0]?.call.traceparent).toBe(kept);
     });
 
+    it.each<[string, string | undefined]>([
+      ['tracestate: rojo=1,congo=2\r\n', 'rojo=1,congo=2'],
+      ['tracestate: rojo=1\r\ntracestate: congo=2\r\n', 'rojo=1,congo=2'],
+      ['', undefined],
+      ['tracestate: \r\n', undefined],
+      ['tracestate: no list\r\n', undefined],
+      [`tracestate: rojo=${'x'.repeat(508)}\r\n`, undefined],
+    ])('the tracestate of a traced request with %j is forwarded as %j', async (given, kept) => {
+      expect((await order(KEY, ORDER, `traceparent: ${TRACE}\r\n${given}`)).status).toBe(201);
+      expect(service.calls[0]?.call.tracestate).toBe(kept);
+    });
+
+    it.each(['', 'traceparent: garbage\r\n'])(
+      'a tracestate is ignored without a valid traceparent: %j',
+      async (trace) => {
+        expect((await order(KEY, ORDER, `${trace}tracestate: rojo=1\r\n`)).status).toBe(201);
+        expect(service.calls[0]?.call.tracestate).toBeUndefined();
+      },
+    );
+
     it('a traceparent given twice is ignored', async () => {
       await order(KEY, ORDER, `traceparent: ${TRACE}\r\ntraceparent: ${TRACE}\r\n`);
       expect(service.calls[0]?.call.traceparent).toBeUndefined();

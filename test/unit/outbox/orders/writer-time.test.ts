@@ -112,6 +112,7 @@ function scene(seed = FIRST, inFlightWaitMs = 1000) {
         accountId: 1n,
         amountCents: 1n,
         traceparent: undefined,
+        tracestate: undefined,
         queuedMs: clock.monotonicMs(),
         abandoned: false,
         settle: ({ orderId }) => resolve(orderId),

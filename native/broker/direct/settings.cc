@@ -1,0 +1,165 @@
+#include "broker/direct/settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace millrace::broker::direct {
+namespace {
+
+constexpr std::string_view kSchemeEnd = "://";
+
+// One entry of the list of brokers: scheme, host, port; the host may be an address in brackets.
+bool ReadEndpoint(std::string_view text, Endpoint* out) {
+  if (const std::size_t at = text.find(kSchemeEnd); at != std::string_view::npos)
+    text.remove_prefix(at + kSchemeEnd.size());
+  std::string_view port;
+  const std::size_t close = text.find(']');
+  if (text.starts_with('[') && close != std::string_view::npos) {
+    out->host = text.substr(1, close - 1);
+    if (text.substr(close + 1).starts_with(':')) port = text.substr(close + 2);
+  } else {
+    const std::size_t colon = text.rfind(':');
+    out->host = text.substr(0, colon);
+    if (colon != std::string_view::npos) port = text.substr(colon + 1);
+  }
+  if (!port.empty()) {
+    const long number = std::strtol(std::string(port).c_str(), nullptr, 10);
+    if (number < 1 || number > 65535) return false;
+    out->port = static_cast<std::uint16_t>(number);
+  }
+  return !out->host.empty();
+}
+
+bool ReadEndpoints(std::string_view text, std::vector<Endpoint>* out) {
+  out->clear();
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view one = text.substr(0, comma);
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    Endpoint endpoint;
+    if (!one.empty()) {
+      if (!ReadEndpoint(one, &endpoint)) return false;
+      out->push_back(std::move(endpoint));
+    }
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return !out->empty();
+}
+
+template <typename T>
+void ReadNumber(const std::string& text, std::int64_t least, std::int64_t greatest, T* out) {
+  const long long value = std::strtoll(text.c_str(), nullptr, 10);
+  *out = static_cast<T>(std::clamp<std::int64_t>(value, least, greatest));
+}
+
+struct NumberProperty {
+  std::string_view name;
+  std::int64_t least;
+  void (*set)(Settings*, const std::string&, std::int64_t least);
+};
+
+template <auto Field>
+void SetNumber(Settings* to, const std::string& text, std::int64_t least) {
+  ReadNumber(text, least, INT32_MAX, &(to->*Field));
+}
+template <auto Field>
+void SetLimit(Settings* to, const std::string& text, std::int64_t least) {
+  ReadNumber(text, least, INT32_MAX, &(to->fetch.*Field));
+}
+
+constexpr NumberProperty kNumbers[] = {
+    {"fetch.wait.max.ms", 0, SetLimit<&wire::FetchLimits::wait_ms>},
+    {"fetch.min.bytes", 1, SetLimit<&wire::FetchLimits::bytes_min>},
+    {"fetch.max.bytes", 1, SetLimit<&wire::FetchLimits::bytes_max>},
+    {"max.partition.fetch.bytes", 1, SetLimit<&wire::FetchLimits::partition_bytes_max>},
+    {"fetch.message.max.bytes", 1, SetLimit<&wire::FetchLimits::partition_bytes_max>},
+    {"receive.message.max.bytes", 1000, SetNumber<&Settings::response_bytes_max>},
+    {"socket.timeout.ms", 10, SetNumber<&Settings::request_timeout_ms>},
+    {"request.timeout.ms", 10, SetNumber<&Settings::request_timeout_ms>},
+    {"socket.connection.setup.timeout.ms", 1000, SetNumber<&Settings::connect_timeout_ms>},
+    {"reconnect.backoff.ms", 1, SetNumber<&Settings::reconnect_ms>},
+    {"reconnect.backoff.max.ms", 1, SetNumber<&Settings::reconnect_max_ms>},
+    {"topic.metadata.refresh.interval.ms", 10, SetNumber<&Settings::metadata_ms>},
+};
+
+struct TextProperty {
+  std::string_view name;
+  std::string* (*field)(Settings*);
+};
+
+constexpr TextProperty kTexts[] = {
+    {"client.id", [](Settings* to) { return &to->client_id; }},
+    {"sasl.mechanism", [](Settings* to) { return &to->sasl.mechanism; }},
+    {"sasl.mechanisms", [](Settings* to) { return &to->sasl.mechanism; }},
+    {"sasl.username", [](Settings* to) { return &to->sasl.user; }},
+    {"sasl.password", [](Settings* to) { return &to->sasl.password; }},
+    {"ssl.ca.location", [](Settings* to) { return &to->tls.ca_location; }},
+    {"ssl.ca.pem", [](Settings* to) { return &to->tls.ca_pem; }},
+    {"ssl.certificate.location", [](Settings* to) { return &to->tls.certificate_location; }},
+    {"ssl.certificate.pem", [](Settings* to) { return &to->tls.certificate_pem; }},
+    {"ssl.key.location", [](Settings* to) { return &to->tls.key_location; }},
+    {"ssl.key.pem", [](Settings* to) { return &to->tls.key_pem; }},
+    {"ssl.key.password", [](Settings* to) { return &to->tls.key_password; }},
+};
+
+bool IsOneOf(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+// Properties with values of their own. False for any other.
+bool ReadWord(const std::string& name, const std::string& value, Settings* out) {
+  const bool is_true = value == "true";
+  if (name == "security.protocol") {
+    out->tls.is_on = IsOneOf(value, {"ssl", "sasl_ssl"});
+    out->sasl.is_on = IsOneOf(value, {"sasl_plaintext", "sasl_ssl"});
+  } else if (name == "enable.ssl.certificate.verification") {
+    out->tls.verifies = is_true;
+  } else if (name == "ssl.endpoint.identification.algorithm") {
+    out->tls.checks_name = value == "https";
+  } else if (name == "socket.keepalive.enable") {
+    out->keeps_alive = is_true;
+  } else if (name == "enable.partition.eof") {
+    out->reports_ends = is_true;
+  } else if (name == "isolation.level") {
+    out->committed_only = value != "read_uncommitted";
+  } else if (name == "auto.offset.reset") {
+    out->reset = IsOneOf(value, {"smallest", "earliest", "beginning"}) ? Reset::kEarliest
+                 : value == "error"                                    ? Reset::kError
+                                                                       : Reset::kLatest;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool ReadSettings(const Properties& properties, Settings* out, std::string* error) {
+  for (const auto& [name, value] : properties) {
+    if (ReadWord(name, value, out)) continue;
+    for (const NumberProperty& number : kNumbers) {
+      if (number.name == name) number.set(out, value, number.least);
+    }
+    for (const TextProperty& text : kTexts) {
+      if (text.name == name) *text.field(out) = value;
+    }
+    if (name == "queued.max.messages.kbytes") {
+      ReadNumber(value, 1, INT32_MAX, &out->queue_bytes_max);
+      out->queue_bytes_max *= 1024;
+    } else if (name == "metadata.broker.list" || name == "bootstrap.servers") {
+      if (!ReadEndpoints(value, &out->bootstrap)) {
+        *error = name + " is not host:port with commas between";
+        return false;
+      }
+    }
+  }
+  if (out->bootstrap.empty()) {
+    *error = "no brokers are given";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace millrace::broker::direct

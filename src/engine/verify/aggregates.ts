@@ -1,0 +1,311 @@
+/** Aggregates of the oracle of `engine verify`: exact arithmetic over the values themselves,
+ *  without sketches. A sketch of the engine is compared within the error that it states. */
+import { type AggregateSpec, type Aggregates, errorName } from '../aggregate/definition.ts';
+import { engineError } from '../errors.ts';
+import type { FieldCell, OracleEvent } from './records.ts';
+
+/** Place of an event in the log: ties of equal times are decided by it. */
+export interface LogPlace {
+  readonly partition: number;
+  readonly offset: bigint;
+}
+
+/** Value that the engine must have, as a predicate over the value and its stated error. */
+export interface Expected {
+  readonly text: string;
+  matches(value: unknown, error: unknown): boolean;
+}
+
+/** Accumulator of one aggregate. */
+interface Cell {
+  add(value: FieldCell, event: OracleEvent, place: LogPlace): void;
+  expected(): Expected;
+  /** True if an integer sum does not fit into 64 bits. */
+  readonly overflows?: boolean;
+  /** Values that it holds. */
+  readonly held: number;
+}
+
+const exactly = (wanted: bigint | number | null): Expected => ({
+  text: String(wanted),
+  matches: (value) => Object.is(value, wanted) || (wanted === 0 && value === 0),
+});
+
+class Count implements Cell {
+  readonly held = 0;
+  private count = 0n;
+  private readonly all: boolean;
+  constructor(all: boolean) {
+    this.all = all;
+  }
+  add(value: FieldCell): void {
+    if (this.all || value !== null) this.count++;
+  }
+  expected(): Expected {
+    return exactly(this.count);
+  }
+}
+
+class Sum implements Cell {
+  readonly held = 0;
+  private count = 0n;
+  private sum = 0n;
+  private readonly isAverage: boolean;
+  constructor(isAverage: boolean) {
+    this.isAverage = isAverage;
+  }
+  get overflows(): boolean {
+    return !this.isAverage && BigInt.asIntN(64, this.sum) !== this.sum;
+  }
+  add(value: FieldCell): void {
+    if (value === null) return;
+    this.count++;
+    this.sum += value as bigint;
+  }
+  expected(): Expected {
+    if (this.count === 0n) return exactly(null);
+    return exactly(this.isAverage ? Number(this.sum) / Number(this.count) : BigInt.asIntN(64, this.sum));
+  }
+}
+
+const EXPONENT_LEAST = -1074;
+const bits = new BigInt64Array(1);
+const double = new Float64Array(bits.buffer);
+
+/** A finite double as a whole number of 2^-1074. */
+function wholeOf(value: number): bigint {
+  double[0] = Math.abs(value);
+  const exponent = Number((bits[0] as bigint) >> 52n);
+  const fraction = (bits[0] as bigint) & ((1n << 52n) - 1n);
+  const whole = exponent === 0 ? fraction : (fraction | (1n << 52n)) << BigInt(exponent - 1);
+  return value < 0 ? -whole : whole;
+}
+
+/** The nearest double to a whole number of 2^-1074, ties to even. */
+function doubleOfWhole(whole: bigint): number {
+  const size = whole < 0n ? -whole : whole;
+  const length = size.toString(2).length;
+  const drop = Math.max(0, length - 53);
+  let kept = size >> BigInt(drop);
+  const rest = size - (kept << BigInt(drop));
+  const half = drop === 0 ? 0n : 1n << BigInt(drop - 1);
+  if (drop > 0 && (rest > half || (rest === half && (kept & 1n) === 1n))) kept++;
+  // Two steps, because 2^-1074 times the scale may be below the least normal double.
+  const scale = drop + EXPONENT_LEAST;
+  const near = Number(kept) * 2 ** Math.max(scale, -1022);
+  const value = scale < -1022 ? near * 2 ** (scale + 1022) : near;
+  return whole < 0n ? -value : value;
+}
+
+/** Sum of doubles, exact to the last rounding. */
+class DoubleSum implements Cell {
+  readonly held = 0;
+  private count = 0n;
+  private whole = 0n;
+  private special = 0;
+  private readonly isAverage: boolean;
+  constructor(isAverage: boolean) {
+    this.isAverage = isAverage;
+  }
+  add(value: FieldCell): void {
+    if (value === null) return;
+    this.count++;
+    if (Number.isFinite(value as number)) this.whole += wholeOf(value as number);
+    else this.special += value as number;
+  }
+  expected(): Expected {
+    if (this.count === 0n) return exactly(null);
+    const sum = this.special === 0 ? doubleOfWhole(this.whole) : this.special;
+    const wanted = this.isAverage ? sum / Number(this.count) : sum;
+    // The engine keeps 120 bits below the greatest value, so a sum that cancels may differ.
+    return {
+      text: String(wanted),
+      matches: (value) =>
+        Object.is(value, wanted) ||
+        (typeof value === 'number' && Math.abs(value - wanted) <= Math.abs(wanted) * Number.EPSILON),
+    };
+  }
+}
+
+class Extreme implements Cell {
+  readonly held = 0;
+  private best: bigint | number | null = null;
+  private readonly isLess: boolean;
+  constructor(isLess: boolean) {
+    this.isLess = isLess;
+  }
+  add(value: FieldCell): void {
+    const number = value as bigint | number | null;
+    if (number === null) return;
+    const isBetter = this.best === null || (this.isLess ? number < this.best : number > this.best);
+    if (isBetter) this.best = number;
+  }
+  expected(): Expected {
+    return exactly(this.best);
+  }
+}
+
+class Ordered implements Cell {
+  readonly held = 0;
+  private best: { readonly at: readonly [bigint, bigint, bigint]; readonly value: FieldCell } | undefined;
+  private readonly isFirst: boolean;
+  constructor(isFirst: boolean) {
+    this.isFirst = isFirst;
+  }
+  add(value: FieldCell, { timeMs }: OracleEvent, { partition, offset }: LogPlace): void {
+    if (value === null) return;
+    const at = [timeMs, BigInt(partition), offset] as const;
+    if (this.best === undefined || isBefore(at, this.best.at) === this.isFirst) this.best = { at, value };
+  }
+  expected(): Expected {
+    return exactly((this.best?.value ?? null) as bigint | number | null);
+  }
+}
+
+function isBefore(a: readonly [bigint, bigint, bigint], b: readonly [bigint, bigint, bigint]): boolean {
+  for (let i = 0; i < 3; i++) if (a[i] !== b[i]) return (a[i] as bigint) < (b[i] as bigint);
+  return false;
+}
+
+/** Standard errors of an estimate within which two numbers are the same. */
+const SIGMAS = 6;
+
+class Distinct implements Cell {
+  private readonly seen = new Set<FieldCell>();
+  get held(): number {
+    return this.seen.size;
+  }
+  add(value: FieldCell): void {
+    if (value !== null) this.seen.add(value);
+  }
+  expected(): Expected {
+    const exact = this.seen.size;
+    return {
+      text: String(exact),
+      matches: (value, error) => {
+        if (typeof value !== 'bigint' || typeof error !== 'number') return false;
+        return Math.abs(Number(value) - exact) <= SIGMAS * error * exact;
+      },
+    };
+  }
+}
+
+class Percentile implements Cell {
+  private readonly values: number[] = [];
+  private readonly share: readonly [bigint, bigint];
+  constructor(percent: string) {
+    const places = percent.split('.')[1]?.length ?? 0;
+    this.share = [BigInt(percent.replace('.', '')), 10n ** BigInt(2 + places)];
+  }
+  get held(): number {
+    return this.values.length;
+  }
+  add(value: FieldCell): void {
+    if (value !== null) this.values.push(Number(value));
+  }
+  expected(): Expected {
+    const { values } = this;
+    if (values.length === 0) return exactly(null);
+    values.sort((a, b) => a - b);
+    const [numerator, denominator] = this.share;
+    const rank = (BigInt(values.length) * numerator + denominator - 1n) / denominator;
+    const exact = values[Number(rank < 1n ? 1n : rank) - 1] as number;
+    return {
+      text: String(exact),
+      matches: (value, error) =>
+        typeof value === 'number' &&
+        typeof error === 'number' &&
+        (Object.is(value, exact) || Math.abs(value - exact) <= Math.abs(exact) * error * (1 + 1e-9)),
+    };
+  }
+}
+
+function cellOf({ function: name, field, percent }: AggregateSpec): Cell {
+  const isDouble = field?.kind === 'double';
+  switch (name) {
+    case 'count':
+      return new Count(field === undefined);
+    case 'sum':
+    case 'avg':
+      return isDouble ? new DoubleSum(name === 'avg') : new Sum(name === 'avg');
+    case 'min':
+    case 'max':
+      return new Extreme(name === 'min');
+    case 'first':
+    case 'last':
+      return new Ordered(name === 'first');
+    case 'distinct':
+      return new Distinct();
+    case 'percentile':
+      return new Percentile(percent ?? '50');
+    default:
+      throw engineError('bad_setting', `engine verify cannot recompute ${String(name)}`, {
+        next: 'leave that aggregate out of the job that is verified',
+        details: { setting: 'aggregate' },
+      });
+  }
+}
+
+/** Accumulator of one window and key. */
+export class Accumulator {
+  private count = 0n;
+  private sum = 0n;
+  private min = 0n;
+  private max = 0n;
+  private lastMs = 0n;
+  private readonly own: readonly { readonly spec: AggregateSpec; readonly at: number; readonly cell: Cell }[];
+
+  /** @param aggregates undefined: count, sum, min and max of the value @throws bad_setting */
+  constructor(aggregates: Aggregates | undefined) {
+    this.own = (aggregates?.specs ?? []).map((spec) => ({
+      spec,
+      at: aggregates?.fields.findIndex((one) => isSameField(one, spec.field)) ?? -1,
+      cell: cellOf(spec),
+    }));
+  }
+
+  /** Values that it holds beside its own. */
+  get held(): number {
+    return this.own.reduce((sum, { cell }) => sum + cell.held, 0);
+  }
+
+  add(event: OracleEvent, place: LogPlace): void {
+    const { value, timeMs, cells } = event;
+    this.sum += value;
+    if (this.count === 0n || value < this.min) this.min = value;
+    if (this.count === 0n || value > this.max) this.max = value;
+    if (this.count === 0n || timeMs > this.lastMs) this.lastMs = timeMs;
+    this.count++;
+    for (const { at, cell } of this.own) cell.add(at < 0 ? null : (cells[at] ?? null), event, place);
+  }
+
+  /** Expected values by the names of their columns, in order; `error` is the column of the stated
+   *  error. */
+  expected(): ReadonlyArray<{ readonly name: string; readonly error?: string; readonly expected: Expected }> {
+    const sumOverflows = BigInt.asIntN(64, this.sum) !== this.sum;
+    const ending = [{ name: 'last_update_ts', expected: exactly(this.lastMs) }];
+    if (this.own.length === 0)
+      return [
+        { name: 'count', expected: exactly(this.count) },
+        { name: 'sum', expected: exactly(BigInt.asIntN(64, this.sum)) },
+        { name: 'min', expected: exactly(this.min) },
+        { name: 'max', expected: exactly(this.max) },
+        ...ending,
+        { name: 'overflow', expected: isTrue(sumOverflows) },
+      ];
+    const values = this.own.map(({ spec, cell }) => {
+      const error = errorName(spec);
+      return { name: spec.name, ...(error === undefined ? {} : { error }), expected: cell.expected() };
+    });
+    const overflows = this.own.some(({ cell }) => cell.overflows === true);
+    return [...values, ...ending, { name: 'overflow', expected: isTrue(overflows) }];
+  }
+}
+
+const isTrue = (wanted: boolean): Expected => ({
+  text: String(wanted),
+  matches: (value) => value === wanted,
+});
+
+const isSameField = (a: NonNullable<AggregateSpec['field']>, b: AggregateSpec['field']): boolean =>
+  b !== undefined && a.kind === b.kind && a.path.join('.') === b.path.join('.');

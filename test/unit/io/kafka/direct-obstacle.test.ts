@@ -1,0 +1,34 @@
+import { describe, expect, it } from 'vitest';
+import { directObstacle } from '../../../../src/io/kafka/direct/obstacle.ts';
+import { consumerProperties } from '../../../../src/io/kafka/properties.ts';
+
+describe('what the direct client cannot do', () => {
+  it('the properties of a consumer and of the engine are no obstacle', () => {
+    const options = { brokers: 'localhost:9092', clientId: 'test' };
+    const engine = { 'topic.metadata.refresh.interval.ms': 30_000, 'fetch.max.bytes': 1_048_576 };
+    expect(directObstacle(consumerProperties({ ...options, properties: engine }))).toBeUndefined();
+  });
+
+  it.each(['PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512'])('the mechanism %s over TLS is no obstacle', (name) => {
+    const tls = { 'security.protocol': 'sasl_ssl', 'ssl.ca.location': '/ca.pem', 'ssl.key.password': 'x' };
+    expect(
+      directObstacle({ ...tls, 'sasl.mechanism': name, 'sasl.username': 'u', 'sasl.password': 'p' }),
+    ).toBeUndefined();
+  });
+
+  it.each([
+    [{ 'security.protocol': 'sasl_ssl', 'sasl.mechanisms': 'OAUTHBEARER' }, 'it has no SASL mechanism OAUTHBEARER'],
+    [{ 'security.protocol': 'SASL_PLAINTEXT' }, 'it has no SASL mechanism GSSAPI'],
+    [{ 'client.rack': 'a' }, 'it does not know client.rack'],
+    [
+      { 'ssl.keystore.location': '/secret', 'ssl.crl.location': '/b' },
+      'it does not know ssl.keystore.location, ssl.crl.location',
+    ],
+  ])('the properties %j are named without their values', (properties, why) => {
+    expect(directObstacle(properties)).toBe(why);
+  });
+
+  it('a mechanism has no meaning without SASL', () => {
+    expect(directObstacle({ 'security.protocol': 'ssl', 'sasl.mechanisms': 'GSSAPI' })).toBeUndefined();
+  });
+});
