@@ -142,10 +142,11 @@ bool CellReader::Open(const std::uint8_t** left, const std::uint8_t* end, std::s
     SketchReader& sketch = sketches_[number];
     if (!sketch.headers.Open(left, end, count)) return false;
     ColumnReader headers = sketch.headers;
+    const std::size_t room = sketch::RoomOf(form_.SketchKind(number));
     std::size_t all = 0;
     for (std::size_t i = 0; i < count; i++) {
       const std::uint64_t header = headers.Next();
-      if (header > 0xffffff || (header & 0xffff) > sketch::kCells) return false;
+      if (header > 0xffffff || (header & 0xffff) > room) return false;
       all += header & 0xffff;
     }
     if (!sketch.cells.Open(left, end, all)) return false;

@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x5e969e80U;
+inline constexpr std::uint32_t kFingerprint = 0x300c89b0U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -37,7 +37,7 @@ inline constexpr std::int32_t kSessionDeltasFormMagic = 826561357;
 inline constexpr std::int32_t kSessionDeltasFormVersion = 2;
 inline constexpr std::int32_t kSessionDeltasFormDeltasMax = 16777216;
 
-// Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h. BUCKETS, BUCKETS_DOUBLE, DISTINCT, DISTINCT_DOUBLE: sketches, native/kernel/rows/sketch.h.
+// Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h. BUCKETS, BUCKETS_DOUBLE, DISTINCT, DISTINCT_DOUBLE: sketches, native/kernel/rows/sketch.h; TOP: native/kernel/rows/top.h.
 inline constexpr std::int32_t kAggregateCount = 1;
 inline constexpr std::int32_t kAggregateSum = 2;
 inline constexpr std::int32_t kAggregateMin = 3;
@@ -51,6 +51,7 @@ inline constexpr std::int32_t kAggregateBuckets = 10;
 inline constexpr std::int32_t kAggregateBucketsDouble = 11;
 inline constexpr std::int32_t kAggregateDistinct = 12;
 inline constexpr std::int32_t kAggregateDistinctDouble = 13;
+inline constexpr std::int32_t kAggregateTop = 14;
 
 // Verdict of the delta decode; unless OK nothing was folded in.
 inline constexpr std::int32_t kDeltaStatusOk = 0;

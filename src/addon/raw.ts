@@ -119,9 +119,11 @@ interface GenFunctions {
 /** Handles have a type tag; closing one again has no effect. */
 export type WindowStateHandle = object & { readonly __windowState?: never };
 export type SortedRunHandle = object & { readonly __sortedRun?: never };
-/** Values of the events of a batch, their validity, and the cells of a column; or three times null.
- */
-export type Values = [cells: BigInt64Array, valid: Uint8Array, capacity: number] | [null, null, null];
+/** Values of the events of a batch, their validity, the cells of a column, and texts; or four times
+ *  null. */
+export type Values =
+  | [cells: BigInt64Array, valid: Uint8Array, capacity: number, texts: BigInt64Array | null]
+  | [null, null, null, null];
 export type SessionStateHandle = object & { readonly __sessionState?: never };
 
 interface WindowFunctions {

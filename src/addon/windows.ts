@@ -44,7 +44,9 @@ async function seal(
 
 /** Arguments of the values of a batch. */
 const valuesOf = (values: ValueColumns | undefined): Values =>
-  values === undefined ? [null, null, null] : [values.cells, values.valid, values.capacity];
+  values === undefined
+    ? [null, null, null, null]
+    : [values.cells, values.valid, values.capacity, values.texts.cells];
 
 function openState(addon: Addon, sliceMs: number, shards: number, form: RowForm): WindowState {
   const state = callAddon(() => addon.windowOpen(sliceMs, shards, form.words));

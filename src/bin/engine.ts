@@ -263,7 +263,9 @@ async function exportSink(context: Context): Promise<number> {
   for await (const page of pages) {
     cells ??= await begin();
     const keyOf = cells;
-    const lines = page.map((row) => [keyOf(row), ...columns.map(({ read }) => columnText(read(row)))].join());
+    const lines = page.map((row) =>
+      [keyOf(row), ...columns.map(({ read }) => csvCell(columnText(read(row))))].join(),
+    );
     await writeOut(`${lines.join('\n')}\n`);
   }
   if (cells === undefined) await begin();

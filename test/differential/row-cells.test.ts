@@ -554,7 +554,7 @@ describe('refusals', () => {
   });
 
   it.each([
-    ['an unknown aggregate', [{ kind: 14, column: 0 }]],
+    ['an unknown aggregate', [{ kind: 15, column: 0 }]],
     ['no aggregate', [{ kind: 0, column: 0 }]],
     ['a column above the limit', [{ kind: AGGREGATE.SUM, column: 256 }]],
     ['a row above 32 KiB', Array.from({ length: 8 }, () => ({ kind: AGGREGATE.BUCKETS, column: 0 }))],

@@ -142,7 +142,7 @@ describe('results of the engine', () => {
     ['session', ['-window=session', '-gap=300ms']],
   ] as const)('all aggregates of %s windows by texts with a condition are equal', async (kind, windows) => {
     const aggregate =
-      'count,count(amount),sum(amount),min(amount),max(amount),avg(amount),first(amount),last(amount),sum(price:double) as total,avg(price:double) as mean,min(price:double) as least,p50(latency),p99.9(latency),distinct(id)';
+      'count,count(amount),sum(amount),min(amount),max(amount),avg(amount),first(amount),last(amount),sum(price:double) as total,avg(price:double) as mean,min(price:double) as least,p50(latency),p99.9(latency),distinct(id),topk(id,5) as ids';
     const flags = withDefaults(
       [
         ...[

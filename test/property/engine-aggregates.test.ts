@@ -5,6 +5,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { Aggregates } from '../../src/engine/aggregate/definition.ts';
+import { putIdentifier } from '../../src/engine/aggregate/field-columns.ts';
+import { IdHash } from '../../src/engine/aggregate/id-hash.ts';
 import type { AggregateValue } from '../../src/engine/aggregate/results.ts';
 import { putPlaces, valuesOf } from '../../src/engine/aggregate/values.ts';
 import type { Job } from '../../src/engine/job.ts';
@@ -40,6 +42,7 @@ const TEXTS = [
   'count(i),sum(d:double),last(i)',
   'p50(i),p99.9(i),distinct(i:long),count(i)',
   'p90(d:double),distinct(d:double) as prices,sum(i),last(i),distinct(i)',
+  'topk(i,3),count(i),topk(i,100) as all',
   'count',
 ];
 
@@ -51,6 +54,7 @@ const doubleOf = ({ value }: TestEvent): number | null =>
 /** Source whose events have an integer field i and a double field d. */
 class FieldSource extends MemorySource {
   private readonly aggregates: Aggregates;
+  private readonly ids = new IdHash();
   private readonly byPlace = new Map<string, TestEvent>();
 
   constructor(events: readonly TestEvent[], batchRows: number, aggregates: Aggregates) {
@@ -69,15 +73,17 @@ class FieldSource extends MemorySource {
     if (rows === undefined || this.aggregates.columns === 0) return rows;
     const { records, events } = rows;
     const values = valuesOf(events, this.aggregates.columns);
+    values.texts.clear();
     for (let row = 0; row < events.rowCount; row++) {
       const place = `${records.columns.partition[row]}@${records.columns.offset[row]}`;
       const event = this.byPlace.get(place) as TestEvent;
-      for (const { path, column } of this.aggregates.fields) {
+      for (const { path, column, kind } of this.aggregates.fields) {
         const cell = column * values.capacity + row;
         const value = path[0] === 'i' ? integerOf(event) : doubleOf(event);
         values.valid[cell] = value === null ? 0 : 1;
         // An identifier is any number that is one for equal values.
-        if (typeof value === 'bigint') values.cells[cell] = value;
+        if (kind === 'text') putIdentifier(values, cell, `i${value ?? 0n}`, kind, this.ids);
+        else if (typeof value === 'bigint') values.cells[cell] = value;
         else values.doubles[cell] = value ?? 0;
       }
     }
@@ -154,31 +160,42 @@ function windowsOf(job: Job, accepted: readonly Placed[]): ReadonlyMap<string, r
   return windows;
 }
 
+/** The most frequent texts as a result has them. */
+function topOf(texts: readonly string[], limit: number): string {
+  const counts = new Map<string, number>();
+  for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1);
+  const list = [...counts].sort(([a, x], [b, y]) => y - x || (a < b ? -1 : 1)).slice(0, limit);
+  return JSON.stringify(list.map(([value, count]) => ({ value, count })));
+}
+
 /** The result of a window, from its events. Doubles are multiples of 1/8 whose sums are exact. */
 function resultOf({ specs }: Aggregates, events: readonly Placed[]): string {
   let overflow = false;
-  const values = specs.flatMap(({ function: name, field, percent }): AggregateValue | AggregateValue[] => {
-    if (field === undefined) return BigInt(events.length);
-    const of = field.path[0] === 'i' ? integerOf : doubleOf;
-    const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
-    if (name === 'count') return BigInt(found.length);
-    const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
-    if (name === 'distinct') return [BigInt(new Set(found).size), 0];
-    if (name === 'percentile') return percentileOf(ordered.map(Number), percent as string);
-    const sum =
-      field.path[0] === 'i'
-        ? (found as bigint[]).reduce((total, one) => total + one, 0n)
-        : (found as number[]).reduce((total, one) => total + one, 0);
-    if (found.length === 0) return null;
-    if (name === 'first') return found[0] as bigint | number;
-    if (name === 'last') return found.at(-1) as bigint | number;
-    if (name === 'min') return ordered[0] as bigint | number;
-    if (name === 'max') return ordered.at(-1) as bigint | number;
-    if (name === 'avg') return Number(sum) / found.length;
-    if (typeof sum === 'number') return sum;
-    if (BigInt.asIntN(64, sum) !== sum) overflow = true;
-    return BigInt.asIntN(64, sum);
-  });
+  const values = specs.flatMap(
+    ({ function: name, field, percent, limit }): AggregateValue | AggregateValue[] => {
+      if (field === undefined) return BigInt(events.length);
+      const of = field.path[0] === 'i' ? integerOf : doubleOf;
+      const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
+      if (name === 'count') return BigInt(found.length);
+      const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
+      if (name === 'topk') return [topOf(found.map(String), limit as number), 0];
+      if (name === 'distinct') return [BigInt(new Set(found).size), 0];
+      if (name === 'percentile') return percentileOf(ordered.map(Number), percent as string);
+      const sum =
+        field.path[0] === 'i'
+          ? (found as bigint[]).reduce((total, one) => total + one, 0n)
+          : (found as number[]).reduce((total, one) => total + one, 0);
+      if (found.length === 0) return null;
+      if (name === 'first') return found[0] as bigint | number;
+      if (name === 'last') return found.at(-1) as bigint | number;
+      if (name === 'min') return ordered[0] as bigint | number;
+      if (name === 'max') return ordered.at(-1) as bigint | number;
+      if (name === 'avg') return Number(sum) / found.length;
+      if (typeof sum === 'number') return sum;
+      if (BigInt.asIntN(64, sum) !== sum) overflow = true;
+      return BigInt.asIntN(64, sum);
+    },
+  );
   return `${textOf(values)} ${overflow}`;
 }
 

@@ -35,14 +35,14 @@ struct KeyedState {
     return CloseHandle(call, 0, "state", kType) ? Undefined(env) : nullptr;
   }
 
-  // (state, events, admitted, values | null, valid | null, capacity | null)
+  // (state, events, admitted, values | null, valid | null, capacity | null, texts | null)
   static napi_value Accumulate(napi_env env, napi_callback_info info) {
     Call call(env, info);
     Handle state;
     kernel::Rows<layout::EventBatch> events;
     kernel::Rows<layout::AdmittedBatch> admitted;
     kernel::Values values;
-    if (!call.HasArguments(6) || !Of(call, &state) || !call.Batch(1, "events", &events) ||
+    if (!call.HasArguments(7) || !Of(call, &state) || !call.Batch(1, "events", &events) ||
         !call.Batch(2, "admitted", &admitted) || !ValuesOf(&call, 3, &values)) {
       return nullptr;
     }

@@ -29,19 +29,24 @@ bool FormOf(Call* call, std::size_t index, kernel::RowForm* out) {
 }
 
 bool ValuesOf(Call* call, std::size_t index, kernel::Values* out) {
-  if (call->IsNull(index) && call->IsNull(index + 1) && call->IsNull(index + 2)) return true;
+  if (call->IsNull(index) && call->IsNull(index + 1) && call->IsNull(index + 2) &&
+      call->IsNull(index + 3)) {
+    return true;
+  }
   Span<std::int64_t> cells;
   Span<std::uint8_t> valid;
+  Span<std::int64_t> texts;
   std::uint32_t capacity = 0;
   if (!call->Array(index, "values", &cells) || !call->Array(index + 1, "valid", &valid) ||
-      !call->Uint32(index + 2, "capacity", &capacity)) {
+      !call->Uint32(index + 2, "capacity", &capacity) ||
+      (!call->IsNull(index + 3) && !call->Array(index + 3, "texts", &texts))) {
     return false;
   }
   if (capacity == 0 || valid.size < cells.size) {
     ThrowStatus(call->env(), Status::kTooFewRows, "valid");
     return false;
   }
-  *out = {cells.data, valid.data, capacity, cells.size / capacity};
+  *out = {cells.data, valid.data, capacity, cells.size / capacity, {texts.data, texts.size}};
   return true;
 }
 

@@ -21,8 +21,8 @@ bool RowsOf(Call* call, std::size_t index, const char* name, Span<kernel::Accumu
 
 // Form of rows from its steps, an array or null for rows with only a head.
 bool FormOf(Call* call, std::size_t index, kernel::RowForm* out);
-// Reads three arguments: an array of values, one with their validity, and the cells of a column in
-// both; or three times null.
+// Reads four arguments: an array of values, one with their validity, the cells of a column in both,
+// and an array with texts or null; or four times null.
 bool ValuesOf(Call* call, std::size_t index, kernel::Values* out);
 
 // Position of a copy, with the cell that it is written back to.

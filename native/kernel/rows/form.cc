@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernel/rows/double_sum.h"
+#include "kernel/rows/top.h"
 
 namespace millrace::kernel {
 namespace {
@@ -39,7 +40,8 @@ std::size_t CellCount(std::uint32_t kind) {
 }
 
 bool IsPlaced(std::int32_t kind) {
-  return kind == layout::kAggregateFirst || kind == layout::kAggregateLast;
+  return kind == layout::kAggregateFirst || kind == layout::kAggregateLast ||
+         kind == layout::kAggregateTop;
 }
 
 // Number with the order of the doubles: -Infinity, …, -0, 0, …, Infinity, NaN. All NaN are one.
@@ -75,6 +77,7 @@ Status RowForm::Set(Span<const std::uint32_t> steps) {
   std::vector<Aggregate> aggregates;
   std::vector<Aggregate> sketches;
   std::size_t cells = 0;
+  std::size_t sketch_cells = 0;  // in a page
   std::size_t columns = 0;
   if (steps.size % 2 != 0) return Status::kBadArgument;
   for (std::size_t i = 0; i < steps.size; i += 2) {
@@ -84,10 +87,10 @@ Status RowForm::Set(Span<const std::uint32_t> steps) {
     const std::uint32_t column = steps.data[i + 1];
     if ((count == 0 && !is_sketch) || column >= kColumnsMax) return Status::kBadArgument;
     auto& list = is_sketch ? sketches : aggregates;
-    list.push_back({kind, column, static_cast<std::uint32_t>(cells)});
+    list.push_back({kind, column, static_cast<std::uint32_t>(is_sketch ? sketch_cells : cells)});
     cells += count;
-    const std::size_t all = cells + sketches.size() * sketch::Sketch::kPageCells;
-    if (all * sizeof(std::int64_t) > (kLinesMax - 1) * sizeof(Accumulator)) {
+    sketch_cells += is_sketch ? 1 + sketch::RoomOf(kind) : 0;
+    if ((cells + sketch_cells) * sizeof(std::int64_t) > (kLinesMax - 1) * sizeof(Accumulator)) {
       return Status::kBadArgument;
     }
     columns = std::max({columns, column + std::size_t{1}, IsPlaced(kind) ? kOffsetColumn + 1 : 0});
@@ -97,7 +100,7 @@ Status RowForm::Set(Span<const std::uint32_t> steps) {
     return 1 + (count + kLineCells - 1) / kLineCells;
   };
   lines_ = lines_of(cells + sketches.size() * sketch::Sketch::kStoredCells);
-  page_lines_ = lines_of(cells + sketches.size() * sketch::Sketch::kPageCells);
+  page_lines_ = lines_of(cells + sketch_cells);
   aggregates_ = std::move(aggregates);
   sketches_ = std::move(sketches);
   cells_ = cells;
@@ -214,7 +217,12 @@ void RowForm::FoldCells(const Values& values, std::size_t event, std::int64_t ev
     const Aggregate& aggregate = sketches_[i];
     if (values.valid[aggregate.column * values.capacity + event] == 0) continue;
     sketch::Sketch own = SketchOf(row, i, false);
-    sketch::Add(aggregate.kind, value_of(aggregate.column), &own);
+    if (aggregate.kind == layout::kAggregateTop) {
+      top::Add(values.texts, value_of(aggregate.column), value_of(kPartitionColumn),
+               value_of(kOffsetColumn), &own);
+    } else {
+      sketch::Add(aggregate.kind, value_of(aggregate.column), &own);
+    }
   }
 }
 

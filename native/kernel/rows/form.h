@@ -29,6 +29,8 @@ struct Values {
   const std::uint8_t* valid = nullptr;  // 0: null, which no aggregate counts
   std::size_t capacity = 0;
   std::size_t columns = 0;
+  // Hashes and texts of values (top.h), which the cells of their columns name by their first cell.
+  Span<const std::int64_t> texts = {};
 };
 
 class RowForm {
@@ -124,9 +126,12 @@ class RowForm {
   // A sketch of a row: its number, from 0, and its kind.
   sketch::Sketch SketchOf(const Accumulator* row, std::size_t number, bool is_paged) const {
     auto* const cells = const_cast<std::int64_t*>(reinterpret_cast<const std::int64_t*>(row + 1));
-    return is_paged
-               ? sketch::Sketch::InPage(cells + cells_ + number * sketch::Sketch::kPageCells)
-               : sketch::Sketch::Stored(cells + cells_ + number * sketch::Sketch::kStoredCells);
+    const Aggregate& of = sketches_[number];
+    const std::size_t room = sketch::RoomOf(of.kind);
+    // The cell of a sketch counts from the first one, in a page.
+    return is_paged ? sketch::Sketch::InPage(cells + cells_ + of.cell, room)
+                    : sketch::Sketch::Stored(cells + cells_ + number * sketch::Sketch::kStoredCells,
+                                             room);
   }
   std::int32_t SketchKind(std::size_t number) const { return sketches_[number].kind; }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "kernel/rows/top.h"
 #include "layout/layouts.gen.h"
 
 namespace millrace::kernel::sketch {
@@ -43,13 +44,6 @@ std::int64_t BucketOfDouble(std::int64_t bits) {
   if ((magnitude & kExponentBits) == 0) return 0;
   const std::int64_t bucket = magnitude >> (52 - kMantissaBits);
   return plain < 0 ? ~bucket : bucket;
-}
-
-// A bijection, so that two integers have two hashes: the finalizer of MurmurHash3.
-std::uint64_t Mix(std::uint64_t x) {
-  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdU;
-  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53U;
-  return x ^ (x >> 33);
 }
 
 // Number of cells below a cell, in an ascending list. Without branches: the values of a stream are
@@ -282,18 +276,26 @@ bool IsOfBuckets(std::int32_t kind) {
 
 bool IsSketch(std::int32_t kind) {
   return IsOfBuckets(kind) || kind == layout::kAggregateDistinct ||
-         kind == layout::kAggregateDistinctDouble;
+         kind == layout::kAggregateDistinctDouble || kind == layout::kAggregateTop;
+}
+
+std::size_t RoomOf(std::int32_t kind) { return kind == layout::kAggregateTop ? kTopCells : kCells; }
+
+std::uint64_t Mix(std::uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdU;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53U;
+  return x ^ (x >> 33);
 }
 
 bool Sketch::IsPlain() const {
-  if ((*at_ & 0xffff) > static_cast<std::int64_t>(kCells)) return false;
+  if ((*at_ & 0xffff) > static_cast<std::int64_t>(room_)) return false;
   if (is_stored_) return true;
-  return *at_ == header() && std::all_of(at_ + 1 + used(), at_ + kPageCells,
+  return *at_ == header() && std::all_of(at_ + 1 + used(), at_ + 1 + room_,
                                          [](std::int64_t cell) { return cell == 0; });
 }
 
 std::int64_t* Sketch::Reserve(std::size_t cells) {
-  const std::size_t room = !is_stored_         ? kCells
+  const std::size_t room = !is_stored_         ? room_
                            : block_bits() == 0 ? kInline
                                                : std::size_t{1} << block_bits();
   if (cells <= room) return this->cells();
@@ -337,7 +339,9 @@ void Add(std::int32_t kind, std::int64_t bits, Sketch* into) {
 }
 
 void Merge(std::int32_t kind, const Sketch& from, Sketch* into) {
-  if (IsOfBuckets(kind)) {
+  if (kind == layout::kAggregateTop) {
+    top::Merge(from, into);
+  } else if (IsOfBuckets(kind)) {
     MergeBuckets(from, into);
   } else {
     MergeHashes(from, into);
@@ -346,6 +350,7 @@ void Merge(std::int32_t kind, const Sketch& from, Sketch* into) {
 
 bool IsSound(std::int32_t kind, const Sketch& sketch) {
   if (!sketch.IsPlain()) return false;
+  if (kind == layout::kAggregateTop) return top::IsSound(sketch);
   return IsOfBuckets(kind) ? AreBuckets(sketch) : AreHashes(sketch);
 }
 

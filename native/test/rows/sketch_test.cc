@@ -29,15 +29,16 @@ constexpr std::int64_t kGapMs = 50;
 kernel::RowForm Form() {
   kernel::RowForm form;
   const std::uint32_t steps[] = {layout::kAggregateBuckets,  0, layout::kAggregateSum,           0,
-                                 layout::kAggregateDistinct, 0, layout::kAggregateBucketsDouble, 0};
+                                 layout::kAggregateDistinct, 0, layout::kAggregateBucketsDouble, 0,
+                                 layout::kAggregateTop,      2};
   MILLRACE_CHECK(form.Set({steps, std::size(steps)}) == Status::kOk);
-  MILLRACE_CHECK(form.lines() == 1 + 3 && form.page_lines() == 1 + 193);
+  MILLRACE_CHECK(form.lines() == 1 + 4 && form.page_lines() == 1 + 443);
   return form;
 }
 
 // A batch of events with a value each.
 struct Batch {
-  Batch() : cells(kRows), valid(kRows, 1) {
+  Batch() : cells(3 * kRows), valid(3 * kRows, 1) {
     MILLRACE_CHECK(kernel::View(events_buffer.span(), &events) == Status::kOk);
     auto* header = reinterpret_cast<layout::BatchHeader*>(events_buffer.data());
     header->row_count = kRows;
@@ -61,9 +62,25 @@ struct Batch {
                                              : kind == 1 ? random->Below(20'000)
                                                          : random->Next());
       valid[row] = random->Below(20) == 0 ? 0 : 1;
+      cells[kRows + row] = next_offset++;
+      cells[2 * kRows + row] = AddText(random);
     }
   }
-  kernel::Values values() const { return {cells.data(), valid.data(), kRows, 1}; }
+  // Adds a value whose text is mostly short, and returns its place.
+  std::int64_t AddText(Random* random) {
+    const std::uint64_t value = random->Below(random->Below(3) == 0 ? 2'000 : 20);
+    const std::size_t length = value % 97 == 0 ? 200 : 1 + value % 13;
+    const std::size_t at = texts.size();
+    texts.resize(at + 1 + (length + 8) / 8);
+    texts[at] = static_cast<std::int64_t>(value * 0x9e3779b97f4a7c15U);
+    auto* const bytes = reinterpret_cast<std::uint8_t*>(&texts[at + 1]);
+    bytes[0] = static_cast<std::uint8_t>(length);
+    std::memset(bytes + 1, static_cast<int>('a' + value % 26), length);
+    return static_cast<std::int64_t>(at);
+  }
+  kernel::Values values() const {
+    return {cells.data(), valid.data(), kRows, 3, {texts.data(), texts.size()}};
+  }
 
   test::Buffer events_buffer = test::EmptyBatch<layout::EventBatch>(kRows);
   test::Buffer admitted_buffer = test::EmptyBatch<layout::AdmittedBatch>(kRows);
@@ -71,6 +88,8 @@ struct Batch {
   Rows<layout::AdmittedBatch> admitted;
   std::vector<std::int64_t> cells;
   std::vector<std::uint8_t> valid;
+  std::vector<std::int64_t> texts;
+  std::int64_t next_offset = 0;
 };
 
 std::vector<Accumulator> RowsOf(kernel::SortedRun* run) {

@@ -345,7 +345,7 @@ export class CellReader {
     let all = 0;
     for (let i = 0; i < count; i++) {
       known.next();
-      const used = usedOfHeader(known.word);
+      const used = usedOfHeader(kind, known.word);
       if (used === undefined) return undefined;
       all += used;
     }

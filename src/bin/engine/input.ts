@@ -48,7 +48,7 @@ export const INPUT_SETTINGS = {
   aggregate: {
     type: 'string',
     hasParts: true,
-    help: 'what the results have, with commas: count, count(FIELD), sum, min, max, avg, first and last of fields, percentiles such as p99(latency), and distinct(user), each with an optional name, such as count,sum(amount),avg(price:double) as price. A field is a 64-bit integer, with :double any number; null is ignored. Sums of doubles have the same bits in any order (default: count, sum, min and max of -value)',
+    help: 'what the results have, with commas: count, count(FIELD), sum, min, max, avg, first and last of fields, percentiles such as p99(latency), distinct(user), and topk(sku,10), the most frequent values, each with an optional name, such as count,sum(amount),avg(price:double) as price. A field is a 64-bit integer, with :double any number; null is ignored. Sums of doubles have the same bits in any order (default: count, sum, min and max of -value)',
   },
   where: {
     type: 'string',

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x5e969e80;
+export const LAYOUT_FINGERPRINT = 0x300c89b0;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -44,7 +44,7 @@ export const SESSION_DELTAS_FORM = {
   DELTAS_MAX: 16777216,
 } as const;
 
-/** Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h. BUCKETS, BUCKETS_DOUBLE, DISTINCT, DISTINCT_DOUBLE: sketches, native/kernel/rows/sketch.h. */
+/** Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h. BUCKETS, BUCKETS_DOUBLE, DISTINCT, DISTINCT_DOUBLE: sketches, native/kernel/rows/sketch.h; TOP: native/kernel/rows/top.h. */
 export const AGGREGATE = {
   COUNT: 1,
   SUM: 2,
@@ -59,6 +59,7 @@ export const AGGREGATE = {
   BUCKETS_DOUBLE: 11,
   DISTINCT: 12,
   DISTINCT_DOUBLE: 13,
+  TOP: 14,
 } as const;
 
 /** Verdict of the delta decode; unless OK nothing was folded in. */

@@ -422,7 +422,7 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   {
     name: 'AGGREGATE',
     meaning:
-      "Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h. BUCKETS, BUCKETS_DOUBLE, DISTINCT, DISTINCT_DOUBLE: sketches, native/kernel/rows/sketch.h.",
+      "Aggregates of a row's cells; null counts in none. COUNT, MIN, MAX: one cell. SUM: two cells, 128 bits. MIN_DOUBLE, MAX_DOUBLE: one cell, a number with the order of the doubles. FIRST, LAST: event time, partition, offset, value. SUM_DOUBLE: head and digits, native/kernel/rows/double_sum.h. BUCKETS, BUCKETS_DOUBLE, DISTINCT, DISTINCT_DOUBLE: sketches, native/kernel/rows/sketch.h; TOP: native/kernel/rows/top.h.",
     values: {
       COUNT: 1,
       SUM: 2,
@@ -437,6 +437,7 @@ export const CONSTANTS: readonly ConstantGroup[] = [
       BUCKETS_DOUBLE: 11,
       DISTINCT: 12,
       DISTINCT_DOUBLE: 13,
+      TOP: 14,
     },
   },
   {

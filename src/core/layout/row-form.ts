@@ -3,7 +3,7 @@
  *  bytes. */
 import { coreError } from '../errors.ts';
 import { ACCUMULATOR, AGGREGATE } from './layouts.gen.ts';
-import { isSketch, SKETCH_CELLS } from './sketch.ts';
+import { isSketch, sketchCells } from './sketch.ts';
 
 /** Aggregate of one column of an event's values. */
 export interface AggregateStep {
@@ -25,7 +25,7 @@ const PLAIN_BYTES_MAX = 2048;
 const WIDE_FACTOR = 16;
 /** Cells of a sketch of a stored row, in the addon's tables. */
 const STORED_CELLS = 7;
-/** Columns with the partition and the offset of an event's record, for FIRST and LAST. */
+/** Columns with the partition and the offset of an event's record, for FIRST, LAST and TOP. */
 export const PLACE_COLUMNS = 2;
 
 const CELLS: ReadonlyMap<number, number> = new Map([
@@ -48,7 +48,9 @@ export const isWide = (rowBytes: number): boolean => rowBytes > PLAIN_BYTES_MAX;
 export const portionRows = (rows: number, rowBytes: number): number =>
   isWide(rowBytes) ? Math.max(1, Math.floor(rows / WIDE_FACTOR)) : rows;
 
-const isPlaced = (kind: number): boolean => kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST;
+/** True for aggregates that depend on the place of an event in the log. */
+export const isPlaced = (kind: number): boolean =>
+  kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST || kind === AGGREGATE.TOP;
 
 export class RowForm {
   /** Rows with only a head. */
@@ -73,7 +75,7 @@ export class RowForm {
     this.steps = steps;
     let columns = 0;
     const counts = steps.map(({ kind, column }) => {
-      const count = isSketch(kind) ? SKETCH_CELLS : CELLS.get(kind);
+      const count = isSketch(kind) ? sketchCells(kind) : CELLS.get(kind);
       if (count === undefined || !Number.isInteger(column) || column < 0 || column >= COLUMNS_MAX)
         throw coreError('out_of_range', `steps: no aggregate ${kind} of column ${column}`);
       columns = Math.max(columns, column + 1, isPlaced(kind) ? PLACE_COLUMNS : 0);
@@ -90,7 +92,7 @@ export class RowForm {
       cells += count;
     }
     this.places = places;
-    this.cells = cells - this.sketches.length * SKETCH_CELLS;
+    this.cells = cells - this.sketches.reduce((sum, step) => sum + (counts[step] as number), 0);
     this.columns = columns;
     const bytesOf = (count: number): number =>
       ACCUMULATOR.BYTES + Math.ceil((count * CELL) / LINE_BYTES) * LINE_BYTES;

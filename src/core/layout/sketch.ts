@@ -1,11 +1,15 @@
 /** Sketches of the values of a field in the cells of a row; the addon's implementation is
  *  native/kernel/rows/sketch.cc, whose header describes the cells. */
 import { AGGREGATE } from './layouts.gen.ts';
+import { isSoundTop, mergeTops, TOP_CELLS, usedOfTopHeader } from './top.ts';
 
 /** Greatest number of cells of a sketch, without its header. */
 const SKETCH_CELLS_MAX = 512;
-/** Cells of a sketch in a row, with its header. */
+/** Cells of a sketch of buckets or distinct values in a row, with its header. */
 export const SKETCH_CELLS = 1 + SKETCH_CELLS_MAX;
+
+/** Cells of a sketch of a kind in a row, with its header. */
+export const sketchCells = (kind: number): number => (kind === AGGREGATE.TOP ? TOP_CELLS : SKETCH_CELLS);
 
 const USED_MASK = 0xffffn;
 const LEVEL_SHIFT = 16n;
@@ -30,14 +34,17 @@ export const isOfBuckets = (kind: number): boolean =>
   kind === AGGREGATE.BUCKETS || kind === AGGREGATE.BUCKETS_DOUBLE;
 
 export const isSketch = (kind: number): boolean =>
-  isOfBuckets(kind) || kind === AGGREGATE.DISTINCT || kind === AGGREGATE.DISTINCT_DOUBLE;
+  isOfBuckets(kind) ||
+  kind === AGGREGATE.DISTINCT ||
+  kind === AGGREGATE.DISTINCT_DOUBLE ||
+  kind === AGGREGATE.TOP;
 
 /** A sketch in the cells of a row. */
 export type SketchCells = BigInt64Array;
 
 /** Number of cells in use. */
 export const usedOf = (cells: SketchCells): number =>
-  Math.min(Number((cells[0] as bigint) & USED_MASK), SKETCH_CELLS_MAX);
+  Math.min(Number((cells[0] as bigint) & USED_MASK), cells.length - 1);
 const levelOf = (cells: SketchCells): number => Number(((cells[0] as bigint) >> LEVEL_SHIFT) & 0xffn);
 
 const bucketOf = (cell: bigint): bigint => cell >> COUNT_BITS;
@@ -63,8 +70,10 @@ export function cellOfStep(cells: SketchCells, i: number, step: bigint, number: 
   return bucket < -limit || bucket >= limit || values > COUNT_MAX ? 0n : cellOf(bucket, values);
 }
 
-/** Header of a sketch in the changelog. Returns undefined for one that no sketch has. */
-export function usedOfHeader(header: bigint): number | undefined {
+/** Header of a sketch in the changelog. Returns undefined for one that no sketch of the kind has.
+ */
+export function usedOfHeader(kind: number, header: bigint): number | undefined {
+  if (kind === AGGREGATE.TOP) return usedOfTopHeader(header);
   const used = Number(header & USED_MASK);
   return header > HEADER_MAX || used > SKETCH_CELLS_MAX ? undefined : used;
 }
@@ -205,7 +214,7 @@ function mergeHashes(from: SketchCells, into: SketchCells): void {
   for (const hash of hashes) register(hash, registers);
 }
 
-/** Adds a value: the bits of a cell, and the same as a double. */
+/** Adds a value: the bits of a cell, and the same as a double. REQUIRES: the kind is not TOP */
 export function addToSketch(kind: number, cells: SketchCells, value: bigint, asDouble: number): void {
   if (kind === AGGREGATE.BUCKETS) addBucket(bucketOfValue(Number(value)), 0, 1n, cells);
   else if (kind === AGGREGATE.BUCKETS_DOUBLE) addBucket(bucketOfValue(asDouble), 0, 1n, cells);
@@ -213,13 +222,17 @@ export function addToSketch(kind: number, cells: SketchCells, value: bigint, asD
   else addHashes([mix(plainBits(asDouble))], cells);
 }
 
-export const mergeSketches = (kind: number, from: SketchCells, into: SketchCells): void =>
-  isOfBuckets(kind) ? mergeBuckets(from, into) : mergeHashes(from, into);
+export function mergeSketches(kind: number, from: SketchCells, into: SketchCells): void {
+  if (kind === AGGREGATE.TOP) mergeTops(from, into);
+  else if (isOfBuckets(kind)) mergeBuckets(from, into);
+  else mergeHashes(from, into);
+}
 
 /** True if values can produce these cells. */
 export function isSoundSketch(kind: number, cells: SketchCells): boolean {
+  if (kind === AGGREGATE.TOP) return isSoundTop(cells);
   const header = cells[0] as bigint;
-  if (header < 0n || usedOfHeader(header) === undefined) return false;
+  if (header < 0n || usedOfHeader(kind, header) === undefined) return false;
   const [list, level] = [listOf(cells), levelOf(cells)];
   if (cells.subarray(1 + list.length).some((cell) => cell !== 0n)) return false;
   if (isOfBuckets(kind)) {

@@ -1,9 +1,10 @@
-/** Aggregates of a job: `count,sum(amount),avg(price:double),p99(latency),distinct(user)`.
+/** Aggregates of a job: `count,sum(amount),avg(price:double),p99(latency),distinct(user)`,
+ *  `topk(sku,10)`.
  *
  *  Each is a function of the set of events of a window: it ignores null, and ties of first and last
  *  are decided by event time, partition and offset. */
 import { AGGREGATE } from '../../core/layout/layouts.gen.ts';
-import { type AggregateStep, PLACE_COLUMNS, RowForm } from '../../core/layout/row-form.ts';
+import { type AggregateStep, isPlaced, PLACE_COLUMNS, RowForm } from '../../core/layout/row-form.ts';
 import { engineError } from '../errors.ts';
 
 export const AGGREGATE_FUNCTIONS = [
@@ -16,6 +17,7 @@ export const AGGREGATE_FUNCTIONS = [
   'last',
   'distinct',
   'percentile',
+  'topk',
 ] as const;
 export type AggregateFunction = (typeof AGGREGATE_FUNCTIONS)[number];
 /** Percentile: `p50`, `p99`, `p99.9`. */
@@ -24,8 +26,8 @@ const PERCENTILE = /^p(\d{1,2}(?:\.\d{1,3})?)$/;
 /** Kinds that the text of a field names: integers of 64 bits, or doubles. */
 const NUMBER_KINDS = ['long', 'double'] as const;
 /** Values of a field: of a kind that its text names, or identifiers, which are compared and not
- *  computed with. */
-export type ValueKind = (typeof NUMBER_KINDS)[number] | 'id';
+ *  computed with: their hashes, or their texts too. */
+export type ValueKind = (typeof NUMBER_KINDS)[number] | 'id' | 'text';
 
 export interface AggregateField {
   readonly path: readonly string[];
@@ -38,9 +40,14 @@ export interface AggregateSpec {
   readonly field?: AggregateField;
   /** Percent of a percentile, above 0 and below 100: decimal digits. */
   readonly percent?: string;
+  /** Greatest number of values of topk. */
+  readonly limit?: number;
   /** Name of its column in the results. */
   readonly name: string;
 }
+
+/** Greatest number of values that topk lists. */
+const TOP_VALUES_MAX = 100;
 
 /** Greatest number of aggregates of a job. */
 const AGGREGATES_MAX = 64;
@@ -73,7 +80,8 @@ function partsOf(text: string): readonly string[] {
 
 function fieldOf(text: string, part: string, plain: ValueKind): AggregateField {
   const at = part.lastIndexOf(':');
-  const suffix = NUMBER_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
+  const named = NUMBER_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
+  const suffix = plain === 'text' ? undefined : named;
   const base = suffix === undefined ? part : part.slice(0, at);
   const path = base.split('.');
   if (path.length > 32 || path.some((name) => !/^[^\s@:[\](),]+$/u.test(name)))
@@ -83,6 +91,23 @@ function fieldOf(text: string, part: string, plain: ValueKind): AggregateField {
       'name a field, with dots into nested records, and its kind unless it is an integer: sum(price.amount:double)',
     );
   return { path, kind: suffix ?? plain };
+}
+
+/** Plain kind of the field of a function. */
+const plainKind = (name: AggregateFunction): ValueKind =>
+  name === 'distinct' ? 'id' : name === 'topk' ? 'text' : 'long';
+
+/** Splits the arguments of topk. */
+function topOf(text: string, inner: string): { readonly path: string; readonly limit: number } {
+  const [, path, digits] = /^(.+?)\s*,\s*(\d+)$/.exec(inner) ?? [];
+  const limit = Number(digits);
+  if (path === undefined || limit < 1 || limit > TOP_VALUES_MAX)
+    throw wrong(
+      text,
+      `has topk(${inner})`,
+      `give topk(FIELD,N), with N from 1 to ${TOP_VALUES_MAX}: topk(sku,10)`,
+    );
+  return { path, limit };
 }
 
 function specOf(text: string, part: string): AggregateSpec {
@@ -101,8 +126,9 @@ function specOf(text: string, part: string): AggregateSpec {
   const inner = match[2];
   if ((inner === undefined || inner === '') && known !== 'count')
     throw wrong(text, `has ${name} without a field`, `give ${name}(FIELD)`);
-  const plain = known === 'distinct' ? 'id' : 'long';
-  const field = inner === undefined || inner === '' ? undefined : fieldOf(text, inner, plain);
+  const top = known === 'topk' ? topOf(text, inner ?? '') : undefined;
+  const path = top?.path ?? inner;
+  const field = path === undefined || path === '' ? undefined : fieldOf(text, path, plainKind(known));
   const column = match[3] ?? [name, ...(field?.path ?? [])].join('_').replace(/[^A-Za-z0-9_]/g, '_');
   if (!NAME.test(column) || RESERVED.includes(column))
     throw wrong(
@@ -110,16 +136,23 @@ function specOf(text: string, part: string): AggregateSpec {
       `has the name ${JSON.stringify(column)}`,
       `give another name: ${name}(${inner ?? ''}) as NAME, of letters, digits and _, at most 63, and none of ${RESERVED.join(', ')}`,
     );
-  const measured = percent === undefined ? {} : { percent };
+  const measured = percent === undefined ? top && { limit: top.limit } : { percent };
   return { function: known, ...(field === undefined ? {} : { field }), ...measured, name: column };
 }
 
-const formOfFunction = (name: AggregateFunction): string =>
-  name === 'count' ? name : name === 'percentile' ? 'p99(FIELD)' : `${name}(FIELD)`;
+const formOfFunction = (name: AggregateFunction): string => FORMS[name] ?? `${name}(FIELD)`;
+const FORMS: Readonly<Partial<Record<AggregateFunction, string>>> = {
+  count: 'count',
+  percentile: 'p99(FIELD)',
+  topk: 'topk(FIELD,10)',
+};
+
+/** Functions whose steps are sketches. */
+const SKETCHED: readonly AggregateFunction[] = ['distinct', 'percentile', 'topk'];
 
 /** Name of the column with the error of an aggregate; undefined: it is exact. */
 export const errorName = ({ function: name, name: column }: AggregateSpec): string | undefined =>
-  name === 'distinct' || name === 'percentile' ? `${column}${ERROR_SUFFIX}` : undefined;
+  SKETCHED.includes(name) ? `${column}${ERROR_SUFFIX}` : undefined;
 
 /** Names of the values of aggregates: each has one, and behind it one for its error. */
 export const valueNames = (specs: readonly AggregateSpec[]): readonly string[] =>
@@ -141,20 +174,21 @@ export function aggregateSpecs(text: string): readonly AggregateSpec[] {
 }
 
 /** Steps that a function needs beside the count of the field's values. */
-const STEPS: Readonly<Record<AggregateFunction, Readonly<Record<ValueKind, readonly number[]>>>> = {
-  count: { long: [], double: [], id: [] },
-  sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE], id: [] },
-  avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE], id: [] },
-  min: { long: [AGGREGATE.MIN], double: [AGGREGATE.MIN_DOUBLE], id: [] },
-  max: { long: [AGGREGATE.MAX], double: [AGGREGATE.MAX_DOUBLE], id: [] },
-  first: { long: [AGGREGATE.FIRST], double: [AGGREGATE.FIRST], id: [] },
-  last: { long: [AGGREGATE.LAST], double: [AGGREGATE.LAST], id: [] },
+const STEPS: Readonly<Record<AggregateFunction, Readonly<Partial<Record<ValueKind, readonly number[]>>>>> = {
+  count: {},
+  sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
+  avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
+  min: { long: [AGGREGATE.MIN], double: [AGGREGATE.MIN_DOUBLE] },
+  max: { long: [AGGREGATE.MAX], double: [AGGREGATE.MAX_DOUBLE] },
+  first: { long: [AGGREGATE.FIRST], double: [AGGREGATE.FIRST] },
+  last: { long: [AGGREGATE.LAST], double: [AGGREGATE.LAST] },
   distinct: {
     long: [AGGREGATE.DISTINCT],
     double: [AGGREGATE.DISTINCT_DOUBLE],
     id: [AGGREGATE.DISTINCT],
   },
-  percentile: { long: [AGGREGATE.BUCKETS], double: [AGGREGATE.BUCKETS_DOUBLE], id: [] },
+  percentile: { long: [AGGREGATE.BUCKETS], double: [AGGREGATE.BUCKETS_DOUBLE] },
+  topk: { text: [AGGREGATE.TOP] },
 };
 
 /** A column of the values, and the field that fills it. */
@@ -171,7 +205,9 @@ interface Plan {
 /** @throws bad_setting */
 function planOf(text: string): Plan {
   const specs = aggregateSpecs(text);
-  const isPlaced = specs.some((spec) => spec.function === 'first' || spec.function === 'last');
+  const needsPlace = specs.some(({ function: name, field }) =>
+    (STEPS[name][field?.kind ?? 'long'] ?? []).some(isPlaced),
+  );
   const fields: FieldColumn[] = [];
   const steps: AggregateStep[] = [];
   const add = (kind: number, column: number): void => {
@@ -181,12 +217,12 @@ function planOf(text: string): Plan {
     if (field === undefined) continue;
     let known = fields.find((one) => isSameField(one, field));
     if (known === undefined) {
-      known = { ...field, column: (isPlaced ? PLACE_COLUMNS : 0) + fields.length };
+      known = { ...field, column: (needsPlace ? PLACE_COLUMNS : 0) + fields.length };
       fields.push(known);
     }
     // A sketch knows whether it has a value.
-    if (name !== 'distinct' && name !== 'percentile') add(AGGREGATE.COUNT, known.column);
-    for (const kind of STEPS[name][field.kind]) add(kind, known.column);
+    if (!SKETCHED.includes(name)) add(AGGREGATE.COUNT, known.column);
+    for (const kind of STEPS[name][field.kind] ?? []) add(kind, known.column);
   }
   return { specs, fields, steps };
 }

@@ -2,12 +2,14 @@
 import { doubleOf } from '../../core/layout/double-sum.ts';
 import { ACCUMULATOR, AGGREGATE } from '../../core/layout/layouts.gen.ts';
 import { CELL, type RowForm } from '../../core/layout/row-form.ts';
-import { distinctOf, quantileOf, SKETCH_CELLS, usedOf } from '../../core/layout/sketch.ts';
+import { distinctOf, quantileOf, type SketchCells, sketchCells, usedOf } from '../../core/layout/sketch.ts';
+import { type Top, topOf } from '../../core/layout/top.ts';
+import { idText } from '../dedup/ids.ts';
 import { type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';
 
-/** Integers as bigint, doubles as number; null: no event had a value. A sum of integers is its low
- *  64 bits, two's complement. */
-export type AggregateValue = bigint | number | null;
+/** Integers as bigint, doubles as number, lists of values as JSON; null: no event had a value. A
+ *  sum of integers is its low 64 bits, two's complement. */
+export type AggregateValue = bigint | number | string | null;
 
 export interface AggregateResults {
   /** In the order of the definition; an estimate is followed by its error. */
@@ -64,6 +66,10 @@ export class ResultReader {
     if (field === undefined)
       return ({ view, at }) => ({ value: view.getBigUint64(at + ACCUMULATOR.COUNT, true) });
     if (name === 'distinct' || name === 'percentile') return this.sketchReader(spec, field);
+    if (name === 'topk') {
+      const cells = this.cellsReader(AGGREGATE.TOP, field);
+      return (row) => topRead(topOf(cells(row), spec.limit as number));
+    }
     const cell = (kind: number): ((row: Row, number?: number) => bigint) => {
       const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kind, field) * CELL;
       return ({ view, at }, number = 0) => view.getBigInt64(at + first + number * CELL, true);
@@ -80,19 +86,25 @@ export class ResultReader {
       percent === '0'
         ? [AGGREGATE.DISTINCT, AGGREGATE.DISTINCT_DOUBLE]
         : [AGGREGATE.BUCKETS, AGGREGATE.BUCKETS_DOUBLE];
-    const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kinds[isDouble ? 1 : 0] as number, field) * CELL;
-    const cells = ({ view, at }: Row): BigInt64Array => {
-      const from = view.byteOffset + at + first;
-      // Rows that a store has read lie behind their keys, at any offset.
-      if (from % CELL === 0) return new BigInt64Array(view.buffer, from, SKETCH_CELLS);
-      return new BigInt64Array(view.buffer.slice(from, from + SKETCH_CELLS * CELL));
-    };
+    const cells = this.cellsReader(kinds[isDouble ? 1 : 0] as number, field);
     if (percent === '0') return (row) => distinctOf(cells(row));
     const places = percent.split('.')[1]?.length ?? 0;
     const share = [BigInt(percent.replace('.', '')), 10n ** BigInt(2 + places)] as const;
     return (row) => {
       const sketch = cells(row);
       return usedOf(sketch) === 0 ? { value: null, error: null } : quantileOf(sketch, ...share);
+    };
+  }
+
+  /** Reader of the cells of a sketch. */
+  private cellsReader(kind: number, field: AggregateField): (row: Row) => SketchCells {
+    const first = ACCUMULATOR.BYTES + this.aggregates.cellOf(kind, field) * CELL;
+    const count = sketchCells(kind);
+    return ({ view, at }) => {
+      const from = view.byteOffset + at + first;
+      // Rows that a store has read lie behind their keys, at any offset.
+      if (from % CELL === 0) return new BigInt64Array(view.buffer, from, count);
+      return new BigInt64Array(view.buffer.slice(from, from + count * CELL));
     };
   }
 
@@ -136,6 +148,12 @@ export class ResultReader {
       return { value, overflow: sum(row, 1) !== value >> 63n };
     };
   }
+}
+
+/** List of values as JSON: `[{"value":"a","count":3}]`. */
+function topRead({ values, error }: Top): Read {
+  const list = values.map(({ bytes, count }) => ({ value: idText(bytes), count: Number(count) }));
+  return { value: JSON.stringify(list), error };
 }
 
 const readers = new WeakMap<RowForm, ResultReader>();

@@ -1,6 +1,13 @@
 /** Forms of the answers with windows: JSON, or CSV for a client that prefers it. */
 
-import { type ColumnType, type ColumnValue, columnText, type ResultColumn } from '../output/columns.ts';
+import {
+  type ColumnType,
+  type ColumnValue,
+  columnText,
+  type ResultColumn,
+  type TopItem,
+  topItems,
+} from '../output/columns.ts';
 import { csvCell } from '../output/csv.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import { type AskedKey, keyJson, type ShownKeys } from './keys.ts';
@@ -42,11 +49,16 @@ export function formOf(accept: readonly string[]): AnswerForm {
 }
 
 /** Value in JSON: 64-bit integers and times as texts, bytes as hexadecimal digits; a double that is
- *  no finite number as text. */
-const jsonValue = (type: ColumnType, value: ColumnValue): string | number | boolean | null =>
-  value === null || typeof value === 'boolean' || (type === 'f64' && Number.isFinite(value))
-    ? (value as number | boolean | null)
-    : columnText(value);
+ *  no finite number as text; a list of values as a list. */
+const jsonValue = (
+  type: ColumnType,
+  value: ColumnValue,
+): string | number | boolean | null | readonly TopItem[] =>
+  type === 'top' && value !== null
+    ? topItems(value as string)
+    : value === null || typeof value === 'boolean' || (type === 'f64' && Number.isFinite(value))
+      ? (value as number | boolean | null)
+      : columnText(value);
 
 /** A window as JSON. @param more members after the columns */
 export function windowJson(

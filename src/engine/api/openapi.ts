@@ -132,8 +132,14 @@ const WINDOW: Json = {
   required: ['window_start', 'window_end', 'last_update_ts', 'overflow'],
   // Aggregates that the job names.
   additionalProperties: {
-    description: 'Aggregate of a job with -aggregate: an integer as text, a double, or null.',
-    type: ['string', 'number', 'null'],
+    description:
+      'Aggregate of a job with -aggregate: an integer as text, a double, a list of values, or null.',
+    type: ['string', 'number', 'array', 'null'],
+    items: {
+      type: 'object',
+      required: ['value', 'count'],
+      properties: { value: { type: 'string' }, count: COUNT },
+    },
   },
   properties: {
     ...KEY_MEMBERS,

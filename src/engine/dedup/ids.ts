@@ -65,6 +65,20 @@ export function idReader({ columns }: BatchViews, { index, column }: Place): Col
   };
 }
 
+/** Value of an identifier as a text: digits, the text, hexadecimal digits of bytes, or a uuid with
+ *  its dashes. U+0000, which PostgreSQL has in no text, is U+FFFD. */
+export function idText(identifier: Uint8Array): string {
+  const value = Buffer.from(identifier.buffer, identifier.byteOffset + 1, identifier.length - 1);
+  switch (String.fromCharCode(identifier[0] as number)) {
+    case 'b':
+      return value.toString('hex');
+    case 'u':
+      return value.toString('latin1').replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+    default:
+      return value.toString('utf8').replaceAll('\0', '\ufffd');
+  }
+}
+
 /** Reads an identifier of a column by its row. */
 export function idGet(views: ColumnViews, column: Column): (at: number) => string {
   const isUuid = column.logical?.type === 'uuid';

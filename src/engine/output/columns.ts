@@ -22,7 +22,7 @@ import type { WindowResult } from '../window/accumulator.ts';
 /** Types of columns, each with the form of its values.
  *  u64, i64: bigint. f64: number. decimal: exact decimal text. string: text without U+0000. bytes:
  *  Uint8Array. uuid: text of 36 characters. timestamp: whole ms since the epoch, a number of at
- *  most 53 bits. bool: boolean. */
+ *  most 53 bits. bool: boolean. top: JSON, a list of values with their counts, see TopItem. */
 export type ColumnType =
   | 'u64'
   | 'i64'
@@ -32,7 +32,21 @@ export type ColumnType =
   | 'bytes'
   | 'uuid'
   | 'timestamp'
-  | 'bool';
+  | 'bool'
+  | 'top';
+
+/** Member of a list of frequent values. */
+export interface TopItem {
+  readonly value: string;
+  readonly count: number;
+}
+
+/** Members of the JSON of a list. */
+export const topItems = (text: string): readonly TopItem[] => JSON.parse(text) as TopItem[];
+
+/** JSON of a list, as results have it. @param items their counts may be bigint */
+export const topText = (items: Iterable<{ readonly value: unknown; readonly count: unknown }>): string =>
+  JSON.stringify(Array.from(items, ({ value, count }) => ({ value: String(value), count: Number(count) })));
 
 export type ColumnValue = bigint | number | string | Uint8Array | boolean | null;
 
@@ -106,7 +120,8 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
   let at = 0;
   return specs.flatMap((spec) => {
     const { function: name, field } = spec;
-    const isCount = name === 'count' || name === 'distinct';
+    // An empty number or list has no null.
+    const isCount = name === 'count' || name === 'distinct' || name === 'topk';
     const isDouble = name === 'avg' || name === 'percentile' || (!isCount && field?.kind === 'double');
     const reader =
       (number: number) =>
@@ -114,7 +129,7 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
         const value = aggregates?.[number] ?? null;
         return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
       };
-    const type = isDouble ? 'f64' : 'i64';
+    const type = name === 'topk' ? 'top' : isDouble ? 'f64' : 'i64';
     const columns = [column('aggregate', spec.name, type, reader(at++), !isCount)];
     const error = errorName(spec);
     if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), !isCount));

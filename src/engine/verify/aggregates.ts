@@ -2,6 +2,7 @@
  *  without sketches. A sketch of the engine is compared within the error that it states. */
 import { type AggregateSpec, type Aggregates, errorName } from '../aggregate/definition.ts';
 import { engineError } from '../errors.ts';
+import type { TopItem } from '../output/columns.ts';
 import type { FieldCell, OracleEvent } from './records.ts';
 
 /** Place of an event in the log: ties of equal times are decided by it. */
@@ -220,7 +221,51 @@ class Percentile implements Cell {
   }
 }
 
-function cellOf({ function: name, field, percent }: AggregateSpec): Cell {
+/** Number of values of any length that the engine always lists exactly. */
+const TOP_EXACT_VALUES = 58;
+/** Multiple of the stated error that a number may be too high: the probability that one is higher
+ *  is below 10^-4. */
+const TOP_ERRORS = 4;
+
+/** Identifiers with their numbers of events. */
+class Top implements Cell {
+  private readonly counts = new Map<string, number>();
+  private readonly limit: number;
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+  get held(): number {
+    return this.counts.size;
+  }
+  add(value: FieldCell): void {
+    if (value !== null) this.counts.set(String(value), (this.counts.get(String(value)) ?? 0) + 1);
+  }
+  expected(): Expected {
+    const ranked = [...this.counts].sort(
+      ([a, x], [b, y]) => y - x || Buffer.compare(Buffer.from(a), Buffer.from(b)),
+    );
+    const items = ranked.map(([id, count]) => ({ value: id.slice(1).replaceAll('\0', '\ufffd'), count }));
+    const text = JSON.stringify(items.slice(0, this.limit));
+    return {
+      text,
+      matches: (value, error) => {
+        if (typeof value !== 'string' || typeof error !== 'number') return false;
+        return error === 0 ? value === text : this.isEstimate(JSON.parse(value), items, error);
+      },
+    };
+  }
+
+  private isEstimate(list: readonly TopItem[], items: readonly TopItem[], error: number): boolean {
+    // Values of two types may have one text.
+    const isCount = ({ value, count }: TopItem): boolean =>
+      items.some(
+        (one) => one.value === value && count >= one.count && count <= one.count + TOP_ERRORS * error,
+      );
+    return items.length > TOP_EXACT_VALUES && list.length <= this.limit && list.every(isCount);
+  }
+}
+
+function cellOf({ function: name, field, percent, limit }: AggregateSpec): Cell {
   const isDouble = field?.kind === 'double';
   switch (name) {
     case 'count':
@@ -238,6 +283,8 @@ function cellOf({ function: name, field, percent }: AggregateSpec): Cell {
       return new Distinct();
     case 'percentile':
       return new Percentile(percent ?? '50');
+    case 'topk':
+      return new Top(limit as number);
     default:
       throw engineError('bad_setting', `engine verify cannot recompute ${String(name)}`, {
         next: 'leave that aggregate out of the job that is verified',

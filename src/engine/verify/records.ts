@@ -29,6 +29,8 @@ import {
 
 const KEY_BYTES_MAX = 1024;
 const ID_BYTES_MAX = 1024;
+/** Bytes of the longest value of topk. */
+const LISTED_BYTES_MAX = 254;
 const EVENT_BYTES = 256;
 const TS_LIMIT = 1n << 52n;
 
@@ -211,14 +213,20 @@ export class RecordReader {
         cells.push(null);
         continue;
       }
-      const cell = kind === 'id' ? identifierOf(value) : kind === 'double' ? doubleOf(value) : longOf(value);
+      const isId = kind === 'id' || kind === 'text';
+      const cell = isId ? identifierOf(value) : kind === 'double' ? doubleOf(value) : longOf(value);
       if (cell === undefined) return undefined;
-      if (kind === 'id' && Buffer.byteLength(cell as string) - 1 > ID_BYTES_MAX) return undefined;
+      if (isId && idBytes(value, cell as string) > (kind === 'id' ? ID_BYTES_MAX : LISTED_BYTES_MAX))
+        return undefined;
       cells.push(cell);
     }
     return cells;
   }
 }
+
+/** Bytes of an identifier without its letter. */
+const idBytes = (value: FieldValue, id: string): number =>
+  value instanceof Uint8Array ? value.length : Buffer.byteLength(id) - 1;
 
 function longOf(value: FieldValue): bigint | undefined {
   const integer = integerOf(value);

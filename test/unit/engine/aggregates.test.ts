@@ -38,6 +38,13 @@ describe('texts of aggregates', () => {
         { function: 'distinct', field: double('b'), name: 'distinct_b' },
       ],
     ],
+    [
+      'topk(sku,10), topk( item.id , 3 ) as best',
+      [
+        { function: 'topk', field: { path: ['sku'], kind: 'text' }, limit: 10, name: 'topk_sku' },
+        { function: 'topk', field: { path: ['item', 'id'], kind: 'text' }, limit: 3, name: 'best' },
+      ],
+    ],
     ['min(t:long)', [{ function: 'min', field: long('t'), name: 'min_t' }]],
   ])('the text %s is read', (text, expected) => {
     expect(aggregateSpecs(text)).toEqual(expected);
@@ -54,6 +61,15 @@ describe('texts of aggregates', () => {
     ['distinct', 'distinct without a field'],
     ['p50(a) as x,sum(b) as x_error', 'has the name x_error twice'],
     [`p50(${'a'.repeat(54)})`, 'has the name p50_'],
+    ['topk(sku)', 'has topk(sku)'],
+    ['topk(sku,0)', 'has topk(sku,0)'],
+    ['topk(sku,101)', 'has topk(sku,101)'],
+    ['topk(sku,-1)', 'has topk(sku,-1)'],
+    ['topk(,3)', 'has topk(,3)'],
+    ['topk(sku:double,3)', 'not the path of a field'],
+    ['topk', 'topk without a field'],
+    ['topk(a,3),topk(a,5)', 'has the name topk_a twice'],
+    ['topk(a,1),topk(b,1),topk(c,1)', 'rows of more than 32 KiB'],
     ['sum', 'sum without a field'],
     ['sum()', 'sum without a field'],
     ['sum(a,b)', 'not the path of a field'],
@@ -116,6 +132,30 @@ describe('rows of aggregates', () => {
     expect(places.map(({ first }) => first)).toEqual([3, 0, 1, 3 + 513]);
     expect([cells, sketches]).toEqual([3, [0, 3]]);
     expect([bytes, storedBytes]).toEqual([64 * (1 + 129), 64 * (1 + 3)]);
+  });
+
+  it('aggregates topk of one field share a sketch of 2,000 cells, and two fields fit into a row', () => {
+    const { fields, steps, places, columns, needsPlace } = Aggregates.of(
+      'topk(a,3),topk(a,9) as more,topk(b,1)',
+    );
+    expect(fields.map(({ path, kind, column }) => [path.join('.'), kind, column])).toEqual([
+      ['a', 'text', 2],
+      ['b', 'text', 3],
+    ]);
+    expect(steps).toEqual([
+      { kind: AGGREGATE.TOP, column: 2 },
+      { kind: AGGREGATE.TOP, column: 3 },
+    ]);
+    expect(places.map(({ first }) => first)).toEqual([0, 2001]);
+    expect([columns, needsPlace]).toEqual([4, true]);
+  });
+
+  it('a list is a column of its own type, which is never null', () => {
+    const { columns } = shapeOfKeys([{ name: 'k', kind: 'i64' }], 'topk(sku,10) as best');
+    expect(columns.slice(3, 5).map(({ name, type, nullable }) => [name, type, nullable])).toEqual([
+      ['best', 'top', false],
+      ['best_error', 'f64', false],
+    ]);
   });
 
   it('an estimate has a column for its error', () => {

@@ -83,6 +83,35 @@ describe('values of the oracle', () => {
   });
 });
 
+describe('frequent values of the oracle', () => {
+  const listOf = (ids: readonly string[]) => {
+    const accumulator = new Accumulator(Aggregates.of('topk(id,2)'));
+    for (const [at, id] of ids.entries())
+      accumulator.add({ ...eventOf(0), cells: [id] }, { partition: 0, offset: BigInt(at) });
+    return accumulator.expected()[0]?.expected;
+  };
+  const json = (...items: ReadonlyArray<readonly [string, number]>): string =>
+    JSON.stringify(items.map(([value, count]) => ({ value, count })));
+
+  it('an exact list has the greatest numbers, and of equal ones the lesser values', () => {
+    const list = listOf(['sb', 'sa', 'sc', 'sc', 's\0', 's\0', 's\0']);
+    expect(list?.matches(json(['\ufffd', 3], ['c', 2]), 0)).toBe(true);
+    expect(list?.matches(json(['\ufffd', 3], ['a', 2]), 0)).toBe(false);
+    expect(listOf(['sb', 'sa', 'sc'])?.matches(json(['a', 1], ['b', 1]), 0)).toBe(true);
+    expect(listOf([])?.matches('[]', 0)).toBe(true);
+  });
+
+  it('an estimate is never too low, at most four errors too high, and of many values', () => {
+    const ids = Array.from({ length: 600 }, (_, at) => (at % 3 === 0 ? 'soften' : `s${at}`));
+    const list = listOf(ids);
+    expect(list?.matches(json(['often', 207], ['1', 3]), 7)).toBe(true);
+    expect(list?.matches(json(['often', 199]), 7)).toBe(false);
+    expect(list?.matches(json(['often', 229]), 7)).toBe(false);
+    expect(list?.matches(json(['other', 1]), 7)).toBe(false);
+    expect(listOf(ids.slice(0, 50))?.matches(json(['often', 17]), 7)).toBe(false);
+  });
+});
+
 describe('windows of the oracle', () => {
   it('an event behind the watermark by more than the lateness is in no window', () => {
     const oracle = oracleOf([eventOf(20), eventOf(14), eventOf(15), eventOf(21)]);

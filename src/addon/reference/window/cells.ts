@@ -3,6 +3,7 @@ import { addDouble, isDoubleSum, mergeDoubleSums } from '../../../core/layout/do
 import { AGGREGATE } from '../../../core/layout/layouts.gen.ts';
 import { type AggregateStep, CELL, RowForm } from '../../../core/layout/row-form.ts';
 import { addToSketch, isSketch, isSoundSketch, mergeSketches } from '../../../core/layout/sketch.ts';
+import { addToTop } from '../../../core/layout/top.ts';
 import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { demandRows } from '../check.ts';
 import { foldRow, ROW_BYTES } from './table.ts';
@@ -14,6 +15,8 @@ const PLACED_CELLS = 4;
 /** Columns with the place of an event's record. */
 const PARTITION = 0;
 const OFFSET = 1;
+
+const NO_TEXTS = new BigInt64Array(0);
 
 /** Neutral value of the first cell, where it is not 0. */
 const NEUTRAL: ReadonlyMap<number, bigint> = new Map([
@@ -138,6 +141,8 @@ export class RowCells {
       if (values.valid[from] === 0) return;
       if (kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST)
         cells.set([eventTs, cellOf(PARTITION), cellOf(OFFSET), cellOf(column)]);
+      else if (kind === AGGREGATE.TOP)
+        addToTop(cells, values.texts.cells ?? NO_TEXTS, cellOf(column), cellOf(PARTITION), cellOf(OFFSET));
       else foldValue(kind, cells, values.cells[from] as bigint, values.doubles[from] as number);
     });
   }

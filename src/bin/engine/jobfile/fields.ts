@@ -2,7 +2,7 @@
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import { nearest } from '../../../core/settings.ts';
-import { aggregateSpecs } from '../../../engine/aggregate/definition.ts';
+import { type AggregateField, aggregateSpecs } from '../../../engine/aggregate/definition.ts';
 import { avroPlan } from '../../../engine/source/input/avro.ts';
 import { fieldsOf, type InputDefinition, keySpec, keyText } from '../../../engine/source/input/definition.ts';
 import { SchemaFault, type WriterPlan } from '../../../engine/source/input/plan.ts';
@@ -46,19 +46,21 @@ function piecesOf({ key, time, value, where, dedup, aggregate }: InputDefinition
   if (value !== undefined) found.push({ setting: 'value', field: value, definition: { value } });
   if (dedup !== undefined) found.push({ setting: 'dedup', field: dedup, definition: { dedup } });
   const specs = aggregate === undefined ? [] : aggregateSpecs(aggregate);
-  const fields = new Set(specs.flatMap(({ field }) => (field === undefined ? [] : [pathText(field)])));
-  for (const field of fields)
-    found.push({
-      setting: 'aggregate',
-      field: field.replace(/:double$/, ''),
-      definition: { aggregate: `count(${field})` },
-    });
+  const fields = specs.flatMap(({ field }) => (field === undefined ? [] : [field]));
+  // One aggregate for each kind of each field.
+  const aggregates = new Map(fields.map((field) => [readerText(field), field.path.join('.')]));
+  for (const [text, field] of aggregates)
+    found.push({ setting: 'aggregate', field, definition: { aggregate: text } });
   if (where !== undefined) found.push({ setting: 'where', field: where, definition: { where } });
   return found;
 }
 
-const pathText = ({ path, kind }: { readonly path: readonly string[]; readonly kind: string }): string =>
-  path.join('.') + (kind === 'double' ? ':double' : '');
+/** An aggregate that reads a field. */
+function readerText({ path, kind }: AggregateField): string {
+  const name = path.join('.');
+  if (kind === 'id' || kind === 'text') return `distinct(${name})`;
+  return kind === 'double' ? `count(${name}:double)` : `count(${name})`;
+}
 
 /** Faults of the fields that the schema lacks, or has in a type that the engine cannot read. */
 export function fieldFaults(

@@ -9,6 +9,9 @@ import {
   type ResultColumn,
   type ResultShape,
   resultOfValues,
+  type TopItem,
+  topItems,
+  topText,
 } from '../columns.ts';
 
 /** Rows of a row group: encoding one takes some ms, and tens of ms before it is optimised. */
@@ -32,6 +35,7 @@ const ELEMENT: Readonly<Record<ColumnType, Element>> = {
     logical_type: { type: 'TIMESTAMP', isAdjustedToUTC: true, unit: 'MILLIS' },
   },
   bool: { type: 'BOOLEAN' },
+  top: { type: 'BYTE_ARRAY', converted_type: 'JSON', logical_type: { type: 'JSON' } },
 };
 
 /** Encoder of one file. The bytes of a file are those of all calls, one after the other. */
@@ -81,6 +85,8 @@ export class ParquetEncoder {
 }
 
 function parquetValue(type: ColumnType, value: ColumnValue): unknown {
+  // The library prints JSON itself.
+  if (type === 'top' && value !== null) return topItems(value as string);
   return type === 'timestamp' && value !== null ? BigInt(value as number) : value;
 }
 
@@ -110,5 +116,6 @@ export async function* readParquet(
 function readValue(type: ColumnType, value: unknown): ColumnValue {
   if (value === undefined || value === null) return null;
   if (type === 'timestamp') return (value as Date).getTime();
+  if (type === 'top') return topText(value as readonly TopItem[]);
   return value as ColumnValue;
 }

@@ -21,6 +21,9 @@ import {
   type ResultShape,
   resultOfValues,
   shapeOfKeys,
+  type TopItem,
+  topItems,
+  topText,
 } from '../columns.ts';
 import type { ResultRecords } from '../sink/kafka-records.ts';
 import { columnsOfPart, partsOfSchema, type RecordPart, schemaTextOf } from './schemas.ts';
@@ -211,6 +214,8 @@ function encoderOf(schema: Schema, id: number, columns: readonly ResultColumn[])
 function plainValue(type: ColumnType, value: ColumnValue, isAvro: boolean): unknown {
   if (value === null) return null;
   if (type === 'timestamp') return BigInt(value as number);
+  if (type === 'top')
+    return topItems(value as string).map((item) => ({ value: item.value, count: BigInt(item.count) }));
   return type === 'u64' && isAvro ? decimalBytes(value as bigint) : value;
 }
 
@@ -264,11 +269,23 @@ function decoderOf(schema: Schema, shape: ResultShape): (bytes: Uint8Array) => W
 function readValue(type: ColumnType, value: unknown, isAvro: boolean): ColumnValue {
   if (value === undefined || value === null) return null;
   if (type === 'timestamp') return Number(value);
+  if (type === 'top') return topText(value as readonly TopItem[]);
   if (type === 'u64' && isAvro) return BigInt(`0x0${Buffer.from(value as Uint8Array).toString('hex')}`);
   return type === 'bytes' ? new Uint8Array(value as Uint8Array) : (value as ColumnValue);
 }
 
+function itemOf(node: JsonNode): { readonly value: unknown; readonly count: unknown } {
+  const member = (name: string): JsonNode | undefined =>
+    node.kind === 'object' ? node.members.get(name)?.value : undefined;
+  const [value, count] = [member('value'), member('count')];
+  return {
+    value: value?.kind === 'string' ? value.value : '',
+    count: count?.kind === 'number' ? count.digits : 0,
+  };
+}
+
 function jsonValue(type: ColumnType, node: JsonNode | undefined): ColumnValue {
+  if (type === 'top' && node?.kind === 'array') return topText(node.items.map(itemOf));
   if (node === undefined || node.kind === 'null') return null;
   if (node.kind === 'boolean') return node.value;
   if (node.kind === 'string')

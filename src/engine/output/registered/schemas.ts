@@ -48,11 +48,26 @@ const AVRO_TYPE: Readonly<Record<ColumnType, unknown>> = {
   uuid: { type: 'string', logicalType: 'uuid' },
   timestamp: { type: 'long', logicalType: 'timestamp-millis' },
   bool: 'boolean',
+  top: {
+    type: 'array',
+    items: {
+      type: 'record',
+      name: 'TopValue',
+      fields: [
+        { name: 'value', type: 'string' },
+        { name: 'count', type: 'long' },
+      ],
+    },
+  },
 };
 
 function avroText(part: RecordPart, columns: readonly ResultColumn[]): string {
+  let isDefined = false;
   const fields = columns.map((column) => {
-    const type = AVRO_TYPE[column.type];
+    // A named type is defined once.
+    const again = column.type === 'top' && isDefined;
+    isDefined ||= column.type === 'top';
+    const type = again ? { type: 'array', items: 'TopValue' } : AVRO_TYPE[column.type];
     return isOptional(column)
       ? { name: column.name, type: ['null', type], default: null }
       : { name: column.name, type };
@@ -70,7 +85,11 @@ const PROTO_TYPE: Readonly<Record<ColumnType, string>> = {
   uuid: 'string',
   timestamp: 'int64',
   bool: 'bool',
+  top: 'TopValue',
 };
+
+/** Message of a value of a list. */
+const PROTO_TOP = ['message TopValue {', '  string value = 1;', '  int64 count = 2;', '}', ''];
 
 function protoText(
   part: RecordPart,
@@ -90,7 +109,7 @@ function protoText(
   let next = 1 + Math.max(0, ...numbers.values(), ...reservedNumbers.map(({ to }) => to));
   const fields = columns.map((column) => {
     const number = numbers.get(column.name) ?? next++;
-    const label = isOptional(column) ? 'optional ' : '';
+    const label = column.type === 'top' ? 'repeated ' : isOptional(column) ? 'optional ' : '';
     return `  ${label}${PROTO_TYPE[column.type]} ${column.name} = ${number};`;
   });
   const reserved = [
@@ -107,6 +126,7 @@ function protoText(
     ...fields,
     '}',
     '',
+    ...(columns.some(({ type }) => type === 'top') ? PROTO_TOP : []),
   ].join('\n');
 }
 
@@ -121,6 +141,15 @@ const JSON_TYPE: Readonly<Record<ColumnType, object>> = {
   uuid: { type: 'string', format: 'uuid' },
   timestamp: { type: 'integer', 'connect.type': 'int64', description: 'Milliseconds since the epoch.' },
   bool: { type: 'boolean' },
+  top: {
+    type: 'array',
+    items: {
+      type: 'object',
+      properties: { value: { type: 'string' }, count: { type: 'integer', 'connect.type': 'int64' } },
+      required: ['value', 'count'],
+      additionalProperties: false,
+    },
+  },
 };
 
 /** The object is closed: a property more is then a compatible change for readers. */

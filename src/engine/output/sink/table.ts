@@ -7,7 +7,7 @@
 import type { SqlRow, SqlSession, SqlValue } from '../../../io/postgres/sql/port.ts';
 import type { AggregateValue } from '../../aggregate/results.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
-import type { ColumnType, ResultColumn, ResultShape } from '../columns.ts';
+import { type ColumnType, type ResultColumn, type ResultShape, topItems, topText } from '../columns.ts';
 import { KeyColumns, kindOfSqlType, quoted } from './key-columns.ts';
 
 export type TableLayout = 'typed' | 'packed';
@@ -22,6 +22,7 @@ const SQL_TYPE: Readonly<Record<ColumnType, string>> = {
   uuid: 'uuid',
   timestamp: 'timestamptz(3)',
   bool: 'bool',
+  top: 'jsonb',
 };
 
 /** First millisecond of timestamptz, 24 November 4714 BC. */
@@ -59,6 +60,7 @@ export class ResultTable {
   private readonly bounds: readonly TableColumn[];
   private readonly aggregates: readonly TableColumn[];
   private readonly own: readonly string[] | undefined;
+  private readonly tops: ReadonlySet<string>;
 
   constructor(
     layout: TableLayout,
@@ -66,6 +68,7 @@ export class ResultTable {
     { columns, aggregates }: Pick<ResultShape, 'columns' | 'aggregates'>,
   ) {
     this.own = aggregates;
+    this.tops = new Set(columns.filter(({ type }) => type === 'top').map(({ name }) => name));
     this.layout = layout;
     this.keys = keys;
     const of = (role: ResultColumn['role']): readonly TableColumn[] =>
@@ -163,11 +166,18 @@ export class ResultTable {
       max: row.max ?? 0n,
       ...(this.own === undefined
         ? {}
-        : { aggregates: this.own.map((name) => (row[name] ?? null) as AggregateValue) }),
+        : { aggregates: this.own.map((name) => this.valueOf(name, row[name] ?? null)) }),
       lastUpdateTs: row.last_update_ts,
       overflow: row.overflow,
       ...(this.aggregateNames.includes('final') && row['final'] === false ? { isEarly: true as const } : {}),
     };
+  }
+
+  /** The server prints JSON in a form of its own. */
+  private valueOf(name: string, value: unknown): AggregateValue {
+    return this.tops.has(name) && value !== null
+      ? topText(topItems(String(value)))
+      : (value as AggregateValue);
   }
 }
 

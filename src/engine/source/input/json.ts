@@ -7,6 +7,7 @@ import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { ValueColumns } from '../../../core/layout/value-columns.ts';
 import { exactInteger } from '../../../formats/json/number.ts';
+import { putIdentifier } from '../../aggregate/field-columns.ts';
 import { IdHash } from '../../aggregate/id-hash.ts';
 import { putPlaces, valuesOf } from '../../aggregate/values.ts';
 import { EventIds, ID_BYTES_MAX, textId } from '../../dedup/ids.ts';
@@ -81,6 +82,7 @@ export class JsonDecoder implements EventDecoder {
     words.reset(rowCount);
     this.bytes = arena;
     this.values = aggregates && valuesOf(into, aggregates.columns);
+    this.values?.texts.clear();
     if (time.from === 'record') readRecordTimes(records, words);
     this.span(records, words);
     const payloads = { bytes: arena, start: this.starts, length: this.lengths };
@@ -201,7 +203,8 @@ export class JsonDecoder implements EventDecoder {
   }
 
   /** Reads the aggregated fields; a missing one is null. @returns the status of the row */
-  private aggregated(row: number, { cells, doubles, valid, capacity }: ValueColumns): number {
+  private aggregated(row: number, values: ValueColumns): number {
+    const { cells, doubles, valid, capacity } = values;
     const { found, int64 } = this;
     for (const [i, { column, kind }] of (this.fields.aggregates?.fields ?? []).entries()) {
       const at = this.cell + (this.aggregatedAt[i] as number);
@@ -209,11 +212,11 @@ export class JsonDecoder implements EventDecoder {
       const cell = column * capacity + row;
       valid[cell] = 0;
       if (type === MISSING || type === NULL) continue;
-      if (kind === 'id') {
+      if (kind === 'id' || kind === 'text') {
         const text = this.identifierAt(at);
-        if (text === undefined) return EVENT_STATUS.BAD_VALUE;
+        if (text === undefined || !putIdentifier(values, cell, text, kind, this.ids))
+          return EVENT_STATUS.BAD_VALUE;
         valid[cell] = 1;
-        cells[cell] = this.ids.hash(text);
         continue;
       }
       if (type !== NUMBER && type !== INTEGER) return EVENT_STATUS.BAD_VALUE;

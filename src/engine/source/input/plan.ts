@@ -68,7 +68,7 @@ const SUPPORTED = {
   time: 'give a timestamp type in UTC, an integer with its unit, such as -time=FIELD:ms, a text in ISO 8601, or @timestamp',
   dedup: 'give a field that is an integer, a text, bytes or a uuid, outside of lists and maps',
   aggregate:
-    'give a field that is an int or a long (Avro) or an integer (Protobuf), or one that is a float or a double with its kind, such as sum(FIELD:double); decimals, enums, booleans and fields in lists and maps are not supported yet',
+    'give a field that is an int or a long (Avro) or an integer (Protobuf), one that is a float or a double with its kind, such as sum(FIELD:double), or for distinct and topk an integer, a text, bytes or a uuid; decimals, enums, booleans and fields in lists and maps are not supported yet',
   where: 'compare fields that are texts, numbers, booleans or enums, outside of lists and maps',
 } as const;
 

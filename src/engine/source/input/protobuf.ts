@@ -235,7 +235,10 @@ function demandReadable(one: Found): void {
         : flag === 'dedup'
           ? isInteger || (isScalar && (last.type === 'string' || last.type === 'bytes'))
           : isInteger ||
-            (flag === 'aggregate' && isScalar && FLOATING.test(last.type)) ||
+            // The kind of an aggregated field decides which of these it is.
+            (flag === 'aggregate' &&
+              isScalar &&
+              (FLOATING.test(last.type) || kindOfType(last.type) !== undefined)) ||
             (flag === 'key' && isScalar && kindOfType(last.type) !== undefined);
   if (!isReadable) throw one.unsupported();
 }

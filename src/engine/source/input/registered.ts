@@ -161,6 +161,7 @@ export class RegisteredDecoder implements EventDecoder {
     const { key, time, aggregates } = this.parts.fields;
     const rows = records.rowCount;
     words.reset(rows);
+    if (aggregates !== undefined) valuesOf(into, aggregates.columns).texts.clear();
     this.group(records, frames, words);
     if (time.from === 'record') readRecordTimes(records, words);
     const { arena } = records.columns;

@@ -84,6 +84,25 @@ describe.each(RECORD_FORMATS)('registered records in %s', (format) => {
     }
   });
 
+  it('a list of values comes back exactly, an empty one too', async () => {
+    const shape = resultShape({
+      input: { format: 'json', key: 's:string', aggregate: 'topk(sku,3),topk(b,1) as other,count' },
+    });
+    const { client } = registry();
+    const records = open(client, format);
+    await records.register(shape);
+    const list = JSON.stringify([
+      { value: 'a"\u00e9', count: 2 ** 47 },
+      { value: '', count: 1 },
+    ]);
+    const aggregates = [list, 0, '[]', 3, 9n] as const;
+    const written = result(keyOf(shape, 'x'), { aggregates });
+    const aggregate = 'topk(sku,3),topk(b,1) as other,count';
+    const reader = new RegisteredRecords({ client, format, topic: 'out', aggregate });
+    const read = await reader.decode(records.encode(written).value);
+    expect(read?.aggregates).toEqual(aggregates);
+  });
+
   it('an integer key comes back with its sign, from the schema alone', async () => {
     for (const [key, value] of [
       ['id', -2n],

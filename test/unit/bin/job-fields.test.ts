@@ -1,0 +1,30 @@
+/** Fields of a job beside a schema: each kind of aggregate is judged by what it reads. */
+import { describe, expect, it } from 'vitest';
+import { loadColumnKernels } from '../../../src/addon/codec.ts';
+import { fieldFaults } from '../../../src/bin/engine/jobfile/fields.ts';
+import { parseSchema } from '../../../src/formats/schema.ts';
+
+const FIELDS = [
+  { name: 'sku', type: 'string' },
+  { name: 'amount', type: 'long' },
+];
+const SCHEMAS = [
+  parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'R', fields: FIELDS })),
+  parseSchema('PROTOBUF', 'syntax = "proto3"; message R { string sku = 1; int64 amount = 2; }'),
+];
+
+describe.each(SCHEMAS)('aggregated fields beside a schema of $format', (schema) => {
+  const faults = (aggregate: string) =>
+    fieldFaults({ format: 'undecided', aggregate }, schema, loadColumnKernels('reference')).map(
+      ({ field }) => field,
+    );
+
+  it('a text can be counted by its values, and not summed', () => {
+    expect(faults('topk(sku,10),distinct(sku),sum(amount),topk(amount,3) as amounts')).toEqual([]);
+    expect(faults('sum(sku),sum(amount),distinct(sku)')).toEqual(['sku']);
+  });
+
+  it('a field that the schema lacks is a fault of its own', () => {
+    expect(faults('topk(skus,10),count(amounts)')).toEqual(['skus', 'amounts']);
+  });
+});
