@@ -103,7 +103,7 @@ export const SECOND_PASS: readonly string[] = [
 
 /** Files whose second pass belongs to the full tier alone: in the fast tier, one command of each
  *  product runs on the reference implementation. */
-export const SECOND_PASS_FULL: readonly string[] = [
+const SECOND_PASS_FULL: readonly string[] = [
   'test/e2e/chaos.test.ts',
   'test/e2e/gen.test.ts',
   'test/e2e/payments.test.ts',

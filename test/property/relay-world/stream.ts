@@ -23,7 +23,7 @@ export interface StreamHooks {
   /** Returns the time until the next message of the stream. */
   readonly gapMs: () => number;
   readonly breaks: () => boolean;
-  /** Called after each step of the stream: a transaction that arrived, a position that was confirmed. */
+  /** Called after each step of the stream: a transaction arrived, or a position was confirmed. */
   readonly onStep?: (what: string) => void;
 }
 
