@@ -152,6 +152,25 @@ describe('faults of brokers', () => {
     });
   });
 
+  it('the direct client delivers records that arrived before a truncation was reported', async () => {
+    const brokers = await start(1, (asked) => {
+      if (asked === undefined) return NOTHING;
+      if (asked.offset === 0) return { records: batchAt(0, 1, ['a', 'b', 'c']) };
+      return asked.fetchedEpoch === 1 && asked.offset === 3
+        ? { diverging: { epoch: 0, offset: 2 } }
+        : NOTHING;
+    });
+    const consumer = await reader(brokers.address, { autoOffsetReset: 'earliest' });
+    await assign(consumer);
+    const one = RecordBatch.create(1, 1024);
+    await until('the first record', async () => (await consumer.consume(one, 50)).rowCount === 1);
+    await until(
+      'two answers with the truncation',
+      () => brokers.asked.filter(({ offset }) => offset === 3)[1],
+    );
+    expect((await read(consumer, named('_LOG_TRUNCATION'))).values).toEqual(['b', 'c']);
+  });
+
   it('the direct client handles an offset that the broker does not have by auto.offset.reset', async () => {
     const brokers = await start(1, (asked) => {
       if (asked === undefined) return NOTHING;

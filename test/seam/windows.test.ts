@@ -26,6 +26,7 @@ const STATE: Readonly<Record<string, readonly unknown[]>> = {
     new BigInt64Array(2),
     new Uint8Array(2),
     1,
+    new BigInt64Array(0),
   ],
   windowDeltaBytesMax: [],
   windowEncodeDeltas: [new Uint8Array(100)],
@@ -56,6 +57,7 @@ const SESSIONS: Readonly<Record<string, readonly unknown[]>> = {
     new BigInt64Array(2),
     new Uint8Array(2),
     1,
+    new BigInt64Array(0),
   ],
   sessionDeltaBytesMax: [],
   sessionEncodeDeltas: [new Uint8Array(64)],
@@ -91,11 +93,12 @@ describe('window state, session state and sorted run', () => {
       expect(thrownBy(() => f(name)())).toEqual(WRONG_TYPE);
       expect(thrownBy(() => f(name)(mine, ...rest, 1))).toEqual(WRONG_TYPE);
       rest.forEach((valid, place) => {
-        // The cover is optional: it may be null.
-        const isCover = place === 2 && name.endsWith('ApplyDeltas');
+        // The cover and the texts of values are optional: they may be null.
+        const isOptional =
+          (place === 2 && name.endsWith('ApplyDeltas')) || (place === 5 && name.endsWith('Accumulate'));
         for (const foreign of [
           undefined,
-          isCover ? 'text' : null,
+          isOptional ? 'text' : null,
           typeof valid === 'bigint' ? 7 : 7n,
           'text',
           {},

@@ -181,7 +181,7 @@ class Fetcher {
   void OnFetchedRecords(std::uint32_t index, wire::FetchedRow* row,
                         const std::shared_ptr<Response>& response);
   void OnFetchError(Partition* partition, const wire::FetchedRow& row, std::int64_t now_ms);
-  void OnTruncated(Partition* partition, const wire::FetchedRow& row);
+  void OnTruncated(Partition* partition, const wire::FetchedRow& row, std::int64_t now_ms);
   static void ForgetSession(Node* node);
   void Throttle(Node* node, std::int32_t throttle_ms, std::int64_t now_ms);
 

@@ -140,7 +140,7 @@ void Fetcher::OnFetchedRow(Node* node, wire::FetchedRow* row,
   }
   ReportError(partition, wire::kNoError);
   if (row->diverging_offset >= 0) {
-    OnTruncated(partition, *row);
+    OnTruncated(partition, *row, now_ms);
     return;
   }
   OnFetchedRecords(index, row, response);
@@ -184,7 +184,13 @@ void Fetcher::OnFetchError(Partition* partition, const wire::FetchedRow& row, st
 
 // The log of the new leader ends, at an epoch, before what was read: records that were read are
 // gone.
-void Fetcher::OnTruncated(Partition* partition, const wire::FetchedRow& row) {
+void Fetcher::OnTruncated(Partition* partition, const wire::FetchedRow& row, std::int64_t now_ms) {
+  // Records that arrived before are delivered first: a restart at the truncation would skip those
+  // below it. The next fetch has the same answer.
+  if (partition->position != partition->fetch_offset) {
+    partition->retry_ms = now_ms + kRetryMs;
+    return;
+  }
   const std::string why = "the log was truncated to offset " +
                           std::to_string(row.diverging_offset) + ", and it was read up to offset " +
                           std::to_string(partition->fetch_offset);
