@@ -412,7 +412,7 @@ export const bench: Bench = {
   name: 'broker',
   takesBrokerProperties: true,
   summary:
-    'Batch consume and produce from TypeScript beside the raw C++ librdkafka loop and node-rdkafka consume(2000), and the direct client beside librdkafka.',
+    'Batch consume and produce beside a C++ loop of librdkafka and node-rdkafka, and the direct client beside librdkafka.',
   async run(context) {
     const raw = await compilePeer('raw-broker');
     const cluster = { brokers: await brokersOf(context), properties: context.brokerProperties ?? {} };
