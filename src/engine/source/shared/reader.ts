@@ -96,7 +96,7 @@ export class SharedReader {
     if (!this.isPlaced) return;
     // Partitions were added: the reader begins with them when every window has.
     const counts = this.open.map(({ partitionCount }) => partitionCount);
-    if (Math.min(...counts) > this.parts.source.partitionCount) this.isPlaced = false;
+    if (counts.length > 0 && Math.min(...counts) > this.parts.source.partitionCount) this.isPlaced = false;
   }
 
   private saved(): void {
