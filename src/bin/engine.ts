@@ -703,8 +703,7 @@ function printSummary(
 
 export const command = defineCommand({
   name: 'engine',
-  summary:
-    'Compute exact event-time windows over a topic; also: export, savepoint, validate, verify',
+  summary: 'Compute exact event-time windows over a topic; also: export, savepoint, validate, verify',
   description: `
 Reads every partition of -topic from where the changelog in -state-dir ends, or at first from -start, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{key}
