@@ -14,7 +14,7 @@ export interface ResumingRun {
   readonly spill?: object | undefined;
 }
 
-/** Where a checkpoint comes from, for messages. */
+/** Origin of a checkpoint, for messages. */
 export interface CheckpointOrigin {
   readonly text: string;
   /** Alternative to the flags of the checkpoint, as an order to the user. */
