@@ -176,7 +176,13 @@ function whereFilter(text: string): Filter {
 
 /** Aggregates of a definition: the given ones, or those that a decimal value stands for. Undefined:
  *  count, sum, min and max of an integer. @throws bad_setting */
-export const aggregatesIn = ({ aggregate, value }: Partial<InputDefinition>): string | undefined =>
+export const aggregatesIn = ({
+  aggregate,
+  value,
+}: {
+  readonly aggregate?: string | undefined;
+  readonly value?: string | undefined;
+}): string | undefined =>
   aggregate ?? (value === undefined ? undefined : valueAggregates(value));
 
 /** Path of the field of -value, with or without its kind. @throws bad_setting */
