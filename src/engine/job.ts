@@ -12,7 +12,12 @@ import type { PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 import { engineError } from './errors.ts';
 import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './source/admission.ts';
 import { BINARY256 } from './source/input/binary256.ts';
-import { aggregatesIn, checkDefinition, type InputDefinition, inputChanges } from './source/input/definition.ts';
+import {
+  aggregatesIn,
+  checkDefinition,
+  type InputDefinition,
+  inputChanges,
+} from './source/input/definition.ts';
 import type { StateBackend } from './state/port.ts';
 import { SessionsState } from './state/sessions.ts';
 import { SliceState } from './state/slices.ts';

@@ -6,7 +6,7 @@ import { CELL, type RowForm } from '../../core/layout/row-form.ts';
 import { distinctOf, quantileOf, type SketchCells, sketchCells, usedOf } from '../../core/layout/sketch.ts';
 import { type Top, topOf } from '../../core/layout/top.ts';
 import { idText } from '../dedup/ids.ts';
-import { AVERAGE_PLACES, type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';
+import { type AggregateField, type AggregateSpec, Aggregates, AVERAGE_PLACES } from './definition.ts';
 
 /** Integers as bigint, doubles as number, decimals as text with all their decimal places, lists of
  *  values as JSON; null: no event had a value. A sum of integers is its low 64 bits, two's
@@ -119,7 +119,8 @@ export class ResultReader {
     cell: (kind: number) => (row: Row, number?: number) => bigint,
   ): (row: Row, count: bigint) => Read {
     const isDouble = kind === 'double';
-    const shown = (value: bigint): AggregateValue => (scale === undefined ? value : decimalText(value, scale));
+    const shown = (value: bigint): AggregateValue =>
+      scale === undefined ? value : decimalText(value, scale);
     if (name === 'first' || name === 'last') {
       const placed = cell(name === 'first' ? AGGREGATE.FIRST : AGGREGATE.LAST);
       return (row) => {

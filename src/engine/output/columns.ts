@@ -23,7 +23,7 @@ import {
   valueText,
 } from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
-import { aggregatesIn, type InputDefinition, keyPartsOf } from '../source/input/definition.ts';
+import { aggregatesIn, type InputDefinition, keyPartsOf, valueScaleOf } from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.
@@ -79,6 +79,8 @@ export interface ResultShape {
   readonly keyType: KeyType | undefined;
   /** Names of the job's own aggregates, in their order; undefined: count, sum, min and max. */
   readonly aggregates: readonly string[] | undefined;
+  /** Decimal places of the value of a late event; absent: it is an integer. */
+  readonly valueScale?: number | undefined;
   /** True for events of the fixed layout, whose results have the layouts of its specification. */
   readonly isFixed: boolean;
 }
@@ -152,8 +154,7 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
         return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
       };
     const type = name === 'topk' ? 'top' : scale !== undefined ? 'decimal' : isDouble ? 'f64' : 'i64';
-    const places =
-      scale === undefined ? {} : { scale: name === 'avg' ? scale + AVERAGE_PLACES : scale };
+    const places = scale === undefined ? {} : { scale: name === 'avg' ? scale + AVERAGE_PLACES : scale };
     const columns = [{ ...column('aggregate', spec.name, type, reader(at++), !isCount), ...places }];
     const error = errorName(spec);
     if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), !isCount));
@@ -249,7 +250,8 @@ export const resultColumns = (job: ShapedJob): readonly ResultColumn[] => result
  */
 export function resultShape({ input = BINARY256, emit }: ShapedJob): ResultShape {
   const isFixed = input.format === 'binary256';
-  return { ...shapeOfKeys(keyPartsOf(input), aggregatesIn(input), emit), isFixed };
+  const valueScale = valueScaleOf(input);
+  return { ...shapeOfKeys(keyPartsOf(input), aggregatesIn(input), emit), isFixed, valueScale };
 }
 
 /** Shape of results by keys of these parts, for readers that have no job.

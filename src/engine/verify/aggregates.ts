@@ -341,7 +341,8 @@ export class Accumulator {
   constructor(aggregates: Aggregates | undefined) {
     this.own = (aggregates?.specs ?? []).map((spec) => ({
       spec,
-      at: aggregates?.fields.findIndex((one) => spec.field !== undefined && isSameField(one, spec.field)) ?? -1,
+      at:
+        aggregates?.fields.findIndex((one) => spec.field !== undefined && isSameField(one, spec.field)) ?? -1,
       cell: cellOf(spec),
     }));
   }

@@ -18,7 +18,12 @@ import type { KeyDictionary } from '../../../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, valueText } from '../../../engine/keys/type.ts';
 import { offsetIn } from '../../../engine/source/admission.ts';
 import { BINARY256 } from '../../../engine/source/input/binary256.ts';
-import { aggregatesIn, fieldsOf, hasSignedKeys, type InputDefinition } from '../../../engine/source/input/definition.ts';
+import {
+  aggregatesIn,
+  fieldsOf,
+  hasSignedKeys,
+  type InputDefinition,
+} from '../../../engine/source/input/definition.ts';
 import { DIFFERENCES_MAX, differenceLine, SinkComparison } from '../../../engine/verify/compare.ts';
 import { WindowOracle } from '../../../engine/verify/oracle.ts';
 import { RecordReader, type SchemaOf } from '../../../engine/verify/records.ts';

@@ -32,7 +32,14 @@ import {
 import { conditionGet, decimalGet, decimalReader, isDecimalColumn } from './decimal/columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
-import { decimalNext, type InputFlag, missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
+import {
+  decimalNext,
+  type InputFlag,
+  missingField,
+  type PlanReaders,
+  unsupported,
+  WriterPlan,
+} from './plan.ts';
 
 type Path = readonly string[];
 
@@ -182,7 +189,7 @@ export function avroPlan(
 
 /** Readers of the aggregated fields. */
 function aggregated(
-  views: BatchViews,
+  batch: BatchViews,
   tree: AvroNode,
   { aggregates, needsValues }: InputFields,
   at: (flag: InputFlag, path: Path) => Place,
@@ -194,16 +201,15 @@ function aggregated(
     const isDecimal = field.kind === 'decimal';
     if (!(isDecimal ? isDecimalColumn(column) : isOfKind(column, field.kind)))
       throw notNumber(flag, field.path, fieldIn(tree, field.path) as AvroNode);
+    const views = batch.columns[index] as ColumnViews;
     const reader = isDecimal
-      ? decimalReader(
-          views,
-          nullable,
-          decimalGet({ column, views: views.columns[index] as ColumnViews }),
+      ? decimalReader(batch, nullable, decimalGet({ column, views }), {
           field,
           columns,
-        )
-      : valueReader(views, place, field, columns);
-    return needsValues ? withNulls(views, place, reader) : [reader];
+          isValue: needsValues,
+        })
+      : valueReader(batch, place, field, columns);
+    return needsValues ? withNulls(batch, place, reader) : [reader];
   };
   return (aggregates?.fields ?? []).flatMap((field) => readerOf(field, aggregates?.columns ?? 0));
 }

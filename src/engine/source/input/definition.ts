@@ -182,12 +182,15 @@ export const aggregatesIn = ({
 }: {
   readonly aggregate?: string | undefined;
   readonly value?: string | undefined;
-}): string | undefined =>
-  aggregate ?? (value === undefined ? undefined : valueAggregates(value));
+}): string | undefined => aggregate ?? (value === undefined ? undefined : valueAggregates(value));
 
 /** Path of the field of -value, with or without its kind. @throws bad_setting */
 export const valuePath = (value: string): readonly string[] =>
   decimalField('value', value)?.path ?? pathOf('value', value, value);
+
+/** Decimal places of the value of an event; undefined: it is an integer. @throws bad_setting */
+export const valueScaleOf = ({ value }: Pick<InputDefinition, 'value'>): number | undefined =>
+  value === undefined ? undefined : decimalField('value', value)?.scale;
 
 /** Parses a decided definition. @throws bad_setting, bad_value */
 export function fieldsOf(definition: InputDefinition): InputFields {

@@ -206,11 +206,11 @@ export class JsonDecoder implements EventDecoder {
       const fault = this.identifier(row, EventIds.of(words.batch));
       if (fault !== EVENT_STATUS.OK) return fault;
     }
-    return this.values === undefined ? EVENT_STATUS.OK : this.aggregated(row, this.values);
+    return this.values === undefined ? EVENT_STATUS.OK : this.aggregated(row, this.values, words);
   }
 
   /** Reads the aggregated fields; a missing one is null. @returns the status of the row */
-  private aggregated(row: number, values: ValueColumns): number {
+  private aggregated(row: number, values: ValueColumns, { value }: EventWords): number {
     const { cells, doubles, valid, capacity } = values;
     const { found, int64 } = this;
     for (const [i, { column, kind }] of (this.fields.aggregates?.fields ?? []).entries()) {
@@ -228,6 +228,9 @@ export class JsonDecoder implements EventDecoder {
         values.words[2 * cell] = decimal.low;
         values.words[2 * cell + 1] = decimal.high;
         valid[cell] = 1;
+        if (!this.fields.needsValues) continue;
+        value[2 * row] = decimal.low;
+        value[2 * row + 1] = decimal.high;
         continue;
       }
       if (kind === 'id' || kind === 'text') {

@@ -239,7 +239,10 @@ function aggregated(
     const reader =
       decimal === undefined
         ? valueReader(views, place, field, columns)
-        : decimalReader(views, place.nullable, decimalGet(decimal), field, columns);
+        : decimalReader(views, place.nullable, decimalGet(decimal), {
+            ...{ field, columns },
+            isValue: needsValues,
+          });
     return needsValues ? withNulls(views, place, reader) : [reader];
   };
   return (aggregates?.fields ?? []).flatMap((field) => readerOf(field, aggregates?.columns ?? 0));
@@ -308,7 +311,11 @@ function filterGet(
 ): FieldGet {
   const place = at(one);
   if (one.decimalParts !== undefined)
-    return unlessNull(views, place.nullable, decimalFieldGet(decimalColumns(views, one, at) as DecimalColumns));
+    return unlessNull(
+      views,
+      place.nullable,
+      decimalFieldGet(decimalColumns(views, one, at) as DecimalColumns),
+    );
   const { enumeration } = one.last;
   const symbols = enumeration?.closed === false ? enumeration.values : undefined;
   const get = conditionGet(views, place, isDecimal, symbols);

@@ -2,12 +2,7 @@
  *  google.type.Decimal and confluent.type.Decimal of Protobuf. */
 import type { Column } from '../../../../core/columns/column.ts';
 import type { BatchViews, ColumnViews } from '../../../../core/columns/views.ts';
-import {
-  DECIMAL_PLACES_MAX,
-  Decimal,
-  integerOfBytes,
-  powerOfTen,
-} from '../../../../core/decimal/exact.ts';
+import { DECIMAL_PLACES_MAX, Decimal, integerOfBytes, powerOfTen } from '../../../../core/decimal/exact.ts';
 import { EVENT_STATUS } from '../../../../core/layout/layouts.gen.ts';
 import type { FieldColumn } from '../../../aggregate/definition.ts';
 import { valuesOf } from '../../../aggregate/values.ts';
@@ -101,7 +96,11 @@ export function decimalGet(of: DecimalColumns): DecimalGet {
       const sign = column.kind === 'uint64' ? 'u64' : 'i64';
       return (at, into) => {
         const value = (sign === 'u64' ? views.uint64[at] : views.int64[at]) as bigint;
-        return into.readInteger(Number(BigInt.asIntN(32, value)), Number(BigInt.asIntN(64, value) >> 32n), sign);
+        return into.readInteger(
+          Number(BigInt.asIntN(32, value)),
+          Number(BigInt.asIntN(64, value) >> 32n),
+          sign,
+        );
       };
     }
   }
@@ -150,15 +149,22 @@ export function conditionGet(
   return isFilterable(column) && !isDecimal ? fieldGet(batch, place, symbols) : undefined;
 }
 
+/** Where decimals are read to. */
+export interface DecimalTarget {
+  readonly field: FieldColumn;
+  /** Number of columns of the values. */
+  readonly columns: number;
+  /** True: they are the values of the events too. */
+  readonly isValue: boolean;
+}
+
 /** Reads decimals into a column of the values; null is no fault.
- *  @param nullable columns around the value
- *  @param columns columns of the values */
+ *  @param nullable columns around the value */
 export function decimalReader(
   { columns: all }: BatchViews,
   nullable: readonly number[],
   get: DecimalGet,
-  { column: to, path, scale = 0 }: FieldColumn,
-  columns: number,
+  { field: { column: to, path, scale = 0 }, columns, isValue }: DecimalTarget,
 ): ColumnReader {
   const around = nullable.map((one) => all[one] as ColumnViews);
   const reader = new DecimalReader(scale);
@@ -168,7 +174,7 @@ export function decimalReader(
     texts.set(fault, text);
     return text;
   };
-  return ({ count, rows }, { status, faults, batch }) => {
+  return ({ count, rows }, { status, value, faults, batch }) => {
     const { words, valid, capacity } = valuesOf(batch, columns);
     for (let i = 0; i < count; i++) {
       const row = rows[i] as number;
@@ -181,6 +187,9 @@ export function decimalReader(
       if (get(i, reader)) {
         words[2 * cell] = reader.low;
         words[2 * cell + 1] = reader.high;
+        if (!isValue) continue;
+        value[2 * row] = reader.low;
+        value[2 * row + 1] = reader.high;
       } else {
         status[row] = EVENT_STATUS.BAD_VALUE;
         faults.set(row, textOf(reader.fault));
