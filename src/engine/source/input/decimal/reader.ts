@@ -50,6 +50,7 @@ export class DecimalReader {
 
   /** Reads a text in ASCII, such as `-12.50`, `.5` or `1e3`. */
   readText(bytes: Uint8Array, start: number, end: number): boolean {
+    if (end - start > DECIMAL_CHARS_MAX) return this.refuse('number');
     const sign = bytes[start];
     let value = 0;
     let digits = 0;
@@ -116,7 +117,6 @@ export class DecimalReader {
 
   /** Reads a text of any form. */
   private readLong(bytes: Uint8Array, start: number, end: number): boolean {
-    if (end - start > DECIMAL_CHARS_MAX) return this.refuse('number');
     const text = Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start).toString('latin1');
     const found = Decimal.parse(text);
     return found === undefined ? this.refuse('number') : this.set(found.unscaled, found.scale);
