@@ -4,6 +4,9 @@
 export const DECIMAL_CHARS_MAX = 1_000;
 /** Most decimal places of a number, and most zeros that an exponent puts before the point. */
 export const DECIMAL_PLACES_MAX = 1_000;
+/** Most bytes of an integer that is read as a number, without leading bytes that repeat its sign. It
+ *  is above 10^(DECIMAL_PLACES_MAX + 19), so a longer one does not have 64 bits at any scale. */
+export const DECIMAL_BYTES_MAX = 512;
 /** Optional sign, digits with at most one point, optional exponent. */
 const TEXT = /^([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,9}))?$/;
 
@@ -70,6 +73,14 @@ export function dividedHalfEven(numerator: bigint, denominator: bigint): bigint 
   const twice = rest < 0n ? -2n * rest : 2n * rest;
   const isUp = twice > denominator || (twice === denominator && quotient % 2n !== 0n);
   return isUp ? quotient + (numerator < 0n ? -1n : 1n) : quotient;
+}
+
+/** Index of the first byte of a big-endian integer that does not only repeat its sign. */
+export function firstSignificant(bytes: Uint8Array, start: number, end: number): number {
+  const filler = (bytes[start] as number) < 0x80 ? 0 : 0xff;
+  let from = start;
+  while (end - from > 1 && bytes[from] === filler && ((bytes[from + 1] as number) ^ filler) < 0x80) from++;
+  return from;
 }
 
 /** Integer of big-endian bytes in two's complement; 0 for no bytes. */

@@ -1,6 +1,11 @@
 /** Values of a record for the oracle of `engine verify`: objects of the generic codecs, and JSON
  *  trees with exact numbers. It shares no code with the columns that the engine reads. */
-import { DECIMAL_CHARS_MAX, DECIMAL_PLACES_MAX, Decimal } from '../../core/decimal/exact.ts';
+import {
+  DECIMAL_BYTES_MAX,
+  DECIMAL_CHARS_MAX,
+  DECIMAL_PLACES_MAX,
+  Decimal,
+} from '../../core/decimal/exact.ts';
 import type { AvroNode } from '../../formats/avro/syntax/tree.ts';
 import { exactInteger } from '../../formats/json/number.ts';
 import { type JsonNode, memberOf, readJson } from '../../formats/json/text.ts';
@@ -115,9 +120,15 @@ function scaledOfText(text: string): Scaled | undefined {
 
 function scaledOfBytes(bytes: Uint8Array, places: number): Scaled | undefined {
   if (bytes.length === 0) return undefined;
-  let whole = (bytes[0] as number) >= 0x80 ? -1n : 0n;
-  for (const byte of bytes) whole = whole * 256n + BigInt(byte);
-  return { whole, places };
+  const isNegative = (bytes[0] as number) >= 0x80;
+  const first = bytes.findIndex((byte) => byte !== (isNegative ? 0xff : 0));
+  const rest = bytes.subarray(first < 0 ? bytes.length : first);
+  let whole = isNegative ? -1n : 0n;
+  for (const byte of rest.subarray(0, DECIMAL_BYTES_MAX + 1)) whole = whole * 256n + BigInt(byte);
+  // One bit of the bytes is the sign.
+  return BigInt.asIntN(8 * DECIMAL_BYTES_MAX, whole) === whole && rest.length <= DECIMAL_BYTES_MAX
+    ? { whole, places }
+    : undefined;
 }
 
 /** @param places decimal places of bytes, by their type */

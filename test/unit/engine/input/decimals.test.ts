@@ -240,6 +240,8 @@ describe.each(SIDES)('decimals of framed records on the %s kernels', (side) => {
       await held('avro', money, `v = ${big}.01`, [twos(big * 100n + 1n), twos(big * 100n + 2n)]),
     ).toEqual([true, false]);
     expect(await held('avro', money, 'v is null', [twos(0n), null])).toEqual([false, true]);
+    const long = [twos(-1n, 600), Buffer.alloc(600, 0x55), Buffer.alloc(0)];
+    expect(await held('avro', money, 'v < 0 or v >= 0', long)).toEqual([true, false, false]);
     expect(await held('avro', avroOf(fixed(16, 38, 2)), 'v < -0.01', [twos(-2n, 16), twos(-1n, 16)])).toEqual(
       [true, false],
     );

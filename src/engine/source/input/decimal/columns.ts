@@ -2,7 +2,14 @@
  *  google.type.Decimal and confluent.type.Decimal of Protobuf. */
 import type { Column } from '../../../../core/columns/column.ts';
 import type { BatchViews, ColumnViews } from '../../../../core/columns/views.ts';
-import { DECIMAL_PLACES_MAX, Decimal, integerOfBytes, powerOfTen } from '../../../../core/decimal/exact.ts';
+import {
+  DECIMAL_BYTES_MAX,
+  DECIMAL_PLACES_MAX,
+  Decimal,
+  firstSignificant,
+  integerOfBytes,
+  powerOfTen,
+} from '../../../../core/decimal/exact.ts';
 import { EVENT_STATUS } from '../../../../core/layout/layouts.gen.ts';
 import type { FieldColumn } from '../../../aggregate/definition.ts';
 import { valuesOf } from '../../../aggregate/values.ts';
@@ -17,9 +24,6 @@ import {
   unlessNull,
 } from '../columns.ts';
 import { type DecimalFault, DecimalReader, decimalFaultText } from './reader.ts';
-
-/** Bytes of a number that a condition compares; a longer one is equal to nothing. */
-const COMPARED_BYTES_MAX = 512;
 
 /** Names of the messages that are decimals, with the columns that they need. */
 export const DECIMAL_MESSAGES: Readonly<Record<string, readonly string[]>> = {
@@ -122,10 +126,13 @@ export function decimalFieldGet(of: DecimalColumns): FieldGet {
   const isLittle = column.kind === 'decimal128' || column.kind === 'decimal256';
   return (at) => {
     const [start, end] = span(at);
-    if (start === end || end - start > COMPARED_BYTES_MAX) return NO_DECIMAL;
-    const bytes = views.bytes.subarray(start, end);
+    if (start === end) return NO_DECIMAL;
+    const stored = views.bytes.subarray(start, end);
+    const bytes = isLittle ? stored.toReversed() : stored;
+    const from = firstSignificant(bytes, 0, bytes.length);
+    if (bytes.length - from > DECIMAL_BYTES_MAX) return NO_DECIMAL;
     const scale = scales?.int32[at] ?? places;
-    const unscaled = integerOfBytes(isLittle ? bytes.toReversed() : bytes);
+    const unscaled = integerOfBytes(bytes.subarray(from));
     if (Math.abs(scale) > DECIMAL_PLACES_MAX) return unscaled === 0n ? new Decimal(0n, 0) : NO_DECIMAL;
     return scale >= 0 ? new Decimal(unscaled, scale) : new Decimal(unscaled * powerOfTen(-scale), 0);
   };

@@ -1,10 +1,12 @@
 /** Decimals as integers of 64 bits: a number times 10 to the scale that the job states. A number
  *  with more decimal places, or beyond 64 bits, is refused and never rounded. */
 import {
+  DECIMAL_BYTES_MAX,
   DECIMAL_CHARS_MAX,
   DECIMAL_PLACES_MAX,
   Decimal,
   decimalText,
+  firstSignificant,
   integerOfBytes,
   powerOfTen,
 } from '../../../../core/decimal/exact.ts';
@@ -13,9 +15,6 @@ import type { Sign } from '../definition.ts';
 const TWO_32 = 2 ** 32;
 /** Digits of a number that a double holds exactly. */
 const EXACT_DIGITS = 15;
-/** Bytes beyond which a number does not fit, whatever its decimal places: 2^4095 is above
- *  10^(19 + DECIMAL_PLACES_MAX). */
-const DECIMAL_BYTES_MAX = 512;
 const DIGIT_0 = 0x30;
 const POINT = 0x2e;
 const MINUS = 0x2d;
@@ -90,15 +89,12 @@ export class DecimalReader {
   /** Reads an integer in two's complement, big-endian, that is the number times 10^places. */
   readBigEndian(bytes: Uint8Array, start: number, end: number, places: number): boolean {
     if (start >= end) return this.refuse('number');
-    const filler = (bytes[start] as number) < 0x80 ? 0 : 0xff;
-    let from = start;
-    // A leading byte that only repeats the sign.
-    while (end - from > 1 && bytes[from] === filler && ((bytes[from + 1] as number) ^ filler) < 0x80) from++;
+    const from = firstSignificant(bytes, start, end);
     if (end - from > DECIMAL_BYTES_MAX) return this.refuse('range');
     if (places !== this.scale || end - from > 8)
       return this.set(integerOfBytes(bytes.subarray(from, end)), places);
-    let [low, high] = [0, filler === 0 ? 0 : -1];
-    if (filler !== 0) low = -1;
+    let low = (bytes[from] as number) < 0x80 ? 0 : -1;
+    let high = low;
     for (let at = from; at < end; at++) {
       high = (high << 8) | (low >>> 24);
       low = (low << 8) | (bytes[at] as number);
