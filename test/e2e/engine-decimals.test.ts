@@ -125,7 +125,7 @@ interface Window {
   readonly list: readonly Payment[];
 }
 function windowsOf(): { readonly windows: readonly Window[]; readonly late: readonly Payment[] } {
-  const oracle = new Oracle(RULES, 3, false);
+  const oracle = new Oracle(RULES, 3);
   const windows = new Map<string, Payment[]>();
   const late: Payment[] = [];
   const countries = [...new Set(payments.map(({ country }) => country))];
@@ -350,7 +350,7 @@ describe('a decimal value', () => {
     await computed('value', 'avro', VALUE, ...postgres(name), '-migrate');
     const rows = await exported('value', head, ...postgres(name), VALUE);
     // A payment without a price is no event of this job.
-    const oracle = new Oracle(RULES, 3, false);
+    const oracle = new Oracle(RULES, 3);
     const countries = [...new Set(payments.map(({ country }) => country))];
     const lateCents: string[] = [];
     for (const payment of payments) {
