@@ -210,7 +210,7 @@ describe.each(cases)('decimals in %s', (_name, carrier) => {
           expect(await valuesIn(input, recordsOf(frames)), side).toEqual(expected);
         }
       }),
-      { numRuns: runs(60) },
+      { numRuns: runs(150) },
     );
   });
 
@@ -249,7 +249,7 @@ describe.each(cases)('decimals in %s', (_name, carrier) => {
           ).toEqual(expected);
         }
       }),
-      { numRuns: runs(60) },
+      { numRuns: runs(150) },
     );
   });
 });

@@ -377,6 +377,10 @@ describe('a decimal value', () => {
       lateCents.sort(),
     );
     await engine.drain();
+    await pool.query(`ALTER TABLE ${name}_late ALTER value TYPE numeric(38,1)`);
+    const refused = await runEngine(own, args('value', 'avro', VALUE, ...postgres(name), '-bounded'));
+    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('[sink_missing]') });
+    expect(refused.stderr).toContain(`value of table ${name}_late is numeric(38,1)`);
   });
 
   it('a first run prints the job with its decimals, which alone gives the same results', async () => {

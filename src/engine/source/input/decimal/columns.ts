@@ -4,6 +4,7 @@ import type { Column } from '../../../../core/columns/column.ts';
 import type { BatchViews, ColumnViews } from '../../../../core/columns/views.ts';
 import {
   DECIMAL_BYTES_MAX,
+  DECIMAL_CHARS_MAX,
   DECIMAL_PLACES_MAX,
   Decimal,
   firstSignificant,
@@ -120,6 +121,7 @@ export function decimalFieldGet(of: DecimalColumns): FieldGet {
     return (at) => {
       const [start, end] = span(at);
       if (start === end && isEmptyZero === true) return new Decimal(0n, 0);
+      if (end - start > DECIMAL_CHARS_MAX) return NO_DECIMAL;
       return Decimal.parse(views.bytes.toString('latin1', start, end)) ?? NO_DECIMAL;
     };
   const places = column.logical?.type === 'decimal' ? column.logical.scale : 0;
