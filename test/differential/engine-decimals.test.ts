@@ -35,7 +35,7 @@ const textOf = (one: Numeric, form: number): string => {
   return form === 3 ? `${plain}E+0` : plain;
 };
 
-/** How a format carries a number. */
+/** Form of numbers in a format. */
 interface Carrier {
   readonly format: 'avro' | 'protobuf' | 'json';
   /** Schema with the key k and the field v. @param places of a logical type */

@@ -4,8 +4,8 @@
 export const DECIMAL_CHARS_MAX = 1_000;
 /** Most decimal places of a number, and most zeros that an exponent puts before the point. */
 export const DECIMAL_PLACES_MAX = 1_000;
-/** Most bytes of an integer that is read as a number, without leading bytes that repeat its sign. It
- *  is above 10^(DECIMAL_PLACES_MAX + 19), so a longer one does not have 64 bits at any scale. */
+/** Most bytes of an integer that is read as a number, without leading bytes that repeat its sign. A
+ *  longer one is above 10^(DECIMAL_PLACES_MAX + 19), so it does not have 64 bits at any scale. */
 export const DECIMAL_BYTES_MAX = 512;
 /** Optional sign, digits with at most one point, optional exponent. */
 const TEXT = /^([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,9}))?$/;

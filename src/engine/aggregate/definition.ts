@@ -28,7 +28,7 @@ const NUMBER_KINDS = ['long', 'double'] as const;
 /** Decimal, with its number of decimal places. */
 const DECIMAL_KIND = /^decimal(0|[1-9]\d{0,3})?$/;
 /** Greatest number of decimal places of a field: a value times 10 to it has 64 bits. */
-const DECIMAL_SCALE_MAX = 18;
+export const DECIMAL_SCALE_MAX = 18;
 /** Decimal places that an average has more than its values. */
 export const AVERAGE_PLACES = 6;
 /** Values of a field: of a kind that its text names, or identifiers, which are compared and not

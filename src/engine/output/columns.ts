@@ -27,9 +27,10 @@ import { aggregatesIn, type InputDefinition, keyPartsOf, valueScaleOf } from '..
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.
- *  u64, i64: bigint. f64: number. decimal: exact text with all decimal places. string: text without U+0000. bytes:
- *  Uint8Array. uuid: text of 36 characters. timestamp: whole ms since the epoch, a number of at
- *  most 53 bits. bool: boolean. top: JSON, a list of values with their counts, see TopItem. */
+ *  u64, i64: bigint. f64: number. decimal: exact text with all decimal places. string: text without
+ *  U+0000. bytes: Uint8Array. uuid: text of 36 characters. timestamp: whole ms since the epoch, a
+ *  number of at most 53 bits. bool: boolean. top: JSON, a list of values with their counts, see
+ *  TopItem. */
 export type ColumnType =
   | 'u64'
   | 'i64'

@@ -7,6 +7,7 @@ import { BatchViews } from '../../../core/columns/views.ts';
 import type { MillraceError } from '../../../core/errors.ts';
 import type { Filter } from '../../../core/filter/compile.ts';
 import { COLUMN_STATUS, EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
+import { DECIMAL_SCALE_MAX } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import type { ColumnReader, FieldGet, RowMap } from './columns.ts';
 import type { EventWords } from './words.ts';
@@ -64,14 +65,15 @@ export function unsupported(
   );
 }
 
-/** What to give for a field that is a decimal and not read as one. @param scale of its type;
- *  undefined: each value has its own */
+/** Flag to give for a decimal that is not read as one.
+ *  @param scale of its type; undefined: each value has its own */
 export function decimalNext(flag: 'value' | 'aggregate', path: readonly string[], scale?: number): string {
-  const field = `${path.join('.')}:decimal${scale ?? 2}`;
+  const isExact = scale !== undefined && scale <= DECIMAL_SCALE_MAX;
+  const field = `${path.join('.')}:decimal${Math.min(scale ?? 2, DECIMAL_SCALE_MAX)}`;
   const given = flag === 'value' ? `-value=${field}` : `sum(${field})`;
-  return scale === undefined
-    ? `state its decimal places, such as ${given}`
-    : `state its decimal places: ${given}`;
+  return isExact
+    ? `state its decimal places: ${given}`
+    : `state its decimal places, up to ${DECIMAL_SCALE_MAX}, such as ${given}`;
 }
 
 const SUPPORTED = {

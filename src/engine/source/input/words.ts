@@ -11,7 +11,7 @@ export class EventWords {
   readonly status: Uint8Array;
   readonly key: Int32Array;
   readonly value: Int32Array;
-  /** What is wrong with a row whose status does not say it all. */
+  /** Faults of rows whose status does not say it all. */
   readonly faults = new Map<number, string>();
   private readonly time: Int32Array;
   private spans: KeySpans | undefined;

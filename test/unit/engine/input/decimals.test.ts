@@ -266,6 +266,7 @@ describe.each(SIDES)('decimals of framed records on the %s kernels', (side) => {
   it.each([
     ['sum(v)', decimal(9, 3), 'state its decimal places: sum(v:decimal3)'],
     ['sum(v:double)', fixed(16, 20, 5), 'state its decimal places: sum(v:decimal5)'],
+    ['sum(v)', decimal(40, 25), 'state its decimal places, up to 18, such as sum(v:decimal18)'],
     ['sum(v:decimal2)', 'double', 'a decimal or a text of digits with its decimal places'],
     ['sum(v:decimal2)', 'boolean', 'a decimal or a text of digits with its decimal places'],
     ['sum(v:decimal2)', 'bytes', 'a decimal or a text of digits with its decimal places'],
@@ -304,7 +305,7 @@ describe.each(SIDES)('decimals of framed records on the %s kernels', (side) => {
     await expect(decoded(openedInput(asked, { side, registry: other }).input, message)).rejects.toMatchObject(
       {
         code: 'unsupported_field',
-        next: 'state its decimal places, such as -value=v:decimal2',
+        next: 'state its decimal places, up to 18, such as -value=v:decimal2',
       },
     );
   });
