@@ -156,8 +156,7 @@ describe('registries on one topic', () => {
     const reads = election.history.operations.filter(({ kind, end }) => kind === 'read' && end < Infinity);
     const inFlight = election.history.operations.filter(
       (write) =>
-        write.kind === 'write' &&
-        reads.some((read) => read.value === write.value && read.end < write.end),
+        write.kind === 'write' && reads.some((read) => read.value === write.value && read.end < write.end),
     );
     // The case occurs: readers see writes that their writer does not know to be kept.
     expect(inFlight.length).toBeGreaterThan(0);
