@@ -1,4 +1,4 @@
-/** How often a polling relay reads its outbox, under virtual time. */
+/** Intervals between the reads of a polling relay, under virtual time. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { sleep } from '../../../../src/core/clock.ts';
