@@ -16,12 +16,15 @@ import { compilePeer } from '../compile.ts';
 import type { World } from '../effects/world.ts';
 import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';
 import { EngineRuns } from './engine-run.ts';
-import { type EventsSpec, type EventsTopic, EventsTopics, PARTITIONS, SIZE_MS } from './events-topic.ts';
+import { type EventsTopic, EventsTopics, PARTITIONS, SIZE_MS } from './events-topic.ts';
 import { type Digest, digestOf } from './state-digest.ts';
 
-/** Two minutes of event time. */
-const EVENTS: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
-const SMOKE_PART = 50;
+const EVENTS = 9_000_000;
+const EVENTS_SMOKE = 180_000;
+const EVENT_TIME_MS = 120_000;
+const ACCOUNTS = 1_000_000;
+const ACCOUNTS_SMOKE = 20_000;
+const ZIPF = 1.1;
 /** Batch of the engine by default. */
 const BATCH_ROWS = 16_384;
 const BATCH_BYTES = 8 * 1024 ** 2;
@@ -159,15 +162,12 @@ export class Readers {
     ];
   }
 
+  /** Two minutes of event time. */
   private topic(): Promise<EventsTopic> {
-    const { events, perMs, accounts } = EVENTS;
-    const part = this.world.context.smoke ? SMOKE_PART : 1;
-    return this.topics.of({
-      ...EVENTS,
-      events: events / part,
-      perMs: perMs / part,
-      accounts: accounts / part,
-    });
+    const { smoke, rows } = this.world.context;
+    const events = rows ?? (smoke ? EVENTS_SMOKE : EVENTS);
+    const perMs = Math.max(1, Math.round(events / EVENT_TIME_MS));
+    return this.topics.of({ events, accounts: smoke ? ACCOUNTS_SMOKE : ACCOUNTS, zipf: ZIPF, perMs });
   }
 
   private demandSame(digest: Digest): void {
