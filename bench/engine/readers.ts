@@ -172,8 +172,8 @@ export class Readers {
 
   private demandSame(digest: Digest): void {
     const { rows, count, sum } = digest;
-    const found = JSON.stringify({ rows, count, sum });
-    const wanted = JSON.stringify((this.expected ??= { rows, count, sum }));
+    this.expected ??= { rows, count, sum };
+    const [found, wanted] = [JSON.stringify({ rows, count, sum }), JSON.stringify(this.expected)];
     invariant(found === wanted, `all sides must have the same results: ${found}, not ${wanted}`);
   }
 

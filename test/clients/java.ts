@@ -28,7 +28,11 @@ interface TransactionOf extends ProducerOf {
 
 export type JavaRequest =
   | ({ readonly op: 'send'; readonly topic: string; readonly records: readonly JavaRecord[] } & ProducerOf)
-  | ({ readonly op: 'sendIn'; readonly topic: string; readonly records: readonly JavaRecord[] } & TransactionOf)
+  | ({
+      readonly op: 'sendIn';
+      readonly topic: string;
+      readonly records: readonly JavaRecord[];
+    } & TransactionOf)
   | ({ readonly op: 'begin' } & TransactionOf)
   | ({ readonly op: 'end'; readonly commit: boolean } & TransactionOf)
   | { readonly op: 'quota'; readonly clientId: string; readonly bytesPerSecond: number };

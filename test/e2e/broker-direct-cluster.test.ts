@@ -62,7 +62,11 @@ async function createTopic(
   config: Readonly<Record<string, string>> = {},
 ): Promise<string> {
   const topic = fresh('cluster');
-  const admin = await librdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'admin', connectTimeoutMs: 60_000 });
+  const admin = await librdkafkaDriver.admin({
+    brokers: stack.brokers,
+    clientId: 'admin',
+    connectTimeoutMs: 60_000,
+  });
   await admin.createTopics([{ topic, partitions, replicationFactor, config }]);
   await until('a led topic', () => admin.isLed(topic));
   await admin.close();
@@ -108,7 +112,13 @@ async function producer(options: { readonly acks: -1 | 1 } = { acks: -1 }): Prom
 }
 
 /** Sends the numbers from `from` on in turn to the partitions. */
-async function send(to: BatchProducer, topic: string, partitions: number, from: number, count: number): Promise<void> {
+async function send(
+  to: BatchProducer,
+  topic: string,
+  partitions: number,
+  from: number,
+  count: number,
+): Promise<void> {
   const rows = Array.from({ length: count }, (_, i) => ({
     partition: (from + i) % partitions,
     value: utf8.encode(String(from + i)),
@@ -196,7 +206,10 @@ it('the direct client follows partitions to other brokers when their leader is k
     const asked = requests().flatMap(({ broker, partitions: rows }) =>
       rows.filter((row) => row.topic === topic && row.partition === id).map((row) => ({ ...row, broker })),
     );
-    const [old, next] = [asked.findLast((row) => row.broker === victim), asked.find((row) => row.broker === now)];
+    const [old, next] = [
+      asked.findLast((row) => row.broker === victim),
+      asked.find((row) => row.broker === now),
+    ];
     expect(next?.leaderEpoch).toBeGreaterThan(old?.leaderEpoch as number);
     // The new leader is told what was read, and compares it with its log.
     expect(next?.fetchedEpoch).toBe(old?.leaderEpoch);
@@ -225,13 +238,19 @@ it('the direct client asks a fetch session only for changes, and begins another 
     atLeader().some(({ sessionEpoch, partitions: rows }) => sessionEpoch > 1 && rows.length === 0),
   );
   const [first, second] = atLeader();
-  expect([first?.sessionId, first?.sessionEpoch, first?.partitions.length]).toEqual([0, 0, partitions / BROKERS.length]);
+  expect([first?.sessionId, first?.sessionEpoch, first?.partitions.length]).toEqual([
+    0,
+    0,
+    partitions / BROKERS.length,
+  ]);
   const id = first?.answer?.sessionId as number;
   expect(id).toBeGreaterThan(0);
   expect([second?.sessionId, second?.sessionEpoch]).toEqual([id, 1]);
   const value = utf8.encode('one');
   expect((await to.produce(batchOf([{ partition: 0, value }]), [topic])).failed).toBe(0);
-  await reading.until('the change of one partition', () => atLeader().some((one) => one.partitions[0]?.offset === 1));
+  await reading.until('the change of one partition', () =>
+    atLeader().some((one) => one.partitions[0]?.offset === 1),
+  );
   const change = atLeader().find((one) => one.partitions[0]?.offset === 1);
   expect(change?.sessionId).toBe(id);
   expect(change?.partitions.map(({ partition }) => partition)).toEqual([0]);
@@ -241,7 +260,14 @@ it('the direct client asks a fetch session only for changes, and begins another 
   const limits = [int32(-1), int32(0), int32(0), int32(1), Buffer.from([0])];
   const [head, lists] = [Buffer.from([0]), Buffer.from([1, 1, 1, 0])];
   socket.write(
-    requestFrame({ key: 1, version: 12, clientId: 'other' }, head, ...limits, int32(id), int32(FINAL_EPOCH), lists),
+    requestFrame(
+      { key: 1, version: 12, clientId: 'other' },
+      head,
+      ...limits,
+      int32(id),
+      int32(FINAL_EPOCH),
+      lists,
+    ),
   );
   await once(socket, 'data');
   socket.destroy();
@@ -261,14 +287,18 @@ it('the direct client sends no request to a broker that throttles it until the t
   const topic = await createTopic(1, 1);
   const clientId = 'throttled';
   const to = await producer();
-  const rows = Array.from({ length: 40 }, (_, i) => ({ partition: 0, value: Buffer.alloc(50_000, String(i)) }));
+  const rows = Array.from({ length: 40 }, (_, i) => ({
+    partition: 0,
+    value: Buffer.alloc(50_000, String(i)),
+  }));
   expect((await to.produce(batchOf(rows, 1 << 22), [topic])).failed).toBe(0);
   const java = await startJavaClient(stack.brokers);
   open.push(java);
   await java.ask({ op: 'quota', clientId, bytesPerSecond: 1_000_000 });
   const consumer = await reader({ clientId });
   const reading = new Reading(consumer);
-  const throttled = (): FetchRequest[] => requests(clientId).filter(({ answer }) => (answer?.throttleMs ?? 0) > 0);
+  const throttled = (): FetchRequest[] =>
+    requests(clientId).filter(({ answer }) => (answer?.throttleMs ?? 0) > 0);
   let readings = 0;
   // The quota reaches the broker at some time.
   while (throttled().length < 2) {
@@ -280,7 +310,10 @@ it('the direct client sends no request to a broker that throttles it until the t
   expect(reading.rows.map(({ offset }) => Number(offset))).toEqual(
     Array.from({ length: readings * rows.length }, (_, i) => i % rows.length),
   );
-  await reading.until('a request after each pause', () => requests(clientId).at(-1)?.answer?.throttleMs === 0);
+  await reading.until(
+    'a request after each pause',
+    () => requests(clientId).at(-1)?.answer?.throttleMs === 0,
+  );
   for (const { broker, connection, answer } of throttled()) {
     const { atMs, throttleMs } = answer as NonNullable<FetchRequest['answer']>;
     const next = requests(clientId).find(
@@ -294,7 +327,10 @@ it('the direct client sends no request to a broker that throttles it until the t
 it('the direct client reports a log that an unclean election truncated, and continues at the truncation', {
   timeout: 600_000,
 }, async () => {
-  const topic = await createTopic(1, 2, { 'unclean.leader.election.enable': 'true', 'min.insync.replicas': '1' });
+  const topic = await createTopic(1, 2, {
+    'unclean.leader.election.enable': 'true',
+    'min.insync.replicas': '1',
+  });
   const [at] = await partitionsOf(topic);
   const leader = at?.leader as number;
   const follower = at?.replicas.find((id) => id !== leader) as number;
@@ -324,7 +360,8 @@ it('the direct client reports a log that an unclean election truncated, and cont
   expect(truncations.map(({ message }) => message)).toEqual([
     'the log was truncated to offset 50, and it was read up to offset 100',
   ]);
-  const numbers = (from: number, count: number): string[] => Array.from({ length: count }, (_, i) => String(from + i));
+  const numbers = (from: number, count: number): string[] =>
+    Array.from({ length: count }, (_, i) => String(from + i));
   expect(reading.rows.map(({ text }) => text)).toEqual([...numbers(0, 100), ...numbers(1000, 20)]);
   expect(reading.rows.slice(100).map(({ offset }) => Number(offset))).toEqual(numbers(50, 20).map(Number));
   expect(refused.rows).toHaveLength(100);

@@ -46,7 +46,11 @@ export const recordsIn = (partitions: number): fc.Arbitrary<Written[]> =>
 /** Rows of every partition from the beginning to the end, in the order of their offsets. */
 export async function readTopic(
   driver: BrokerDriver,
-  { brokers, topic, partitions }: { readonly brokers: string; readonly topic: string; readonly partitions: number },
+  {
+    brokers,
+    topic,
+    partitions,
+  }: { readonly brokers: string; readonly topic: string; readonly partitions: number },
   isolation: NonNullable<ConsumerOptions['isolation']>,
 ): Promise<Row[][]> {
   const options = { brokers, clientId: 'equal', connectTimeoutMs: 60_000 };

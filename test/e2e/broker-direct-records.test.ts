@@ -171,13 +171,16 @@ it('gaps that compaction and aborted transactions leave in the offsets are read 
       }));
       await script.play({ writer: 0, outcome: 'plain', rows: end });
       const theirs = await readTopic(librdkafkaDriver, all, 'uncommitted');
-      return theirs.every((rows, partition) => rows.length < inPartition(script.committed, partition).length) && theirs;
+      return (
+        theirs.every((rows, partition) => rows.length < inPartition(script.committed, partition).length) &&
+        theirs
+      );
     },
     200_000,
   );
-  expect(read.every((rows) => rows.some((row, i) => i > 0 && row.offset > (rows[i - 1] as Row).offset + 1n))).toBe(
-    true,
-  );
+  expect(
+    read.every((rows) => rows.some((row, i) => i > 0 && row.offset > (rows[i - 1] as Row).offset + 1n)),
+  ).toBe(true);
   await until('equal readings of a topic that is compacted meanwhile', async () => {
     for (const isolation of ISOLATIONS) {
       const theirs = await readTopic(librdkafkaDriver, all, isolation);

@@ -24,7 +24,9 @@ interface Filled {
 
 async function fill(protocol: BrokerSecurity): Promise<Filled> {
   const stack = await startOwned(undefined, undefined, protocol);
-  const { 'bootstrap.servers': _, ...properties } = readBrokerConfig({ file: stack.clients?.admin as string }).properties;
+  const { 'bootstrap.servers': _, ...properties } = readBrokerConfig({
+    file: stack.clients?.admin as string,
+  }).properties;
   const common = { brokers: stack.brokers, clientId: 'fill', properties, connectTimeoutMs: 60_000 };
   const topic = fresh('secured');
   const admin = await librdkafkaDriver.admin(common);
@@ -38,16 +40,25 @@ async function fill(protocol: BrokerSecurity): Promise<Filled> {
 }
 
 const reader = ({ brokers, properties }: Filled, more: BrokerProperties = {}): Promise<BatchConsumer> =>
-  directDriver.consumer({ brokers, clientId: 'reader', properties: { ...properties, ...more }, connectTimeoutMs: 60_000 });
+  directDriver.consumer({
+    brokers,
+    clientId: 'reader',
+    properties: { ...properties, ...more },
+    connectTimeoutMs: 60_000,
+  });
 
 /** Reads every row; fails where librdkafka reads instead, which is an event. */
 async function readsAll(filled: Filled, more: BrokerProperties = {}): Promise<void> {
   const consumer = await reader(filled, more);
   try {
     await consumer.assign(allOf(filled.topic, 2));
-    const { rows, events } = await readUntil(consumer, rowCount(ROWS), { into: RecordBatch.create(100, 1 << 16) });
+    const { rows, events } = await readUntil(consumer, rowCount(ROWS), {
+      into: RecordBatch.create(100, 1 << 16),
+    });
     expect(events).toEqual([]);
-    expect(rows.map(({ value }) => Number(value?.slice(1))).sort((a, b) => a - b)).toEqual([...Array(ROWS).keys()]);
+    expect(rows.map(({ value }) => Number(value?.slice(1))).sort((a, b) => a - b)).toEqual([
+      ...Array(ROWS).keys(),
+    ]);
   } finally {
     await consumer.close();
   }
@@ -60,9 +71,12 @@ describe.each(['sasl_ssl', 'sasl_plaintext'] as const)('a broker with %s', (prot
   });
   afterAll(() => filled?.stack.close());
 
-  it.each(MECHANISMS)('the direct client reads every row after it authenticates with %s', async (mechanism) => {
-    await readsAll(filled, { 'sasl.mechanism': mechanism });
-  });
+  it.each(MECHANISMS)(
+    'the direct client reads every row after it authenticates with %s',
+    async (mechanism) => {
+      await readsAll(filled, { 'sasl.mechanism': mechanism });
+    },
+  );
 
   it.each(MECHANISMS)('the direct client refuses a wrong password of %s', async (mechanism) => {
     const wrong = { 'sasl.mechanism': mechanism, 'sasl.password': 'wrong-zq' };

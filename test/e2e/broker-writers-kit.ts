@@ -1,11 +1,10 @@
 /** Writers of the differential oracle of the direct client: librdkafka, Kafka's Java client and
  *  kafkajs, each with a producer of its own for transactions. */
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import type { BatchProducer, TransactionalProducer } from '../../src/io/kafka/port.ts';
-import { kafkajsFolder } from '../clients/kit.ts';
 import { type JavaClient, type JavaRecord, startJavaClient } from '../clients/java.ts';
+import { kafkajsFolder } from '../clients/kit.ts';
 import { batchOf, fresh } from '../contract/broker-world.ts';
 import { CODECS, type Codec, type Written } from './broker-direct-kit.ts';
 
@@ -127,7 +126,9 @@ interface KafkajsProducer extends KafkajsSender {
   transaction(): Promise<KafkajsTransaction>;
 }
 interface Kafkajs {
-  readonly Kafka: new (options: Readonly<Record<string, unknown>>) => {
+  readonly Kafka: new (
+    options: Readonly<Record<string, unknown>>,
+  ) => {
     producer(options: Readonly<Record<string, unknown>>): KafkajsProducer;
   };
   readonly CompressionTypes: { readonly None: number; readonly GZIP: number };
@@ -173,8 +174,7 @@ export async function kafkajsWriter(brokers: string): Promise<Writer> {
     async begin() {
       running = await transactional.transaction();
     },
-    sendInTransaction: (topic, codec, rows) =>
-      send(running as KafkajsTransaction, topic, codec, rows),
+    sendInTransaction: (topic, codec, rows) => send(running as KafkajsTransaction, topic, codec, rows),
     async end(_, commit) {
       await (commit ? running?.commit() : running?.abort());
       running = undefined;

@@ -97,7 +97,8 @@ struct Request {
   }
   void Send(int socket) {
     const std::size_t size = bytes.size() - 4;
-    for (int i = 0; i < 4; i++) bytes[static_cast<std::size_t>(i)] = static_cast<char>(size >> (24 - 8 * i));
+    for (int i = 0; i < 4; i++)
+      bytes[static_cast<std::size_t>(i)] = static_cast<char>(size >> (24 - 8 * i));
     for (std::size_t sent = 0; sent < bytes.size();) {
       const ssize_t done = send(socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
       if (done <= 0) Stop("send failed");
@@ -209,7 +210,8 @@ class Loop {
   void Print() const {
     const Total total = TotalOf(windows_);
     std::printf(
-        "{\"events\":%zu,\"seconds\":%.6f,\"cpu_seconds\":%.6f,\"rows\":\"%llu\",\"count\":\"%llu\",\"sum\":\"%llu\"}\n",
+        "{\"events\":%zu,\"seconds\":%.6f,\"cpu_seconds\":%.6f,\"rows\":\"%llu\",\"count\":\"%"
+        "llu\",\"sum\":\"%llu\"}\n",
         got_ - first_, seconds_, spent_, static_cast<unsigned long long>(total.rows),
         static_cast<unsigned long long>(total.count), static_cast<unsigned long long>(total.sum));
   }

@@ -111,7 +111,8 @@ export const scramArguments = (security: KafkaSecurity): string[] =>
 
 /** Settings of the mechanisms, each with the same users and passwords. */
 function saslProperties({ users }: KafkaSecurity): Readonly<Record<string, string>> {
-  const jaas = (mechanism: string): string => `listener.name.client.${mechanism.toLowerCase()}.sasl.jaas.config`;
+  const jaas = (mechanism: string): string =>
+    `listener.name.client.${mechanism.toLowerCase()}.sasl.jaas.config`;
   const module = 'org.apache.kafka.common.security';
   const plain = Object.entries(users).map(([name, password]) => ` user_${name}="${password}"`);
   return {
