@@ -135,7 +135,7 @@ async function reader(options: Partial<ConsumerOptions> = {}): Promise<BatchCons
   return made;
 }
 
-/** What a consumer has read. */
+/** Rows and events that a consumer has read. */
 class Reading {
   readonly rows: Array<{ readonly partition: number; readonly offset: bigint; readonly text: string }> = [];
   readonly events: BrokerEvent[] = [];

@@ -1,5 +1,5 @@
-/** The direct client on real secured brokers: each SASL mechanism with and without TLS, certificates
- *  of clients, and refusals. */
+/** The direct client on real secured brokers: each SASL mechanism with and without TLS, client
+ *  certificates, and refusals. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { BrokerSecurity } from '../../src/devstack/kafka/security.ts';
