@@ -76,7 +76,7 @@ describe.each(['sasl_ssl', 'sasl_plaintext'] as const)('a broker with %s', (prot
     },
   );
 
-  it.each(MECHANISMS)('the direct client refuses a wrong password of %s', async (mechanism) => {
+  it.each(MECHANISMS)('a wrong password of %s is refused before the direct client reads', async (mechanism) => {
     const wrong = { 'sasl.mechanism': mechanism, 'sasl.password': 'wrong-zq' };
     await expect(reader(filled, wrong)).rejects.toThrow(/does not accept the credentials|uthentication/);
   });
