@@ -103,7 +103,9 @@ export class Readers {
   async client(): Promise<readonly BenchResult[]> {
     const { context } = this.world;
     const topic = await this.topic();
-    const [fetchLoop, rdkafkaLoop] = [await this.fetchLoop(topic), await this.rdkafkaLoop(topic)];
+    const slots = await this.slots(topic);
+    const fetchLoop = await this.fetchLoop(topic, slots);
+    const rdkafkaLoop = await this.rdkafkaLoop(topic, slots);
     const reads = { fetch: [] as Read[], rdkafka: [] as Read[], direct: [] as Read[], driver: [] as Read[] };
     const driven = (driver: BrokerDriver) => (): Promise<Read> => this.drain(driver, topic);
     context.say('reading by the bare loops and by the drivers');
@@ -136,7 +138,7 @@ export class Readers {
   async engine(): Promise<readonly BenchResult[]> {
     const { context } = this.world;
     const topic = await this.topic();
-    const fetchLoop = await this.fetchLoop(topic);
+    const fetchLoop = await this.fetchLoop(topic, await this.slots(topic));
     const reads = { fetch: [] as Read[], direct: [] as Read[], librdkafka: [] as Read[] };
     const drain = (client: 'direct' | 'librdkafka') => async (): Promise<number> => {
       const flags = [...TUMBLING, `-broker-client=${client}`];
@@ -177,8 +179,14 @@ export class Readers {
     invariant(found === wanted, `all sides must have the same results: ${found}, not ${wanted}`);
   }
 
-  private slots({ accounts }: EventsTopic): number {
-    return 2 ** Math.ceil(Math.log2(accounts * 2));
+  /** Slots of the tables of the bare loops: the least that keep a table half empty, because a larger
+   *  table would cost them more of the caches. The rows are those of at least two windows. */
+  private async slots(topic: EventsTopic): Promise<number> {
+    if (this.expected === undefined) {
+      const most = 2 ** Math.ceil(Math.log2(Math.min(topic.accounts, topic.events) * 2));
+      await (await this.fetchLoop(topic, most))();
+    }
+    return 2 ** Math.ceil(Math.log2(Number(this.expected?.rows)));
   }
 
   private bare(binary: string, args: readonly string[]): () => Promise<Read> {
@@ -189,17 +197,17 @@ export class Readers {
     };
   }
 
-  private async fetchLoop(topic: EventsTopic): Promise<() => Promise<Read>> {
+  private async fetchLoop(topic: EventsTopic, slots: number): Promise<() => Promise<Read>> {
     const bootstrap = this.world.brokers.split(',')[0] as string;
     const limits = [PARTITION_BYTES, RESPONSE_BYTES].map(String);
-    const numbers = [topic.events, SIZE_MS, this.slots(topic)].map(String);
+    const numbers = [topic.events, SIZE_MS, slots].map(String);
     return this.bare(await compilePeer('raw-fetch'), [topic.name, ...numbers, bootstrap, ...limits]);
   }
 
-  private async rdkafkaLoop(topic: EventsTopic): Promise<() => Promise<Read>> {
+  private async rdkafkaLoop(topic: EventsTopic, slots: number): Promise<() => Promise<Read>> {
     const properties = consumerProperties({ brokers: this.world.brokers, clientId: 'bench' });
     const pairs = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
-    const numbers = [PARTITIONS, topic.events, SIZE_MS, this.slots(topic)].map(String);
+    const numbers = [PARTITIONS, topic.events, SIZE_MS, slots].map(String);
     return this.bare(await compilePeer('raw-engine'), [topic.name, ...numbers, ...pairs]);
   }
 
