@@ -1,7 +1,7 @@
 // Raw limit of `millrace bench fetch`: a minimal client of Kafka's protocol, which fetches from the
 // leaders of a topic and walks the record batches in place; each event is accumulated in the table
-// of its tumbling window, whose memory was touched before. Nothing is copied, checked, logged, fired or saved: no CRC, no
-// transactions, no new leaders, no TLS; an error ends the program.
+// of its tumbling window, whose memory was touched before. Nothing is copied, checked, logged,
+// fired or saved: no CRC, no transactions, no new leaders, no TLS; an error ends the program.
 //
 //   raw-fetch TOPIC COUNT SIZE_MS SLOTS HOST:PORT PARTITION_BYTES RESPONSE_BYTES
 //
