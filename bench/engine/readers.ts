@@ -25,9 +25,10 @@ const EVENT_TIME_MS = 120_000;
 const ACCOUNTS = 1_000_000;
 const ACCOUNTS_SMOKE = 20_000;
 const ZIPF = 1.1;
-/** Batch of the engine by default. */
-const BATCH_ROWS = 16_384;
-const BATCH_BYTES = 8 * 1024 ** 2;
+/** Batch of a driver: small enough that the accumulating thread finds the bytes in a cache shared
+ *  with the filling thread. */
+const BATCH_ROWS = 4096;
+const BATCH_BYTES = 1024 ** 2;
 const WAIT_MS = 100;
 /** Fetch limits of both clients by default. */
 const PARTITION_BYTES = 1_048_576;
