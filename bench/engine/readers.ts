@@ -180,8 +180,8 @@ export class Readers {
     invariant(found === wanted, `all sides must have the same results: ${found}, not ${wanted}`);
   }
 
-  /** Slots of the tables of the bare loops: the least that keep a table half empty, because a larger
-   *  table would cost them more of the caches. The rows are those of at least two windows. */
+  /** Slots of the tables of the bare loops: the least that keep a table half empty, because a
+   *  larger table would miss the caches more often. The rows are those of at least two windows. */
   private async slots(topic: EventsTopic): Promise<number> {
     if (this.expected === undefined) {
       const most = 2 ** Math.ceil(Math.log2(Math.min(topic.accounts, topic.events) * 2));

@@ -76,10 +76,13 @@ describe.each(['sasl_ssl', 'sasl_plaintext'] as const)('a broker with %s', (prot
     },
   );
 
-  it.each(MECHANISMS)('a wrong password of %s is refused before the direct client reads', async (mechanism) => {
-    const wrong = { 'sasl.mechanism': mechanism, 'sasl.password': 'wrong-zq' };
-    await expect(reader(filled, wrong)).rejects.toThrow(/does not accept the credentials|uthentication/);
-  });
+  it.each(MECHANISMS)(
+    'a wrong password of %s is refused before the direct client reads',
+    async (mechanism) => {
+      const wrong = { 'sasl.mechanism': mechanism, 'sasl.password': 'wrong-zq' };
+      await expect(reader(filled, wrong)).rejects.toThrow(/does not accept the credentials|uthentication/);
+    },
+  );
 
   it('the direct client reports a topic that the user may not read', async () => {
     const { properties } = readBrokerConfig({ file: filled.stack.clients?.client as string });
