@@ -138,8 +138,18 @@ function resultsOf(cells: readonly SweepCell[]): readonly BenchResult[] {
     row('cells run live, each killed once', 'cells', 'more', live.length),
     row('live cells whose results or drops differ from the count', 'cells', 'less', different.length, 0),
     row(`live cells that read less than ${RATE_HELD} of the rate`, 'cells', 'less', slow.length),
-    row('longest recovery, from the kill to the position before it', 's', 'less', most(({ live: one }) => one.recoveryMs / 1000)),
-    row('longest restore', 's', 'less', most(({ live: one }) => one.restoreMs / 1000)),
+    row(
+      'longest recovery, from the kill to the position before it',
+      's',
+      'less',
+      most(({ live: one }) => one.recoveryMs / 1000),
+    ),
+    row(
+      'longest restore',
+      's',
+      'less',
+      most(({ live: one }) => one.restoreMs / 1000),
+    ),
   ];
 }
 

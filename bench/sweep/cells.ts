@@ -117,12 +117,7 @@ export function windowFlags(cell: Cell): readonly string[] {
     sliding: [`-size=${windowMs}ms`, `-slide=${windowMs / SLIDES}ms`],
     session: [`-gap=${windowMs}ms`],
   }[kind];
-  return [
-    `-window=${kind}`,
-    ...window,
-    `-allowed-skew=${skewMs}ms`,
-    `-allowed-lateness=${latenessMs}ms`,
-  ];
+  return [`-window=${kind}`, ...window, `-allowed-skew=${skewMs}ms`, `-allowed-lateness=${latenessMs}ms`];
 }
 
 /** Time by which an event may be behind the greatest one of its partition. */

@@ -64,8 +64,7 @@ export function countsOf(arrivals: Arrivals, cell: Cell, marks = arrivals.droppe
     windowsInEither: totals.windows + totals.surplus,
     countError: totals.countError,
     trueCount: totals.trueCount,
-    jaccardOfTime:
-      cell.kind !== 'session' ? null : totals.trueMs === 0 ? 1 : totals.seenMs / totals.trueMs,
+    jaccardOfTime: cell.kind !== 'session' ? null : totals.trueMs === 0 ? 1 : totals.seenMs / totals.trueMs,
     rows: totals.digest.rows,
     rowsCount: totals.rowsCount,
     digest: totals.digest.text(),

@@ -49,7 +49,9 @@ export interface PanelsPlot {
 const escaped = (text: string): string => text.replace(/[&<>"]/g, (char) => `&#${char.charCodeAt(0)};`);
 const fixed = (value: number): string => String(Math.round(value * 10) / 10);
 const power = (exponent: number): string =>
-  exponent >= 0 ? (10 ** exponent).toLocaleString('en-US') : String(Number((10 ** exponent).toFixed(-exponent)));
+  exponent >= 0
+    ? (10 ** exponent).toLocaleString('en-US')
+    : String(Number((10 ** exponent).toFixed(-exponent)));
 
 function styles(lines: number): string {
   const rules = (pick: (shade: Shade) => string): string =>
@@ -69,7 +71,7 @@ function styles(lines: number): string {
 function scaleOf(row: readonly Panel[]): { readonly low: number; readonly high: number } {
   const values = row
     .flatMap(({ lines }) => lines.flatMap((line) => line.values))
-    .filter((value) => value !== null && value > 0);
+    .flatMap((value) => (value !== null && value > 0 ? [value] : []));
   if (values.length === 0) return { low: 0, high: 1 };
   const low = Math.floor(Math.log10(Math.min(...values)));
   return { low, high: Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values)))) };
