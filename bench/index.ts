@@ -6,6 +6,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   broker: () => import('./broker.ts'),
   frame: () => import('./frame.ts'),
   hash: () => import('./hash.ts'),
+  keys: () => import('./keys.ts'),
   decode: () => import('./decode.ts'),
   serde: () => import('./serde.ts'),
   gen: () => import('./gen.ts'),
