@@ -8,9 +8,9 @@ import { type Drained, EngineRuns } from './engine-run.ts';
 import { type EventsSpec, type EventsTopic, EventsTopics } from './events-topic.ts';
 
 const TUMBLING = ['-window=tumbling', '-size=1m'] as const;
-/** Two minutes of event time. */
-const EVENTS: EventsSpec = { events: 3_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 25 };
-const SMOKE_PART = 50;
+/** Two minutes of event time; a third of the events warms up. */
+const EVENTS: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
+const SMOKE_PART = 150;
 
 /** Formats with the flags that read the events, and the least share of the fixed layout's rate. */
 const FORMATS = {

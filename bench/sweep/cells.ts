@@ -56,7 +56,7 @@ export function windowName({ kind, windowMs }: Pick<Cell, 'kind' | 'windowMs'>):
 }
 
 /** Value of the cell on an axis. */
-export function valueOf(cell: Cell, axis: Axis): string {
+export function axisValue(cell: Cell, axis: Axis): string {
   switch (axis) {
     case 'lateness':
       return `${formatDuration(cell.skewMs)} + ${formatDuration(cell.latenessMs)}`;
@@ -76,7 +76,7 @@ export const cellName = (cell: Cell): string =>
 /** True if the cell differs from the usual one in this axis alone; the usual cell is on all axes. */
 export function isOn(cell: Cell, axis: Axis): boolean {
   const usual = usualCell(cell.kind);
-  return AXES.every((one) => one === axis || valueOf(cell, one) === valueOf(usual, one));
+  return AXES.every((one) => one === axis || axisValue(cell, one) === axisValue(usual, one));
 }
 
 /** Cells of one axis in ascending order, the usual one included. */

@@ -12,7 +12,7 @@ import {
   LATENESSES_MS,
   SKEWS_MS,
   usualCell,
-  valueOf,
+  axisValue,
   windowName,
 } from './cells.ts';
 import type { Counts } from './counts.ts';
@@ -110,7 +110,7 @@ function otherCounts(cells: Cells): readonly string[] {
         if (counts === undefined) return [];
         const time = kind === 'session' ? percent(timeError(counts)) : '';
         return [
-          `| ${kind} | ${axis} ${valueOf(cell, axis)} | ${percent(dropRate(counts))} | ${percent(differing(counts))} | ${percent(countError(counts))} | ${time} | ${counts.windows.toLocaleString('en-US')} |`,
+          `| ${kind} | ${axis} ${axisValue(cell, axis)} | ${percent(dropRate(counts))} | ${percent(differing(counts))} | ${percent(countError(counts))} | ${time} | ${counts.windows.toLocaleString('en-US')} |`,
         ];
       }),
     ),
@@ -124,14 +124,14 @@ function otherCounts(cells: Cells): readonly string[] {
 }
 
 function liveRow({ cell, counts, live }: SweepCell, axis: Axis): string {
-  if (live === null) return `| ${valueOf(cell, axis)} | not run | | | | | | | |`;
+  if (live === null) return `| ${axisValue(cell, axis)} | not run | | | | | | | |`;
   const held = `${Math.round((100 * live.read) / live.rate)} %`;
   const same = differencesOf(counts, live.results);
   const checkpoints =
     live.checkpointMeanMs === null
       ? 'none'
       : `${ms(live.checkpointMeanMs)}, ${live.checkpointMaxMs === null ? '> 60 s' : ms(live.checkpointMaxMs)} (${live.checkpoints})`;
-  return `| ${valueOf(cell, axis)} | ${held} | ${quantiles(live.accumulateMs)} | ${quantiles(live.sinkMs)} | ${checkpoints} | ${ms(live.ageMs)} | ${ms(live.restoreMs)} | ${ms(live.recoveryMs)} | ${live.cpuUs.toFixed(2)} µs | ${same.length === 0 ? 'equal' : `**${same.join('; ')}**`} |`;
+  return `| ${axisValue(cell, axis)} | ${held} | ${quantiles(live.accumulateMs)} | ${quantiles(live.sinkMs)} | ${checkpoints} | ${ms(live.ageMs)} | ${ms(live.restoreMs)} | ${ms(live.recoveryMs)} | ${live.cpuUs.toFixed(2)} µs | ${same.length === 0 ? 'equal' : `**${same.join('; ')}**`} |`;
 }
 
 function liveTables(report: SweepReport, cells: Cells, kind: Kind): readonly string[] {
@@ -231,7 +231,7 @@ function livePanels(
       const found = own.map((cell) => cells.of(cell)?.live ?? null);
       return {
         title: `${kind}, ${AXIS_TITLES[axis]}`,
-        labels: own.map((cell) => valueOf(cell, axis)),
+        labels: own.map((cell) => axisValue(cell, axis)),
         lines: names.map((name, at) => ({
           name,
           values: found.map((live) => (live === null ? null : (values(live)[at] ?? null))),

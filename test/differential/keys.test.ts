@@ -63,12 +63,23 @@ function cacheOf(keys: readonly (readonly [Uint8Array, number])[]): KeyCache {
 }
 
 /** All bytes that a probe writes. */
-function probed(kernel: KeyKernel, rows: readonly Row[], cached: Parameters<typeof cacheOf>[0], from: number, bytesMax: number, shared: boolean) {
+function probed(
+  kernel: KeyKernel,
+  rows: readonly Row[],
+  cached: Parameters<typeof cacheOf>[0],
+  from: number,
+  bytesMax: number,
+  shared: boolean,
+) {
   const events = eventsOf(rows, shared);
   const cache = cacheOf(cached);
   const into = probeOf(rows.length);
   kernel.probe(events, spansOf(rows), from, cache, GENERATION, bytesMax, into);
-  return { ids: [...events.columns.accountId], ring: Buffer.from(cache.ring.buffer).toString('latin1').replace(/\0+$/, ''), ...into };
+  return {
+    ids: [...events.columns.accountId],
+    ring: Buffer.from(cache.ring.buffer).toString('latin1').replace(/\0+$/, ''),
+    ...into,
+  };
 }
 
 const key = fc.oneof(

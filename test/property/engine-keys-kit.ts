@@ -2,9 +2,9 @@
  *  were not synced, and a source and a sink of events with texts as keys. */
 import { referenceKeyKernels, referenceKeysOf } from '../../src/addon/reference/keys.ts';
 import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
+import { HalfSipHash, type KeyHash } from '../../src/core/random/half-sip-hash.ts';
 import type { Rows } from '../../src/core/rows.ts';
 import { KeyDictionary, type KeyDictionaryParts } from '../../src/engine/keys/dictionary.ts';
-import { HalfSipHash, type KeyHash } from '../../src/core/random/half-sip-hash.ts';
 import { KEY_FAMILIES } from '../../src/engine/keys/store.ts';
 import type { EngineParts } from '../../src/engine/run.ts';
 import type { EventRows } from '../../src/engine/source/events.ts';

@@ -1,9 +1,9 @@
 /** Kernel of the ids of variable-length keys. The addon's implementation is native/kernel/keys.cc.
  */
 import { coreError } from '../../core/errors.ts';
-import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT_STATUS, KEY_ENTRY } from '../../core/layout/layouts.gen.ts';
+import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
 import {
   type KeyCacheWords,
   type KeyKernel,

@@ -66,7 +66,12 @@ export const LAYOUTS: readonly Layout[] = [
       { name: 'idHigh', type: 'u32', at: 4, meaning: 'High half of the id.' },
       { name: 'generation', type: 'i32', at: 8, meaning: 'Newest generation that has the key.' },
       { name: 'epoch', type: 'i32', at: 12, meaning: 'Write of the store that has the key.' },
-      { name: 'length', type: 'u32', at: 16, meaning: 'Twice the bytes of the key, plus 1 once it was used.' },
+      {
+        name: 'length',
+        type: 'u32',
+        at: 16,
+        meaning: 'Twice the bytes of the key, plus 1 once it was used.',
+      },
       { name: 'text', type: 'bytes', at: 20, meaning: 'The key.' },
     ],
   },

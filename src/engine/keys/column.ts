@@ -29,7 +29,13 @@ export class KeyColumn {
   /** Copies the key of a row. Returns the end of the copy. */
   copy(row: number, into: Uint8Array, to: number): number {
     const at = this.first + row;
-    return copySpan(this.bytes, at === 0 ? 0 : (this.ends[at - 1] as number), this.ends[at] as number, into, to);
+    return copySpan(
+      this.bytes,
+      at === 0 ? 0 : (this.ends[at - 1] as number),
+      this.ends[at] as number,
+      into,
+      to,
+    );
   }
 
   /** The keys of the rows from a row on. */

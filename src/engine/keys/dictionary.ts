@@ -12,10 +12,10 @@
 import { type KeyKernel, type KeyKernels, type KeyProbe, REST_CELLS } from '../../addon/key-surface.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import { KeyCache } from './cache.ts';
 import { KeyColumn } from './column.ts';
-import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
 import { type KeyEntries, KeyJournal } from './journal.ts';
 import type { KeySpans } from './spans.ts';
 import { corruptKeys, type FoundKeys, KeyRows, KeyStore } from './store.ts';
@@ -475,7 +475,9 @@ export class KeyDictionary {
   /** Returns the keys of rows. @param rowBytes bytes of a row @throws state_corrupt */
   async column(rows: Uint8Array, rowCount: number, rowBytes: number): Promise<KeyColumn> {
     const words = new Int32Array(rows.buffer, rows.byteOffset, (rowCount * rowBytes) / 4);
-    return this.cachedColumn(words, rowCount, rowBytes / 4) ?? this.storedColumn(words, rowCount, rowBytes / 4);
+    return (
+      this.cachedColumn(words, rowCount, rowBytes / 4) ?? this.storedColumn(words, rowCount, rowBytes / 4)
+    );
   }
 
   /** The keys of rows if the cache has all of them. */

@@ -55,8 +55,7 @@ export function keyedRows(pages: readonly FiredPage[], bucketMs?: number): SpanR
   let [count, size] = [0, 0];
   for (const rows of all) {
     count += rows.rowCount;
-    for (let row = 0; row < rows.rowCount; row++)
-      size += headBytes + rows.keyLength(row) + rows.rowWords * 4;
+    for (let row = 0; row < rows.rowCount; row++) size += headBytes + rows.keyLength(row) + rows.rowWords * 4;
   }
   const bytes = new Uint8Array(size);
   const ends = new Uint32Array(2 * count);
