@@ -73,7 +73,8 @@ export function axisValue(cell: Cell, axis: Axis): string {
 export const cellName = (cell: Cell): string =>
   `${cell.kind} ${windowName(cell)}, skew ${formatDuration(cell.skewMs)}, lateness ${formatDuration(cell.latenessMs)}, checkpoint ${formatDuration(cell.intervalMs)}, ${keysName(cell.keys)} keys`;
 
-/** True if the cell differs from the usual one in this axis alone; the usual cell is on all axes. */
+/** True if the cell differs from the usual one in this axis alone. The usual cell is on all axes.
+ */
 export function isOn(cell: Cell, axis: Axis): boolean {
   const usual = usualCell(cell.kind);
   return AXES.every((one) => one === axis || axisValue(cell, one) === axisValue(usual, one));

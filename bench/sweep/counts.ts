@@ -71,7 +71,7 @@ export function countsOf(arrivals: Arrivals, cell: Cell, marks = arrivals.droppe
   };
 }
 
-/** Windows that have not got all their slices, by the number of their first slice modulo `slides`. */
+/** Windows that may get further slices, by the number of their first slice modulo `slides`. */
 class OpenWindows {
   private readonly slides: number;
   private readonly slideMs: number;

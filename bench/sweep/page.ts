@@ -4,6 +4,7 @@ import type { BenchReport } from '../harness.ts';
 import {
   AXES,
   type Axis,
+  axisValue,
   type Cell,
   cellName,
   cellsOn,
@@ -12,7 +13,6 @@ import {
   LATENESSES_MS,
   SKEWS_MS,
   usualCell,
-  axisValue,
   windowName,
 } from './cells.ts';
 import type { Counts } from './counts.ts';
