@@ -176,8 +176,13 @@ void KeysAreFoundInExactBuffers() {
     MILLRACE_CHECK(static_cast<std::uint32_t>(rest[i * kernel::kRestWords + 1]) == hash.low);
     MILLRACE_CHECK(static_cast<std::uint32_t>(rest[i * kernel::kRestWords + 2]) == hash.high);
   }
-  const auto used = [&](std::size_t entry) { return (ring[entry + 4] & 1) != 0; };
-  MILLRACE_CHECK(used(0));
+  // The row that was inserted last into its slot is found, and its entry is marked as used.
+  constexpr std::uint32_t kLast = kRows - 2;
+  const auto* last = reinterpret_cast<const std::uint32_t*>(words.data() + at[kLast]);
+  const kernel::KeyHash hash = kernel::HashKey(secret, last, static_cast<std::uint32_t>(length[kLast]));
+  MILLRACE_CHECK(events.at.account_id[kLast] == ((std::uint64_t{hash.high} << 32) | hash.low));
+  const auto entry = static_cast<std::size_t>(slots[hash.low & 1023U] - 1);
+  MILLRACE_CHECK((ring[entry + layout::KeyEntry::kLengthAt / 4] & 1) != 0);
   // An entry that ends behind the ring, or begins there.
   cache.ring.size = kHeader - 1;
   MILLRACE_CHECK(probe() == Status::kSpanOutOfRange);
