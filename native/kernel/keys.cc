@@ -133,8 +133,8 @@ void Hash(const KeySecret& secret, Block* block) {
   std::uint32_t i = 0;
   while (i < block->count) {
     const std::uint32_t length = block->length[i];
-    if (i + 4 <= block->count && block->length[i + 1] == length &&
-        block->length[i + 2] == length && block->length[i + 3] == length) {
+    if (i + 4 <= block->count && block->length[i + 1] == length && block->length[i + 2] == length &&
+        block->length[i + 3] == length) {
       HashFour(secret, block->key + i, length, block->low + i, block->high + i);
       i += 4;
       continue;

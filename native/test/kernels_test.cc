@@ -158,12 +158,12 @@ void KeysAreFoundInExactBuffers() {
   ring.shrink_to_fit();
   std::vector<std::int32_t> rest(kRows * kernel::kRestWords);
   double state[4];
-  const kernel::KeyWords keys{{at.data(), at.size()}, {length.data(), length.size()},
-                              {words.data(), words.size()}};
+  const kernel::KeyWords keys{
+      {at.data(), at.size()}, {length.data(), length.size()}, {words.data(), words.size()}};
   kernel::KeyCacheView cache{{slots.data(), slots.size()}, {ring.data(), ring.size()}, 5};
   const auto probe = [&] {
-    return kernel::ProbeKeys(events, keys, 0, secret, cache, UINT32_MAX,
-                             {rest.data(), rest.size()}, {state, 4});
+    return kernel::ProbeKeys(events, keys, 0, secret, cache, UINT32_MAX, {rest.data(), rest.size()},
+                             {state, 4});
   };
   MILLRACE_CHECK(probe() == Status::kOk);
   MILLRACE_CHECK(state[0] == kRows && state[3] == kRows - 1);
@@ -179,7 +179,8 @@ void KeysAreFoundInExactBuffers() {
   // The row that was inserted last into its slot is found, and its entry is marked as used.
   constexpr std::uint32_t kLast = kRows - 2;
   const auto* last = reinterpret_cast<const std::uint32_t*>(words.data() + at[kLast]);
-  const kernel::KeyHash hash = kernel::HashKey(secret, last, static_cast<std::uint32_t>(length[kLast]));
+  const kernel::KeyHash hash =
+      kernel::HashKey(secret, last, static_cast<std::uint32_t>(length[kLast]));
   MILLRACE_CHECK(events.at.account_id[kLast] == ((std::uint64_t{hash.high} << 32) | hash.low));
   const auto entry = static_cast<std::size_t>(slots[hash.low & 1023U] - 1);
   MILLRACE_CHECK((ring[entry + layout::KeyEntry::kLengthAt / 4] & 1) != 0);
