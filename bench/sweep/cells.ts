@@ -48,7 +48,7 @@ export const usualCell = (kind: Kind): Cell => ({
   keys: 1_000_000,
 });
 
-export const keysName = (keys: number): string => (keys >= 1e6 ? `${keys / 1e6}M` : `${keys / 1e3}k`);
+const keysName = (keys: number): string => (keys >= 1e6 ? `${keys / 1e6}M` : `${keys / 1e3}k`);
 
 export function windowName({ kind, windowMs }: Pick<Cell, 'kind' | 'windowMs'>): string {
   const size = formatDuration(windowMs);

@@ -41,7 +41,7 @@ type Bound = number | null;
 /** p50, p99, p999; null: no observation. */
 export type Quantiles = readonly [Bound, Bound, Bound] | null;
 
-/** What the engine counted and wrote, through the kill. */
+/** Counters and results of the engine, through the kill. */
 export interface LiveResults {
   readonly events: number;
   readonly dropped: number;

@@ -1,5 +1,5 @@
-/** Functions of the addon, in the order of native/binding: identity, kernels, codecs, keys, generator,
- *  windows, locks, broker client.
+/** Functions of the addon, in the order of native/binding: identity, kernels, codecs, keys,
+ *  generator, windows, locks, broker client.
  *
  *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over a whole
  *  SharedArrayBuffer. Every call checks its arguments: a wrong type is a TypeError, every other
