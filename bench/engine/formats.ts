@@ -73,6 +73,14 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
   } finally {
     await registry.stop();
   }
+  return rowsOf(drained, bare);
+}
+
+/** Rows of the drains of each side. */
+function rowsOf(
+  drained: ReadonlyMap<string, readonly Drained[]>,
+  bare: readonly BareRun[],
+): readonly BenchResult[] {
   const series = (name: Side, pick: (one: Drained) => number): Series =>
     seriesOf((drained.get(name) ?? []).map(pick));
   const perSecond = (one: Drained): number => one.perSecond;

@@ -1,9 +1,10 @@
 /** Bounded cache of keys by id: a ring of entries in order of insertion, and a hash table of their
  *  positions with linear probing.
  *
- *  An entry has the layout KEY_ENTRY and the bytes of the key, padded with zeros to whole words. The
- *  oldest entry is evicted first; an entry that was referenced since its insertion moves to the
- *  head once instead (second chance). Memory is allocated once, and pages that are never written cost none.
+ *  An entry has the layout KEY_ENTRY and the bytes of the key, padded with zeros to whole words.
+ *  The oldest entry is evicted first; an entry that was referenced since its insertion moves to
+ *  the head once instead (second chance). Memory is allocated once, and pages that are never
+ *  written cost none.
  *  Invariants: (1) an id is cached at most once; (2) an entry of an epoch above `writtenEpoch`,
  *  which is in no store yet, is never evicted. */
 import { KEY_ENTRY } from '../../core/layout/layouts.gen.ts';
