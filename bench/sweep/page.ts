@@ -161,7 +161,7 @@ function head(report: SweepReport): readonly string[] {
     '',
     '<!-- Generated from sweep.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench sweep -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each cell ran once.`,
+    `\`millrace bench sweep${live.length === 0 ? ' -only=counts' : ''} -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each cell ran once.`,
     '',
     `A cell is ${events.toLocaleString('en-US')} events (Zipf 1.1, the delays of \`gen -order=delayed\`: 95 % within seconds, a tail of minutes, one in a thousand up to two hours late) over 2.8 hours of event time.`,
     `It differs from the usual cell in one setting, or in skew and lateness: ${KINDS.map((kind) => `${kind} ${windowName(usualCell(kind))}`).join(', ')}, skew 5s, lateness 1m, checkpoint 30s, 1M keys.`,
