@@ -79,6 +79,8 @@ export interface BenchContext {
   readonly rate?: number | undefined;
   /** Rows in a backlog. */
   readonly rows?: number | undefined;
+  /** Events of a cell. */
+  readonly events?: number | undefined;
   /** Idempotency keys, or inbox rows, inserted before the load. */
   readonly preload?: number | undefined;
   /** Number of brokers of a cluster that the benchmark starts. */

@@ -8,7 +8,7 @@ import { invariant } from '../src/core/errors.ts';
 import { type BenchContext, type BenchResult, microTurns, result } from './harness.ts';
 
 /** A kernel with a smaller gain is removed. */
-const KERNEL_GAIN_GOAL = 1.5;
+export const KERNEL_GAIN_GOAL = 1.5;
 export const BATCH_ROWS = 4096;
 /** Batches are used in a ring, so that memory access is included in the measurement. */
 const RING_BATCHES = 8;

@@ -4,12 +4,18 @@ import { join } from 'node:path';
 import type { BenchReport } from './harness.ts';
 
 /** Writes NAME.json and NAME.md into a folder. Each replaces the file before by a rename, so that a
- *  killed run leaves whole files. */
-export function storeReport(folder: string, report: BenchReport, page: string): void {
+ *  killed run leaves whole files. @param plots further files of the page, by name */
+export function storeReport(
+  folder: string,
+  report: BenchReport,
+  page: string,
+  plots: Readonly<Record<string, string>> = {},
+): void {
   mkdirSync(folder, { recursive: true });
   for (const [name, text] of [
     [`${report.bench}.json`, `${JSON.stringify(report, null, 1)}\n`],
     [`${report.bench}.md`, page],
+    ...Object.entries(plots),
   ] as const) {
     const path = join(folder, name);
     writeFileSync(`${path}.part`, text);

@@ -4,7 +4,16 @@
 //
 //   npm run docs [-- -serve]
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join, normalize, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -66,7 +75,7 @@ export function pageText(path, text) {
       index % 2 === 1
         ? part
         : part
-            .replace(/\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)/g, (_, label, link) => relink(label, link))
+            .replace(/(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)/g, (_, label, link) => relink(label, link))
             .replace(/(src|srcset)="docs\/(images\/[^"]+)"/g, '$1="./$2"'),
     )
     .join('');
@@ -80,6 +89,9 @@ function writePages() {
     writeFileSync(page, pageText(path, readFileSync(join(root, path), 'utf8')));
   }
   cpSync(join(root, 'docs', 'images'), join(pages, 'images'), { recursive: true });
+  const results = join(root, 'docs', 'results');
+  for (const name of readdirSync(results).filter((name) => name.endsWith('.svg')))
+    copyFileSync(join(results, name), join(pages, 'results', name));
 }
 
 function writeLibraryReference() {

@@ -1,7 +1,7 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
- *  rollout bench, the load of contracts, the replays and the runs of chaos have pages of their
- *  own. */
+ *  rollout bench, the sweep, the load of contracts, the replays and the runs of chaos have
+ *  pages of their own. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +10,7 @@ import { type ContractsReport, contractsPage } from '../bench/contracts/page.ts'
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
 import { type ReplayReport, replayPage } from '../bench/replay/page.ts';
 import { type RolloutReport, rolloutPage } from '../bench/rollout/page.ts';
+import { type SweepReport, sweepPage, sweepPlots } from '../bench/sweep/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
 
 const FOLDER = 'docs/results';
@@ -71,7 +72,7 @@ export function generateResults(): ReadonlyMap<string, string> {
   const reportOf = (bench: string): BenchReport | undefined =>
     reports.find(({ report }) => report.bench === bench)?.report;
   const [cells, load, replays] = [reportOf('rollout'), reportOf('contracts'), reportOf('replay')];
-  const chaos = reportOf('chaos');
+  const [chaos, sweep] = [reportOf('chaos'), reportOf('sweep') as SweepReport | undefined];
   return new Map([
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
@@ -81,6 +82,12 @@ export function generateResults(): ReadonlyMap<string, string> {
     ...(chaos === undefined
       ? []
       : [[`${FOLDER}/chaos.md`, chaosRunsPage(chaos as ChaosBenchReport)] as const]),
+    ...(sweep === undefined
+      ? []
+      : [
+          [`${FOLDER}/sweep.md`, sweepPage(sweep)] as const,
+          ...Object.entries(sweepPlots(sweep)).map(([name, text]) => [`${FOLDER}/${name}`, text] as const),
+        ]),
     ...(replays === undefined ? [] : [[`${FOLDER}/replay.md`, replayPage(replays as ReplayReport)] as const]),
   ]);
 }

@@ -19,7 +19,8 @@ import { packageRoot } from '../../src/shell/package.ts';
 import type { BenchContext } from '../harness.ts';
 import { CpuMeter, cpuSeconds, processAt } from './cpu.ts';
 
-const STOP_GRACE_MS = 20_000;
+/** Time that a process gets after SIGTERM; on a busy machine a last checkpoint takes long. */
+const STOP_GRACE_MS = 60_000;
 const CONNECTIONS = 4;
 
 /** A running child with its address. */

@@ -6,9 +6,9 @@ import { type Drained, EngineRuns } from './engine-run.ts';
 import { type EventsSpec, EventsTopics } from './events-topic.ts';
 
 const TUMBLING = ['-window=tumbling', '-size=1m'] as const;
-/** Two minutes of event time. */
-const EVENTS: EventsSpec = { events: 3_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 25 };
-const SMOKE_PART = 50;
+/** Two minutes of event time; a third of the events warms up. */
+const EVENTS: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
+const SMOKE_PART = 150;
 
 /** Aggregates with the least share of the CPU time that the count alone may have. */
 const SIDES = {

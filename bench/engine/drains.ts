@@ -9,7 +9,7 @@ import { compilePeer } from '../compile.ts';
 import type { World } from '../effects/world.ts';
 import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';
 import { type Drained, EngineRuns, metricIn, type ResultsDigest } from './engine-run.ts';
-import { type EventsSpec, EventsTopics, PARTITIONS, SIZE_MS } from './events-topic.ts';
+import { type EventsSpec, type EventsTopic, EventsTopics, PARTITIONS, SIZE_MS } from './events-topic.ts';
 
 /** Most repeats of the parts with long runs. */
 const LONG_REPEATS_MAX = 3;
@@ -77,11 +77,28 @@ const cpuUs = (one: Drained): number => one.cpuUs;
 const RATE = { unit: 'events/s', better: 'more', list: true } as const;
 const CPU = { unit: 'us CPU/event', better: 'less', list: true } as const;
 
-interface BareRun extends ResultsDigest {
+export interface BareRun extends ResultsDigest {
   readonly events: number;
   readonly seconds: number;
   readonly cpu_seconds: number;
 }
+
+/** Compiles the bare C++ loop: librdkafka into tables of fixed windows, without lateness, state or
+ *  results. @returns a function that drains the topic once */
+export async function openBareLoop(world: World, topic: EventsTopic): Promise<() => Promise<BareRun>> {
+  const binary = await compilePeer('raw-engine');
+  const { brokers, properties } = world;
+  const client = consumerProperties({ brokers, clientId: 'bench', properties });
+  const slots = 2 ** Math.ceil(Math.log2(topic.accounts * 2));
+  const numbers = [PARTITIONS, topic.events, SIZE_MS, slots].map(String);
+  const pairs = Object.entries(client).map(([name, value]) => `${name}=${value}`);
+  return async () => {
+    const { stdout } = await promisify(execFile)(binary, [topic.name, ...numbers, ...pairs]);
+    return JSON.parse(stdout) as BareRun;
+  };
+}
+
+export const BARE_LOOP = 'bare C++ loop, librdkafka to tables';
 
 export class Drains {
   private readonly world: World;
@@ -109,15 +126,7 @@ export class Drains {
   async kafka(): Promise<readonly BenchResult[]> {
     const { world, runs } = this;
     const topic = await this.topics.of(this.spec(ZIPF));
-    const binary = await compilePeer('raw-engine');
-    const properties = consumerProperties({
-      brokers: world.brokers,
-      clientId: 'bench',
-      properties: world.properties,
-    });
-    const slots = 2 ** Math.ceil(Math.log2(topic.accounts * 2));
-    const numbers = [PARTITIONS, topic.events, SIZE_MS, slots].map(String);
-    const pairs = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
+    const bareLoop = await openBareLoop(world, topic);
     const bare: BareRun[] = [];
     const ours: Drained[] = [];
     let expected: ResultsDigest | undefined;
@@ -125,8 +134,7 @@ export class Drains {
     await takeTurns(
       {
         bare: async () => {
-          const { stdout } = await promisify(execFile)(binary, [topic.name, ...numbers, ...pairs]);
-          const one = JSON.parse(stdout) as BareRun;
+          const one = await bareLoop();
           const { rows, count, sum } = one;
           demandSameDigest(expected, { rows, count, sum });
           expected = { rows, count, sum };
@@ -141,7 +149,7 @@ export class Drains {
       world.context.repeats,
     );
     world.context.say(`results of every side: ${JSON.stringify(expected)}`);
-    const name = 'bare C++ loop, librdkafka to tables';
+    const name = BARE_LOOP;
     const events = `${topic.events} events of 256 B, lz4, from Kafka`;
     return [
       result({

@@ -25,7 +25,7 @@ const STORE_BUDGET_BYTES = 64 * 1024 * 1024;
 /** Values of /metrics by the text of their line without the value. */
 export type Scrape = ReadonlyMap<string, number>;
 
-export async function scrape(child: Child): Promise<Scrape> {
+export async function scrape(child: Pick<Child, 'address'>): Promise<Scrape> {
   const text = await (await fetch(`http://${child.address}/metrics`)).text();
   const values = new Map<string, number>();
   for (const line of text.split('\n')) {

@@ -1,14 +1,16 @@
-/** Part that drains the same events in several formats beside the fixed layout of 256 bytes. */
+/** Part that drains the same events in several formats beside the fixed layout of 256 bytes, and
+ *  the fixed layout beside a bare loop. */
 import { invariant } from '../../src/core/errors.ts';
 import type { World } from '../effects/world.ts';
 import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';
+import { BARE_LOOP, type BareRun, openBareLoop } from './drains.ts';
 import { type Drained, EngineRuns } from './engine-run.ts';
 import { type EventsSpec, type EventsTopic, EventsTopics } from './events-topic.ts';
 
 const TUMBLING = ['-window=tumbling', '-size=1m'] as const;
-/** Two minutes of event time. */
-const EVENTS: EventsSpec = { events: 3_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 25 };
-const SMOKE_PART = 50;
+/** Two minutes of event time; a third of the events warms up. */
+const EVENTS: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
+const SMOKE_PART = 150;
 
 /** Formats with the flags that read the events, and the least share of the fixed layout's rate. */
 const FORMATS = {
@@ -16,8 +18,12 @@ const FORMATS = {
   protobuf: { time: 'event_ts', rate: undefined, cpu: undefined, title: 'Protobuf events of 125 B' },
   json: { time: 'event_ts:ms', rate: 0.35, cpu: undefined, title: 'JSON events of 190 B' },
 } as const;
-/** Avro events whose key is a string of 16 bytes, with the least share of the rate of u64 keys. */
-const TEXT_KEYS = { rate: 0.6, title: 'Avro events with string keys of 16 B' } as const;
+/** Avro events whose key is a string of 16 bytes, with the least share of the rate of u64 keys, and
+ *  those of the rate and the CPU time of the fixed layout. */
+const TEXT_KEYS = {
+  ...{ besideNumbers: 0.6, rate: 0.75, cpu: 0.625 },
+  title: 'Avro events with string keys of 16 B',
+} as const;
 type Format = keyof typeof FORMATS;
 type Side = Format | 'fixed' | 'text';
 const NAMES = Object.keys(FORMATS) as readonly Format[];
@@ -45,7 +51,13 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
     );
     return known.push(one);
   };
-  const sides: Record<string, () => Promise<number>> = { fixed: drain('fixed', await topics.of(spec), []) };
+  const fixed = await topics.of(spec);
+  const bareLoop = await openBareLoop(world, fixed);
+  const bare: BareRun[] = [];
+  const sides: Record<string, () => Promise<number>> = {
+    bare: async () => bare.push(await bareLoop()),
+    fixed: drain('fixed', fixed, []),
+  };
   for (const name of NAMES) {
     const topic = await topics.of({ ...spec, flags: [`-format=${name}`, `-registry=${address}`] });
     const fields = ['-key=account_id', '-value=value', `-time=${FORMATS[name].time}`, `-format=${name}`];
@@ -61,32 +73,58 @@ export async function formats(world: World): Promise<readonly BenchResult[]> {
   } finally {
     await registry.stop();
   }
+  return rowsOf(drained, bare);
+}
+
+/** Rows of the drains of each side. */
+function rowsOf(
+  drained: ReadonlyMap<string, readonly Drained[]>,
+  bare: readonly BareRun[],
+): readonly BenchResult[] {
   const series = (name: Side, pick: (one: Drained) => number): Series =>
     seriesOf((drained.get(name) ?? []).map(pick));
-  const perSecondOf = (one: Drained): number => one.perSecond;
-  const textKeys = result({
-    ...{ unit: 'events/s', better: 'more', list: true, metric: `${TEXT_KEYS.title}: rate` },
-    ...{ ours: series('text', perSecondOf), ...goalOf(TEXT_KEYS.rate) },
-    against: { name: 'Avro events with u64 keys', series: series('avro', perSecondOf) },
-  });
-  const rows = NAMES.flatMap((name) => {
-    const { title, rate, cpu } = FORMATS[name];
-    const against = (pick: (one: Drained) => number) => ({
-      name: 'fixed layout of 256 B',
-      series: series('fixed', pick),
-    });
-    const perSecond = (one: Drained): number => one.perSecond;
-    const cpuUs = (one: Drained): number => one.cpuUs;
-    return [
-      result({
-        ...{ unit: 'events/s', better: 'more', list: true, metric: `${title}: rate` },
-        ...{ ours: series(name, perSecond), against: against(perSecond), ...goalOf(rate) },
-      }),
-      result({
-        ...{ unit: 'us CPU/event', better: 'less', list: true, metric: `${title}: CPU` },
-        ...{ ours: series(name, cpuUs), against: against(cpuUs), ...goalOf(cpu) },
-      }),
-    ];
-  });
-  return [...rows, textKeys];
+  const perSecond = (one: Drained): number => one.perSecond;
+  const cpuUs = (one: Drained): number => one.cpuUs;
+  const fixedLayout = 'fixed layout of 256 B';
+  /** Rate and CPU time beside another side. */
+  const compared = (
+    title: string,
+    name: Side,
+    least: { readonly rate?: number | undefined; readonly cpu?: number | undefined },
+  ) => [
+    result({
+      ...{ unit: 'events/s', better: 'more', list: true, metric: `${title}: rate` },
+      ...{ ours: series(name, perSecond), ...goalOf(least.rate) },
+      against: { name: fixedLayout, series: series('fixed', perSecond) },
+    }),
+    result({
+      ...{ unit: 'us CPU/event', better: 'less', list: true, metric: `${title}: CPU` },
+      ...{ ours: series(name, cpuUs), ...goalOf(least.cpu) },
+      against: { name: fixedLayout, series: series('fixed', cpuUs) },
+    }),
+  ];
+  return [
+    result({
+      ...{ unit: 'us CPU/event', better: 'less', list: true, metric: 'fixed layout of 256 B: CPU' },
+      ours: series('fixed', cpuUs),
+      against: {
+        name: BARE_LOOP,
+        series: seriesOf(bare.map((one) => (one.cpu_seconds / one.events) * 1e6)),
+      },
+    }),
+    ...NAMES.flatMap((name) => compared(FORMATS[name].title, name, FORMATS[name])),
+    ...compared(TEXT_KEYS.title, 'text', TEXT_KEYS),
+    result({
+      ...{ unit: 'events/s', better: 'more', list: true },
+      metric: `${TEXT_KEYS.title}: rate beside u64 keys`,
+      ...{ ours: series('text', perSecond), ...goalOf(TEXT_KEYS.besideNumbers) },
+      against: { name: 'Avro events with u64 keys', series: series('avro', perSecond) },
+    }),
+    result({
+      ...{ unit: 'us CPU/event', better: 'less', list: true },
+      metric: `${TEXT_KEYS.title}: CPU beside u64 keys`,
+      ours: series('text', cpuUs),
+      against: { name: 'Avro events with u64 keys', series: series('avro', cpuUs) },
+    }),
+  ];
 }

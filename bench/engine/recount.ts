@@ -70,7 +70,7 @@ export interface Recount {
 }
 
 /** Partition of each account, by its distance from the first account. */
-function partitionsOf(stream: EventOptions, partitions: number): Uint8Array {
+export function partitionsOf(stream: EventOptions, partitions: number): Uint8Array {
   invariant(partitions <= 256, 'partition numbers must fit a byte');
   const first = Number(stream.accountBase);
   invariant(first + stream.accounts <= TWO_32, 'accounts must fit 32 bits');

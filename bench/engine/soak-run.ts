@@ -1,7 +1,7 @@
 /** Hours of load on the real engine: a source that sends on its own schedule, a broker whose log is
  *  trimmed up to the checkpoints, and an engine whose state exceeds its budget. The engine may be
  *  killed once during the run. */
-import { readdirSync, readFileSync, statfsSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../src/core/errors.ts';
@@ -11,6 +11,7 @@ import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
 import { EngineRuns, metricIn, type Scrape, scrape } from './engine-run.ts';
 import { PARTITIONS, startSource } from './events-topic.ts';
+import { freeBytes, requireFreeSpace } from './free-space.ts';
 import { FIRST_EVENT_MS_MAX, hasRead, SOURCE_ROWS } from './latencies.ts';
 import type { RecountRules } from './recount.ts';
 import { Course, type Observation } from './soak-course.ts';
@@ -20,8 +21,6 @@ const SLICE_MS = 300_000;
 const SLICES_MIN = 3;
 /** Time limit to read the remaining records after the source has ended. */
 const REST_MS_MAX = 600_000;
-/** Below this limit the run stops, before the disk fills up. */
-const FREE_BYTES_MIN = 3 * 1024 ** 3;
 /** Long enough that a slow shutdown does not lose the whole run. */
 const DRAIN = '-drain-timeout=5m';
 const SEGMENT_BYTES = 64 * 1024 ** 2;
@@ -82,11 +81,6 @@ function bytesIn(folder: string, names: RegExp): number {
   }
   return bytes;
 }
-
-const freeBytes = (folder: string): number => {
-  const { bavail, bsize } = statfsSync(folder);
-  return bavail * bsize;
-};
 
 export class SoakRun {
   private readonly world: World;
@@ -272,12 +266,7 @@ export class SoakRun {
     const { folder, world } = this;
     const sent = metricIn(await this.scrapeOrThrow(source), SOURCE_ROWS);
     const read = await this.scrapeOrThrow(engine);
-    const free = freeBytes(world.dir);
-    if (!world.context.smoke && free < FREE_BYTES_MIN) {
-      throw coreError('out_of_range', `the disk has ${free} bytes left`, {
-        next: `free disk space, or give a lower -rate; the run keeps ${FREE_BYTES_MIN} bytes free`,
-      });
-    }
+    const free = world.context.smoke ? freeBytes(world.dir) : requireFreeSpace(world.dir);
     const gauges = {
       rss: residentBytes(engine.process.pid),
       disk: this.free - free,

@@ -32,6 +32,7 @@ NAPI_MODULE_INIT() {
   RegisterCodec(env, exports);
   RegisterEncode(env, exports);
   RegisterJson(env, exports);
+  RegisterKeys(env, exports);
   RegisterGen(env, exports);
   RegisterWindows(env, exports);
   RegisterSessions(env, exports);

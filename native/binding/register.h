@@ -9,6 +9,7 @@ void RegisterKernels(napi_env env, napi_value exports);
 void RegisterCodec(napi_env env, napi_value exports);
 void RegisterEncode(napi_env env, napi_value exports);
 void RegisterJson(napi_env env, napi_value exports);
+void RegisterKeys(napi_env env, napi_value exports);
 void RegisterGen(napi_env env, napi_value exports);
 void RegisterWindows(napi_env env, napi_value exports);  // calls RegisterRuns at its end
 void RegisterRuns(napi_env env, napi_value exports);

@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x300c89b0U;
+inline constexpr std::uint32_t kFingerprint = 0x6ebf70cfU;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -387,6 +387,24 @@ static_assert(RecordHeader::kTextAt <= RecordHeader::kBytes, "fields lie inside 
 static_assert(RecordHeader::kNameLengthAt >= 0, "fields do not overlap");
 static_assert(RecordHeader::kValueLengthAt >= 4, "fields do not overlap");
 static_assert(RecordHeader::kTextAt >= 8, "fields do not overlap");
+
+// Entry in the cache of variable-length keys, padded with zeros to whole words.
+struct KeyEntry {
+  static constexpr std::size_t kBytes = 20;
+  static constexpr std::size_t kIdLowAt = 0;  // u32. Low half of the id.
+  static constexpr std::size_t kIdHighAt = 4;  // u32. High half of the id.
+  static constexpr std::size_t kGenerationAt = 8;  // i32. Newest generation that has the key.
+  static constexpr std::size_t kEpochAt = 12;  // i32. Write of the store that has the key.
+  static constexpr std::size_t kLengthAt = 16;  // u32. Twice the bytes of the key, plus 1 once it was used.
+  static constexpr std::size_t kTextAt = 20;  // bytes. The key.
+};
+static_assert(KeyEntry::kTextAt <= KeyEntry::kBytes, "fields lie inside the struct");
+static_assert(KeyEntry::kIdLowAt >= 0, "fields do not overlap");
+static_assert(KeyEntry::kIdHighAt >= 4, "fields do not overlap");
+static_assert(KeyEntry::kGenerationAt >= 8, "fields do not overlap");
+static_assert(KeyEntry::kEpochAt >= 12, "fields do not overlap");
+static_assert(KeyEntry::kLengthAt >= 16, "fields do not overlap");
+static_assert(KeyEntry::kTextAt >= 20, "fields do not overlap");
 
 // Input event of the window engine. Source: requirements of the engine, section 2.
 struct Event {

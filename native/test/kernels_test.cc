@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <vector>
 
 #include "kernel/event.h"
 #include "kernel/frame.h"
 #include "kernel/hash.h"
+#include "kernel/keys.h"
 #include "test/input.h"
 #include "test/planted.h"
 
@@ -113,6 +115,87 @@ void ShortTargetsAreRefusedUntouched() {
   MILLRACE_CHECK(count == 99 && frames.at.header->row_count == 0);
 }
 
+// Keys in a buffer that ends with the last of them, and entries in a ring that ends with the last
+// of them: the sanitizers see every access beyond.
+void KeysAreFoundInExactBuffers() {
+  constexpr std::uint32_t kRows = 600;
+  constexpr std::uint32_t kHeader = layout::KeyEntry::kTextAt / 4;
+  const kernel::KeySecret secret{1, 2};
+  test::Buffer batch = test::EmptyBatch<layout::EventBatch>(kRows);
+  reinterpret_cast<layout::BatchHeader*>(batch.data())->row_count = kRows;
+  Rows<layout::EventBatch> events;
+  MILLRACE_CHECK(View(batch.span(), &events) == Status::kOk);
+  std::vector<std::int32_t> at(kRows);
+  std::vector<std::int32_t> length(kRows);
+  std::vector<std::int32_t> words;
+  for (std::uint32_t row = 0; row < kRows; row++) {
+    at[row] = static_cast<std::int32_t>(words.size());
+    // Runs of equal lengths, and rows on their own.
+    length[row] = static_cast<std::int32_t>(row / 7 % 23);
+    const std::int32_t whole = (length[row] + 3) / 4;
+    for (std::int32_t i = 0; i < whole; i++) words.push_back(0);
+    auto* bytes = reinterpret_cast<std::uint8_t*>(words.data() + at[row]);
+    for (std::int32_t i = 0; i < length[row]; i++) {
+      bytes[i] = static_cast<std::uint8_t>(row + static_cast<std::uint32_t>(i));
+    }
+    events.at.event_ts[row] = row;
+  }
+  words.shrink_to_fit();
+  std::vector<std::int32_t> slots(1024);
+  std::vector<std::int32_t> ring;
+  for (std::uint32_t row = 0; row < kRows; row += 2) {
+    const auto* key = reinterpret_cast<const std::uint32_t*>(words.data() + at[row]);
+    const auto bytes = static_cast<std::uint32_t>(length[row]);
+    const kernel::KeyHash hash = kernel::HashKey(secret, key, bytes);
+    slots[hash.low & 1023U] = static_cast<std::int32_t>(ring.size()) + 1;
+    for (const std::uint32_t word : {hash.low, hash.high, 5U, 0U, bytes * 2}) {
+      ring.push_back(static_cast<std::int32_t>(word));
+    }
+    for (std::uint32_t i = 0; i < (bytes + 3) / 4; i++) {
+      ring.push_back(static_cast<std::int32_t>(key[i]));
+    }
+  }
+  ring.shrink_to_fit();
+  std::vector<std::int32_t> rest(kRows * kernel::kRestWords);
+  double state[4];
+  const kernel::KeyWords keys{
+      {at.data(), at.size()}, {length.data(), length.size()}, {words.data(), words.size()}};
+  kernel::KeyCacheView cache{{slots.data(), slots.size()}, {ring.data(), ring.size()}, 5};
+  const auto probe = [&] {
+    return kernel::ProbeKeys(events, keys, 0, secret, cache, UINT32_MAX, {rest.data(), rest.size()},
+                             {state, 4});
+  };
+  MILLRACE_CHECK(probe() == Status::kOk);
+  MILLRACE_CHECK(state[0] == kRows && state[3] == kRows - 1);
+  MILLRACE_CHECK(state[1] > 0 && state[1] < kRows);
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(state[1]); i++) {
+    const auto row = static_cast<std::uint32_t>(rest[i * kernel::kRestWords]);
+    const auto* key = reinterpret_cast<const std::uint32_t*>(words.data() + at[row]);
+    const kernel::KeyHash hash =
+        kernel::HashKey(secret, key, static_cast<std::uint32_t>(length[row]));
+    MILLRACE_CHECK(static_cast<std::uint32_t>(rest[i * kernel::kRestWords + 1]) == hash.low);
+    MILLRACE_CHECK(static_cast<std::uint32_t>(rest[i * kernel::kRestWords + 2]) == hash.high);
+  }
+  // The row that was inserted last into its slot is found, and its entry is marked as used.
+  constexpr std::uint32_t kLast = kRows - 2;
+  const auto* last = reinterpret_cast<const std::uint32_t*>(words.data() + at[kLast]);
+  const kernel::KeyHash hash =
+      kernel::HashKey(secret, last, static_cast<std::uint32_t>(length[kLast]));
+  MILLRACE_CHECK(events.at.account_id[kLast] == ((std::uint64_t{hash.high} << 32) | hash.low));
+  const auto entry = static_cast<std::size_t>(slots[hash.low & 1023U] - 1);
+  MILLRACE_CHECK((ring[entry + layout::KeyEntry::kLengthAt / 4] & 1) != 0);
+  // An entry that ends behind the ring, or begins there.
+  cache.ring.size = kHeader - 1;
+  MILLRACE_CHECK(probe() == Status::kSpanOutOfRange);
+  cache.ring.size = ring.size();
+  slots.assign(slots.size(), INT32_MIN);
+  MILLRACE_CHECK(probe() == Status::kSpanOutOfRange);
+  slots.assign(slots.size(), 0);
+  MILLRACE_CHECK(probe() == Status::kOk && state[1] == kRows);
+  at[kRows - 1] = static_cast<std::int32_t>(words.size()) + 1;
+  MILLRACE_CHECK(probe() == Status::kSpanOutOfRange);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -122,6 +205,7 @@ int main(int argc, char** argv) {
   RemaindersAreExact();
   PrefixesAreBounded();
   ShortTargetsAreRefusedUntouched();
-  std::printf("checks=5\n");
+  KeysAreFoundInExactBuffers();
+  std::printf("checks=6\n");
   return 0;
 }

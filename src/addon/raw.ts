@@ -1,5 +1,5 @@
-/** Functions of the addon, in the order of native/binding: identity, kernels, codecs, generator,
- *  windows, locks, broker client.
+/** Functions of the addon, in the order of native/binding: identity, kernels, codecs, keys,
+ *  generator, windows, locks, broker client.
  *
  *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over a whole
  *  SharedArrayBuffer. Every call checks its arguments: a wrong type is a TypeError, every other
@@ -88,6 +88,23 @@ interface JsonFunctions {
     integer: BigInt64Array,
   ): void;
   jsonCloseFinder(finder: FinderHandle): void;
+}
+
+interface KeyFunctions {
+  probeKeys(
+    events: BatchBytes,
+    at: Int32Array,
+    length: Int32Array,
+    words: Int32Array,
+    from: number,
+    secret: Uint32Array,
+    slots: Int32Array,
+    ring: Int32Array,
+    generation: number,
+    bytesMax: number,
+    rest: Int32Array,
+    state: Float64Array,
+  ): void;
 }
 
 interface GenFunctions {
@@ -234,6 +251,7 @@ export interface Addon
     KernelFunctions,
     CodecFunctions,
     JsonFunctions,
+    KeyFunctions,
     GenFunctions,
     WindowFunctions,
     SessionFunctions,

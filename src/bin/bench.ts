@@ -44,7 +44,7 @@ const SETTINGS = {
   },
   only: {
     type: 'list',
-    help: 'orders, relay, inbox, engine, serde, rollout: the parts to run (default: all); contracts: avro, protobuf (default: avro); chaos: crash points',
+    help: 'orders, relay, inbox, engine, serde, rollout, sweep: the parts to run (default: all), of sweep kinds of windows (tumbling, sliding, session), settings (lateness, checkpoint, window, keys), and counts to run no engine; contracts: avro, protobuf (default: avro); chaos: crash points',
   },
   peers: {
     type: 'list',
@@ -58,13 +58,19 @@ const SETTINGS = {
   rate: {
     type: 'rate',
     min: 1,
-    help: 'orders, relay, engine, engine-soak, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, for contracts the highest flat rate, which it searches, chaos 200)',
+    help: 'orders, relay, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200)',
   },
   rows: {
     type: 'int',
     min: 1000,
     max: 1_000_000_000,
     help: 'relay, inbox: rows of a backlog (1000000); idempotency: requests of a run (20000); fetch: events of the topic (9000000)',
+  },
+  events: {
+    type: 'int',
+    min: 10_000,
+    max: 1_000_000_000,
+    help: 'sweep: events of a cell (20000000, with -smoke 20000)',
   },
   preload: {
     type: 'int',
@@ -100,7 +106,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'rollout, contracts, chaos: folder for NAME.json and NAME.md, such as docs/results; cells of rollout and runs of chaos that the same build has made there are kept',
+    help: 'rollout, replay, sweep, contracts, chaos: folder for NAME.json and NAME.md, such as docs/results; cells of rollout and sweep, corpora of replay and runs of chaos that the same build has made there are kept',
   },
   cases: {
     type: 'int',
@@ -149,6 +155,7 @@ function runOptions(context: Context): BenchContext {
     durationMs: duration,
     rate,
     rows,
+    events: context.settings.events,
     preload,
     brokerCount: context.settings['broker-count'],
     heldXmin: context.settings['held-xmin'],
@@ -171,6 +178,7 @@ function givenFlags(context: Context): string[] {
     duration: duration === undefined ? undefined : formatDuration(duration),
     rate,
     rows,
+    events: context.settings.events,
     preload,
     'broker-count': context.settings['broker-count'],
     'held-xmin': context.settings['held-xmin'] || undefined,

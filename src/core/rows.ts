@@ -13,8 +13,17 @@
 import { coreError } from './errors.ts';
 
 export const KEY_BYTES_MAX = 4096;
+/** Longer spans are copied by one call, which costs as much as this many bytes. */
+const LOOP_BYTES_MAX = 96;
 const VALUE_BYTES_MAX = 64 * 1024 * 1024;
 const WORD_BYTES = 8;
+
+/** Copies the bytes [from, to) to `at`, without an object for a short span. Returns the end. */
+export function copySpan(bytes: Uint8Array, from: number, to: number, into: Uint8Array, at: number): number {
+  if (to - from > LOOP_BYTES_MAX) into.set(bytes.subarray(from, to), at);
+  else for (let i = from, end = at; i < to; i++, end++) into[end] = bytes[i] as number;
+  return at + to - from;
+}
 
 interface Memory {
   readonly count: number;

@@ -1,9 +1,10 @@
 /** Helpers of the tests of variable-length keys: a hash of few bits, a store that loses rows that
  *  were not synced, and a source and a sink of events with texts as keys. */
+import { referenceKeyKernels, referenceKeysOf } from '../../src/addon/reference/keys.ts';
 import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
+import { HalfSipHash, type KeyHash } from '../../src/core/random/half-sip-hash.ts';
 import type { Rows } from '../../src/core/rows.ts';
 import { KeyDictionary, type KeyDictionaryParts } from '../../src/engine/keys/dictionary.ts';
-import { HalfSipHash, type KeyHash } from '../../src/engine/keys/hash.ts';
 import { KEY_FAMILIES } from '../../src/engine/keys/store.ts';
 import type { EngineParts } from '../../src/engine/run.ts';
 import type { EventRows } from '../../src/engine/source/events.ts';
@@ -61,7 +62,12 @@ function unsynced(store: KvStore): KvStore {
 
 /** Creates a dictionary in the folder `keys`. */
 export function dictionaryIn(kv: SimKv, over: Partial<KeyDictionaryParts> = {}): KeyDictionary {
+  const { hash } = over;
   return new KeyDictionary({
+    kernels:
+      hash === undefined
+        ? referenceKeyKernels
+        : { name: 'reference', open: (secret) => referenceKeysOf(hash(secret)) },
     open: async () =>
       unsynced(await kv.open('keys', { budgetBytes: KV_BUDGET_MIN_BYTES, families: KEY_FAMILIES })),
     secret: () => SECRET,

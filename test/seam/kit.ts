@@ -44,6 +44,20 @@ export const VALID: Readonly<Record<string, (shared?: boolean) => unknown[]>> = 
     Int32Array.of(1),
     bytes(RecordBatch.create(4, 100, shared)),
   ],
+  probeKeys: (shared) => [
+    bytes(EventBatch.create(4, shared)),
+    new Int32Array(4),
+    new Int32Array(4),
+    new Int32Array(8),
+    0,
+    Uint32Array.of(1, 2),
+    new Int32Array(16),
+    new Int32Array(64),
+    1,
+    1000,
+    new Int32Array(12),
+    new Float64Array(4),
+  ],
 };
 
 export interface Thrown {

@@ -1,6 +1,8 @@
 /** Dictionary of keys that are no integers, in the folder keys of -state-dir. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import { loadKeyKernels } from '../../addon/keys.ts';
+import { chooseNative } from '../../addon/load.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { MemoryShares } from '../../engine/durability/spill/budget.ts';
 import type { Job } from '../../engine/job.ts';
@@ -37,6 +39,7 @@ export function openKeys(context: Context, job: Job, shares: MemoryShares | unde
       openStoresOf(context).set('keys', store);
       return store;
     },
+    kernels: loadKeyKernels(chooseNative(context.settings.native).mode),
     secret: () => new Uint8Array(randomBytes(SECRET_BYTES)),
     bytesMax:
       shares === undefined

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x300c89b0;
+export const LAYOUT_FINGERPRINT = 0x6ebf70cf;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -456,6 +456,23 @@ export const RECORD_HEADER = {
   VALUE_LENGTH: 4,
   /** bytes. Name, then value. */
   TEXT: 8,
+} as const;
+
+/** Entry in the cache of variable-length keys, padded with zeros to whole words. Byte offsets of its fields. */
+export const KEY_ENTRY = {
+  BYTES: 20,
+  /** u32. Low half of the id. */
+  ID_LOW: 0,
+  /** u32. High half of the id. */
+  ID_HIGH: 4,
+  /** i32. Newest generation that has the key. */
+  GENERATION: 8,
+  /** i32. Write of the store that has the key. */
+  EPOCH: 12,
+  /** u32. Twice the bytes of the key, plus 1 once it was used. */
+  LENGTH: 16,
+  /** bytes. The key. */
+  TEXT: 20,
 } as const;
 
 /** Input event of the window engine. Source: requirements of the engine, section 2. Byte offsets of its fields. */

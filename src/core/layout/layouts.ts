@@ -58,6 +58,25 @@ export const LAYOUTS: readonly Layout[] = [
   },
   {
     shape: 'struct',
+    name: 'KeyEntry',
+    bytes: 20,
+    meaning: 'Entry in the cache of variable-length keys, padded with zeros to whole words.',
+    fields: [
+      { name: 'idLow', type: 'u32', at: 0, meaning: 'Low half of the id.' },
+      { name: 'idHigh', type: 'u32', at: 4, meaning: 'High half of the id.' },
+      { name: 'generation', type: 'i32', at: 8, meaning: 'Newest generation that has the key.' },
+      { name: 'epoch', type: 'i32', at: 12, meaning: 'Write of the store that has the key.' },
+      {
+        name: 'length',
+        type: 'u32',
+        at: 16,
+        meaning: 'Twice the bytes of the key, plus 1 once it was used.',
+      },
+      { name: 'text', type: 'bytes', at: 20, meaning: 'The key.' },
+    ],
+  },
+  {
+    shape: 'struct',
     name: 'Event',
     bytes: 256,
     meaning: 'Input event of the window engine. Source: requirements of the engine, section 2.',

@@ -1,6 +1,7 @@
 /** Hash of identifiers, whose number a job counts: 64 bits, and the same in every process. */
+
+import { HalfSipHash } from '../../core/random/half-sip-hash.ts';
 import { ID_BYTES_MAX } from '../dedup/ids.ts';
-import { HalfSipHash } from '../keys/hash.ts';
 
 /** Fixed, so that a result is a function of the log. */
 const SECRET = Uint8Array.of(0x6d, 0x69, 0x6c, 0x6c, 0x72, 0x61, 0x63, 0x65);

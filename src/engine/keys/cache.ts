@@ -1,15 +1,19 @@
 /** Bounded cache of keys by id: a ring of entries in order of insertion, and a hash table of their
  *  positions with linear probing.
  *
- *  An entry is a header of five words (id low, id high, generation, epoch, twice the length plus
- *  the reference bit) and the bytes of the key, padded with zeros to whole words. The oldest entry
- *  is evicted first; an entry that was referenced since its insertion moves to the head once
- *  instead (second chance). Memory is allocated once, and pages that are never written cost none.
+ *  An entry has the layout KEY_ENTRY and the bytes of the key, padded with zeros to whole words.
+ *  The oldest entry is evicted first; an entry that was referenced since its insertion moves to
+ *  the head once instead (second chance). Memory is allocated once, and pages that are never
+ *  written cost none.
  *  Invariants: (1) an id is cached at most once; (2) an entry of an epoch above `writtenEpoch`,
  *  which is in no store yet, is never evicted. */
+import { KEY_ENTRY } from '../../core/layout/layouts.gen.ts';
+import { copySpan } from '../../core/rows.ts';
 
-const HEADER = 5;
-const [GENERATION, EPOCH, LENGTH] = [2, 3, 4];
+const HEADER = KEY_ENTRY.TEXT / 4;
+const GENERATION = KEY_ENTRY.GENERATION / 4;
+const EPOCH = KEY_ENTRY.EPOCH / 4;
+const LENGTH = KEY_ENTRY.LENGTH / 4;
 /** Greatest share of the slots in use. */
 const LOAD_MAX = 0.75;
 /** Entries that one search for room keeps for their reference bit. */
@@ -25,10 +29,11 @@ export class KeyCache {
   /** False once an entry that has a meaning was evicted. */
   isComplete = true;
   readonly bytes: number;
-  private readonly ring: Int32Array;
+  /** Entries; a kernel searches them. */
+  readonly ring: Int32Array;
   private readonly octets: Uint8Array;
   /** Position of an entry plus 1; 0: empty. */
-  private readonly slots: Int32Array;
+  readonly slots: Int32Array;
   private readonly mask: number;
   private count = 0;
   private head = 0;
@@ -75,22 +80,25 @@ export class KeyCache {
     }
   }
 
-  /** Finds the entries of ids that are in the first slot of their search; -1: not there. Loops of
-   *  independent reads hide the latency of the memory.
-   *  @shape low, high, into i32[count] */
-  locate(low: Int32Array, high: Int32Array, count: number, into: Int32Array): void {
+  /** Finds the entries of ids; -1: not cached. Loops of independent reads hide the latency of the
+   *  memory.
+   *  @param stride words from one id to the next
+   *  @shape into i32[count] */
+  locate(ids: Int32Array, from: number, stride: number, count: number, into: Int32Array): void {
     const { slots, ring, mask } = this;
-    for (let i = 0; i < count; i++) into[i] = (slots[(low[i] as number) & mask] as number) - 1;
-    for (let i = 0; i < count; i++) {
+    for (let i = 0, id = from; i < count; i++, id += stride)
+      into[i] = (slots[(ids[id] as number) & mask] as number) - 1;
+    for (let i = 0, id = from; i < count; i++, id += stride) {
       const at = into[i] as number;
-      if (at >= 0 && (ring[at] !== low[i] || ring[at + 1] !== high[i])) into[i] = -1;
+      const [low, high] = [ids[id] as number, ids[id + 1] as number];
+      if (at >= 0 && (ring[at] !== low || ring[at + 1] !== high)) into[i] = this.find(low, high);
     }
   }
 
   /** True if the entry has these bytes, which begin at word `from` and are padded with zeros. */
   isKey(at: number, words: Int32Array, from: number, length: number): boolean {
     const { ring } = this;
-    if ((ring[at + LENGTH] as number) >> 1 !== length) return false;
+    if (this.length(at) !== length) return false;
     const count = (length + 3) >> 2;
     for (let i = 0; i < count; i++) if (ring[at + HEADER + i] !== words[from + i]) return false;
     return true;
@@ -111,10 +119,21 @@ export class KeyCache {
     this.ring[at + EPOCH] = epoch;
   }
 
+  /** Bytes of the key of the entry. */
+  length(at: number): number {
+    return (this.ring[at + LENGTH] as number) >> 1;
+  }
+
+  /** Copies the key of the entry. Returns the end of the copy. */
+  copy(at: number, into: Uint8Array, to: number): number {
+    const from = (at + HEADER) * 4;
+    return copySpan(this.octets, from, from + this.length(at), into, to);
+  }
+
   /** Bytes of the entry, borrowed until the next insertion. */
   key(at: number): Uint8Array {
     const from = (at + HEADER) * 4;
-    return this.octets.subarray(from, from + ((this.ring[at + LENGTH] as number) >> 1));
+    return this.octets.subarray(from, from + this.length(at));
   }
 
   /** Inserts a key, or replaces the key of the id. Its bytes begin at word `from` and are padded

@@ -1,3 +1,5 @@
+import { copySpan } from '../../core/rows.ts';
+
 /** Canonical keys of the rows of a page, one after the other. */
 export class KeyColumn {
   private readonly bytes: Uint8Array;
@@ -16,6 +18,24 @@ export class KeyColumn {
   key(row: number): Uint8Array {
     const at = this.first + row;
     return this.bytes.subarray(at === 0 ? 0 : this.ends[at - 1], this.ends[at]);
+  }
+
+  /** Bytes of the key of a row. */
+  length(row: number): number {
+    const at = this.first + row;
+    return (this.ends[at] as number) - (at === 0 ? 0 : (this.ends[at - 1] as number));
+  }
+
+  /** Copies the key of a row. Returns the end of the copy. */
+  copy(row: number, into: Uint8Array, to: number): number {
+    const at = this.first + row;
+    return copySpan(
+      this.bytes,
+      at === 0 ? 0 : (this.ends[at - 1] as number),
+      this.ends[at] as number,
+      into,
+      to,
+    );
   }
 
   /** The keys of the rows from a row on. */

@@ -9,12 +9,13 @@
  *  a key is removed only after all windows that it was used in are durable in the sinks, in the
  *  oldest kept checkpoint too. Ids leave the process in the changelog only: outputs have the bytes.
  */
+import { type KeyKernel, type KeyKernels, type KeyProbe, REST_CELLS } from '../../addon/key-surface.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
-import { ACCUMULATOR, EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
+import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import { KeyCache } from './cache.ts';
 import { KeyColumn } from './column.ts';
-import { HalfSipHash, type KeyHash } from './hash.ts';
 import { type KeyEntries, KeyJournal } from './journal.ts';
 import type { KeySpans } from './spans.ts';
 import { corruptKeys, type FoundKeys, KeyRows, KeyStore } from './store.ts';
@@ -25,11 +26,8 @@ const GENERATION_MS_MIN = 60_000;
 /** A missed key is looked up in each generation, so there are few. */
 const GENERATIONS_MAX = 4;
 const ID = ACCUMULATOR.ACCOUNT_ID / 4;
-const TWO_32 = 2 ** 32;
 /** Bytes of a cached key beside its own, at most. */
 const ENTRY_BYTES = 24;
-/** Rows that are hashed together: few enough that their cache entries stay in the processor's. */
-const BLOCK_ROWS = 256;
 
 export interface KeyDictionaryParts {
   /** Opens the store, which has KEY_FAMILIES; called once. */
@@ -42,7 +40,8 @@ export interface KeyDictionaryParts {
   readonly storeBytes: number;
   /** Greatest time from an event to the end of a window that contains it, in ms. */
   readonly spanMs: number;
-  /** Hash of the keys; absent: HalfSipHash. */
+  readonly kernels: KeyKernels;
+  /** Another hash, which the kernel has too; absent: HalfSipHash. */
   readonly hash?: (secret: Uint8Array) => KeyHash;
 }
 
@@ -51,6 +50,7 @@ interface Opened {
   readonly store: KeyStore;
   readonly folder: string;
   readonly hash: KeyHash;
+  readonly kernel: KeyKernel;
   readonly cache: KeyCache;
 }
 
@@ -79,10 +79,8 @@ export class KeyDictionary {
   private readonly journal = new KeyJournal();
   /** Rows of the batch whose keys are not cached. */
   private missed: number[] = [];
-  /** Hashes of a block of rows, and the places of their entries in the cache. */
-  private readonly low = new Int32Array(BLOCK_ROWS);
-  private readonly high = new Int32Array(BLOCK_ROWS);
-  private readonly places = new Int32Array(BLOCK_ROWS);
+  /** Result of the kernel. */
+  private found: KeyProbe = { rest: new Int32Array(0), state: new Float64Array(4) };
   /** Words of a key for `hash` and the cache. */
   private readonly scratch = new Int32Array(KEY_BYTES_MAX / 4 + 1);
   private readonly octets = new Uint8Array(this.scratch.buffer);
@@ -120,6 +118,7 @@ export class KeyDictionary {
       await store.begin(secret);
     }
     const hash = this.parts.hash?.(secret) ?? new HalfSipHash(secret);
+    const kernel = this.parts.kernels.open(secret);
     const cache = new KeyCache(this.parts.bytesMax);
     this.displaced = await store.displaced();
     for (const { number, bound } of await store.generations()) this.bounds.set(number, bound);
@@ -133,7 +132,7 @@ export class KeyDictionary {
         else if (cache.find(low, high) < 0) cache.insert(low, high, generation, 0, words, 0, length);
         return cache.isComplete;
       });
-    this.opened = { store, folder: kv.folder, hash, cache };
+    this.opened = { store, folder: kv.folder, hash, kernel, cache };
   }
 
   private async begin(store: KeyStore, generation: number): Promise<void> {
@@ -185,65 +184,34 @@ export class KeyDictionary {
   /** Sets the ids of cached keys and notes the other rows, from `from` on. Returns the row at which
    *  it stopped: the unwritten keys are bounded. */
   private probe(events: EventBatch, spans: KeySpans, from: number): number {
-    const { cache } = this.active;
+    const { cache, kernel } = this.active;
     const bytesMax = cache.unwrittenBytesMax >> 1;
     this.missed = [];
+    if (this.found.rest.length < REST_CELLS * events.rowCapacity)
+      this.found = { rest: new Int32Array(REST_CELLS * events.rowCapacity), state: this.found.state };
+    const { rest, state } = this.found;
     let latest = never;
     let row = from;
     while (row < events.rowCount && this.rowBytes < bytesMax) {
-      const to = Math.min(events.rowCount, row + BLOCK_ROWS);
-      latest = Math.max(latest, this.hashBlock(events, spans, row, to));
-      cache.locate(this.low, this.high, to - row, this.places);
-      this.readBlock(events, spans, row, to);
-      row = to;
+      kernel.probe(events, spans, row, cache, this.generation, bytesMax - this.rowBytes, this.found);
+      row = state[0] as number;
+      latest = Math.max(latest, state[3] as number);
+      this.readRest(events, spans, rest, state[1] as number);
     }
     if (latest > (this.bounds.get(this.generation) as number)) this.raise(latest + this.generationMs);
     return row;
   }
 
-  /** Hashes the keys of a block. Returns the greatest time of its events. */
-  private hashBlock(events: EventBatch, spans: KeySpans, from: number, to: number): number {
-    const { hash } = this.active;
-    const { low, high } = this;
-    const { status, eventTs } = events.columns;
-    const times = new Int32Array(events.buffer, eventTs.byteOffset, events.rowCount * 2);
-    let latest = never;
-    for (let row = from; row < to; row++) {
-      if (status[row] !== EVENT_STATUS.OK) continue;
-      hash.hash(spans.words, spans.at[row] as number, spans.length[row] as number);
-      low[row - from] = hash.low;
-      high[row - from] = hash.high;
-      const time = (times[row * 2 + 1] as number) * TWO_32 + ((times[row * 2] as number) >>> 0);
-      if (time > latest) latest = time;
-    }
-    return latest;
-  }
-
-  /** Sets the ids of a block as far as the cache has its keys. */
-  private readBlock(events: EventBatch, spans: KeySpans, from: number, to: number): void {
-    const { cache } = this.active;
-    const { generation, places } = this;
-    const { status, accountId } = events.columns;
-    const ids = new Int32Array(events.buffer, accountId.byteOffset, events.rowCount * 2);
-    for (let row = from; row < to; row++) {
-      if (status[row] !== EVENT_STATUS.OK) continue;
-      const place = places[row - from] as number;
-      const low = this.low[row - from] as number;
-      const high = this.high[row - from] as number;
-      const at = spans.at[row] as number;
-      const length = spans.length[row] as number;
-      if (
-        place >= 0 &&
-        cache.generation(place) === generation &&
-        cache.isKey(place, spans.words, at, length)
-      ) {
-        cache.touch(place);
-        ids[row * 2] = low;
-        ids[row * 2 + 1] = high;
-      } else if (!this.cachedAt(low, high, spans.words, at, length, ids, row)) {
-        this.missed.push(row);
-        this.rowBytes += ENTRY_BYTES + length;
-      }
+  /** Sets the ids of the rows that the kernel has listed, as far as the cache has their keys. */
+  private readRest(events: EventBatch, spans: KeySpans, rest: Int32Array, count: number): void {
+    const ids = new Int32Array(events.buffer, events.columns.accountId.byteOffset, events.rowCount * 2);
+    for (let cell = 0; cell < count * REST_CELLS; cell += REST_CELLS) {
+      const row = rest[cell] as number;
+      const [low, high] = [rest[cell + 1] as number, rest[cell + 2] as number];
+      const [at, length] = [spans.at[row] as number, spans.length[row] as number];
+      if (this.cachedAt(low, high, spans.words, at, length, ids, row)) continue;
+      this.missed.push(row);
+      this.rowBytes += ENTRY_BYTES + length;
     }
   }
 
@@ -506,25 +474,53 @@ export class KeyDictionary {
 
   /** Returns the keys of rows. @param rowBytes bytes of a row @throws state_corrupt */
   async column(rows: Uint8Array, rowCount: number, rowBytes: number): Promise<KeyColumn> {
-    const rowWords = rowBytes / 4;
+    const words = new Int32Array(rows.buffer, rows.byteOffset, (rowCount * rowBytes) / 4);
+    return (
+      this.cachedColumn(words, rowCount, rowBytes / 4) ?? this.storedColumn(words, rowCount, rowBytes / 4)
+    );
+  }
+
+  /** The keys of rows if the cache has all of them. */
+  private cachedColumn(words: Int32Array, rowCount: number, rowWords: number): KeyColumn | undefined {
+    const { cache } = this.active;
+    const places = new Int32Array(rowCount);
+    cache.locate(words, ID, rowWords, rowCount, places);
+    const ends = new Uint32Array(rowCount);
+    let end = 0;
+    let known = this.generation;
+    for (let row = 0; row < rowCount; row++) {
+      const place = places[row] as number;
+      if (place < 0) return undefined;
+      const generation = cache.generation(place);
+      if (generation !== known && !this.bounds.has(generation)) return undefined;
+      known = generation;
+      end += cache.length(place);
+      ends[row] = end;
+    }
+    const bytes = new Uint8Array(end);
+    let at = 0;
+    for (let row = 0; row < rowCount; row++) at = cache.copy(places[row] as number, bytes, at);
+    return new KeyColumn(bytes, ends);
+  }
+
+  /** The keys of rows, with a look-up of those that are not cached. */
+  private async storedColumn(words: Int32Array, rowCount: number, rowWords: number): Promise<KeyColumn> {
     const { store, folder } = this.active;
-    const words = new Int32Array(rows.buffer, rows.byteOffset, rowCount * rowWords);
     const keys: (Uint8Array | undefined)[] = new Array(rowCount);
     const missing: number[] = [];
     for (let row = 0; row < rowCount; row++) {
       const at = row * rowWords + ID;
+      // The cache may change during the look-up.
       keys[row] = this.holder(words[at] as number, words[at + 1] as number)?.slice();
       if (keys[row] === undefined) missing.push(row);
     }
-    if (missing.length > 0) {
-      const ids = new Int32Array(missing.length * 2);
-      for (const [i, row] of missing.entries()) {
-        ids[i * 2] = words[row * rowWords + ID] as number;
-        ids[i * 2 + 1] = words[row * rowWords + ID + 1] as number;
-      }
-      const found = await store.lookup(ids, [...this.bounds.keys()]);
-      for (const [i, row] of missing.entries()) keys[row] = found(i)?.key;
+    const ids = new Int32Array(missing.length * 2);
+    for (const [i, row] of missing.entries()) {
+      ids[i * 2] = words[row * rowWords + ID] as number;
+      ids[i * 2 + 1] = words[row * rowWords + ID + 1] as number;
     }
+    const found = await store.lookup(ids, [...this.bounds.keys()]);
+    for (const [i, row] of missing.entries()) keys[row] = found(i)?.key;
     const ends = new Uint32Array(rowCount);
     let end = 0;
     for (const [row, key] of keys.entries()) {

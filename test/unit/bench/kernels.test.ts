@@ -52,6 +52,16 @@ it.each([
   },
 );
 
+it('the bench keys compares the kernel with the reference implementation, with equal ids', async () => {
+  const { bench } = await (BENCHES['keys'] as () => Promise<{ readonly bench: Bench }>)();
+  const { said, results } = await smoke(bench);
+  expect(said).toEqual([
+    expect.stringMatching(/^1000 keys: \d+ of the last 4096 rows are not in their first slot$/),
+  ]);
+  expect(results).toMatchObject([{ unit: 'ns/row', goal: 'ratio >= 1.5' }]);
+  expect(results[0]?.value).toBeGreaterThan(0);
+});
+
 it('the bench unit reports the time of its loop and the factor to the reference machine', async () => {
   const { bench } = await (BENCHES['unit'] as () => Promise<{ readonly bench: Bench }>)();
   const { results } = await smoke(bench);

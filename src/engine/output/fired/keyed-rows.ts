@@ -8,7 +8,7 @@
  *  with the same bytes. */
 import { ROW_BYTES_MAX, type RowForm } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
-import type { SpanRows } from '../../../core/rows.ts';
+import { copySpan, type SpanRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvPage, KvStore } from '../../../io/rocksdb/port.ts';
 import { KEY_BYTES_MAX } from '../../keys/type.ts';
@@ -50,32 +50,56 @@ export function keyedSessionKey(bucket: number, key: Uint8Array, start: number, 
 
 /** Encodes rows in page order. @param bucketMs length of a bucket of sessions; absent: windows */
 export function keyedRows(pages: readonly FiredPage[], bucketMs?: number): SpanRows {
-  const parts: Uint8Array[] = [];
-  const ends: number[] = [];
-  let end = 0;
-  for (const page of pages) {
-    const rows = new ResultRows(page);
+  const all = pages.map((page) => new ResultRows(page));
+  const headBytes = bucketMs === undefined ? BOUNDS_BYTES : SESSION_BYTES;
+  let [count, size] = [0, 0];
+  for (const rows of all) {
+    count += rows.rowCount;
+    for (let row = 0; row < rows.rowCount; row++) size += headBytes + rows.keyLength(row) + rows.rowWords * 4;
+  }
+  const bytes = new Uint8Array(size);
+  const ends = new Uint32Array(2 * count);
+  const view = new DataView(bytes.buffer);
+  let [end, cell] = [0, 0];
+  for (const [index, rows] of all.entries()) {
+    const values = (pages[index] as FiredPage).rows;
+    const rowBytes = rows.rowWords * 4;
     for (let row = 0; row < rows.rowCount; row++) {
-      const [from, to] = [rows.windowStart(row), rows.windowEnd(row)];
-      const key =
+      end =
         bucketMs === undefined
-          ? keyedWindowKey(from, to, rows.key(row))
-          : keyedSessionKey(floorTo(to, bucketMs), rows.key(row), from, to);
-      const bytes = rows.rowWords * 4;
-      const value = page.rows.slice(row * bytes, (row + 1) * bytes);
-      // The id of a key is a matter of the state alone.
-      value.fill(0, 0, ID_BYTES);
-      parts.push(key, value);
-      ends.push(end + key.length, end + key.length + bytes);
-      end += key.length + bytes;
+          ? putWindowKey(view, bytes, end, rows, row)
+          : putSessionKey(view, bytes, end, rows, row, bucketMs);
+      ends[cell++] = end;
+      // The id of a key is a matter of the state alone, so its bytes stay zero.
+      end = copySpan(values, row * rowBytes + ID_BYTES, (row + 1) * rowBytes, bytes, end + ID_BYTES);
+      ends[cell++] = end;
     }
   }
-  return {
-    shape: 'spans',
-    count: ends.length / 2,
-    bytes: new Uint8Array(Buffer.concat(parts)),
-    ends: Uint32Array.from(ends),
-  };
+  return { shape: 'spans', count, bytes, ends };
+}
+
+/** Writes the key of a row at `at`; returns its end. The same for sessions below. */
+function putWindowKey(view: DataView, into: Uint8Array, at: number, rows: ResultRows, row: number): number {
+  putOrdered(view, at, rows.windowStart(row));
+  putOrdered(view, at + 8, rows.windowEnd(row));
+  return rows.copyKey(row, into, at + BOUNDS_BYTES);
+}
+
+function putSessionKey(
+  view: DataView,
+  into: Uint8Array,
+  at: number,
+  rows: ResultRows,
+  row: number,
+  bucketMs: number,
+): number {
+  const [start, end] = [rows.windowStart(row), rows.windowEnd(row)];
+  putOrdered(view, at, floorTo(end, bucketMs));
+  view.setUint16(at + BUCKET_BYTES, rows.keyLength(row));
+  const boundsAt = rows.copyKey(row, into, at + BUCKET_BYTES + LENGTH_BYTES);
+  putOrdered(view, boundsAt, start);
+  putOrdered(view, boundsAt + 8, end);
+  return boundsAt + BOUNDS_BYTES;
 }
 
 /** Page for scans of keyed rows. */

@@ -55,6 +55,14 @@ export class ResultRows {
   key(row: number): Uint8Array {
     return (this.keys as KeyColumn).key(row);
   }
+  /** Bytes of such a key. */
+  keyLength(row: number): number {
+    return (this.keys as KeyColumn).length(row);
+  }
+  /** Copies such a key. Returns the end of the copy. */
+  copyKey(row: number, into: Uint8Array, at: number): number {
+    return (this.keys as KeyColumn).copy(row, into, at);
+  }
   /** The 64 bits of the key as a signed number, as PostgreSQL's int8 stores them. */
   accountIdBits(row: number): bigint {
     return this.signed[row * this.stride + KEY] as bigint;

@@ -1,7 +1,7 @@
 /** The hash of keys compared with the reference algorithm on numbers of any size. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { HalfSipHash } from '../../../../src/engine/keys/hash.ts';
+import { HalfSipHash } from '../../../../src/core/random/half-sip-hash.ts';
 
 const MASK = 0xffff_ffffn;
 
