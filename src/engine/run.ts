@@ -27,7 +27,8 @@ import type { PieceStore } from './durability/spill/pieces.ts';
 import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
-import { assignerOf, type Job, rowFormOf, seenIdsOf } from './job.ts';
+import { assignerOf, type Job, rowFormOf, seenIdsOf, withSavedAggregates } from './job.ts';
+import { turn, withAddedAggregates } from './job-change.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
@@ -89,8 +90,10 @@ export interface EngineParts {
   /** Decoder of the source's records; absent: events have the fixed layout. */
   readonly input?: Omit<EventInput, 'decode'>;
   readonly watermarks: WatermarkGenerator;
-  /** Creates the empty state of the job; called again if a checkpoint turns out to be invalid. */
-  readonly openState: () => StateBackend;
+  /** Creates an empty state of a job that has the aggregates of this one or, for an earlier
+   *  checkpoint, fewer. `pieces`: where it can spill to; absent: nowhere. It is called again if a
+   *  checkpoint turns out to be invalid. */
+  readonly openState: (job: Job, pieces: PieceStore | undefined) => StateBackend;
   /** Only for a state that can spill to disk: where the sorted runs are stored, and the memory
    *  limit of tables and sorted runs. */
   readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
@@ -240,21 +243,25 @@ export class Engine implements EngineQueries {
     let opened: StateBackend | undefined;
     const open = (manifest: StateManifest) => {
       validateCheckpoint(manifest, parts);
-      opened = parts.openState();
+      opened = this.openState(withSavedAggregates(parts.job, manifest.job));
       this.filter = this.createFilter();
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
     const { keys } = parts;
-    const saved = await restoreState({ disk, log, open, keys, ids: () => this.filter, ...onDisk });
+    const restored = await restoreState({ disk, log, open, keys, ids: () => this.filter, ...onDisk });
+    const change = await this.changeOf(restored, opened);
+    const saved = change?.saved ?? restored;
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
-    const state = opened ?? parts.openState();
+    const state = change?.state ?? opened ?? this.openState(parts.job);
     this.filter ??= this.createFilter();
-    if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
+    const input = saved?.manifest.job.input ?? BINARY256;
+    if (change !== undefined) parts.input?.resume({ ...input, aggregate: change.aggregate });
+    else if (saved !== undefined) parts.input?.resume(input);
     this.definition = parts.input?.definition ?? BINARY256;
     this.shownColumns = undefined;
-    await this.openKeys(saved !== undefined);
+    if (change === undefined) await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(await this.firstOffsets(bounds)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
@@ -276,6 +283,13 @@ export class Engine implements EngineQueries {
       },
       recoveryPoint,
     );
+    if (change !== undefined) {
+      // The sinks follow the change: until it is durable, a restart may leave it out.
+      await checkpointer.changeForm(turn);
+      await this.openKeys(true);
+      const { added, since } = change;
+      log.info({ added, since }, 'aggregates were added: windows that start after this time have them');
+    }
     const sides = this.openSides(checkpointer, recoveryPoint);
     const outlet = this.openOutlet(checkpointer);
     const early = this.createEarly(state, outlet);
@@ -308,6 +322,17 @@ export class Engine implements EngineQueries {
       },
       restoreText(saved, parts.startAt !== undefined),
     );
+  }
+
+  private openState(job: Job): StateBackend {
+    return this.parts.openState(job, this.parts.spill?.pieces.withRows(rowFormOf(job).bytes));
+  }
+
+  /** Converts a restored state if the job has more aggregates than its checkpoint. */
+  private changeOf(restored: Restored | undefined, opened: StateBackend | undefined) {
+    if (restored === undefined || opened === undefined) return undefined;
+    const { job, spill, openState } = this.parts;
+    return withAddedAggregates(restored, opened, { job, openState, pieces: spill?.pieces });
   }
 
   private async firstOffsets(bounds: readonly Bounds[]): Promise<readonly number[]> {
@@ -670,7 +695,7 @@ export class Engine implements EngineQueries {
     const { job, emitIntervalMs, clock, sleep, metrics } = this.parts;
     if (job.emit === undefined || job.window === 'session' || emitIntervalMs === undefined) return undefined;
     return new EarlyResults({
-      ...{ state, clock, sleep, form: rowFormOf(job), assigner: assignerOf(job) },
+      ...{ state, clock, sleep, form: rowFormOf(this.jobNow()), assigner: assignerOf(job) },
       intervalMs: emitIntervalMs,
       offer: (firings) => outlet.take(firings, undefined),
       waitingRows: () => outlet.waitingRows,

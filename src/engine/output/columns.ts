@@ -70,6 +70,8 @@ export interface ResultShape {
   readonly keyType: KeyType | undefined;
   /** Names of the job's own aggregates, in their order; undefined: count, sum, min and max. */
   readonly aggregates: readonly string[] | undefined;
+  /** Text of these aggregates. */
+  readonly aggregate: string | undefined;
   /** True for events of the fixed layout, whose results have the layouts of its specification. */
   readonly isFixed: boolean;
 }
@@ -119,9 +121,10 @@ const FINAL = column('aggregate', 'final', 'bool', ({ isEarly }) => isEarly !== 
 function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColumn[] {
   let at = 0;
   return specs.flatMap((spec) => {
-    const { function: name, field } = spec;
+    const { function: name, field, since } = spec;
     // An empty number or list has no null.
     const isCount = name === 'count' || name === 'distinct' || name === 'topk';
+    const isNullable = !isCount || since !== undefined;
     const isDouble = name === 'avg' || name === 'percentile' || (!isCount && field?.kind === 'double');
     const reader =
       (number: number) =>
@@ -130,9 +133,9 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
         return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
       };
     const type = name === 'topk' ? 'top' : isDouble ? 'f64' : 'i64';
-    const columns = [column('aggregate', spec.name, type, reader(at++), !isCount)];
+    const columns = [column('aggregate', spec.name, type, reader(at++), isNullable)];
     const error = errorName(spec);
-    if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), !isCount));
+    if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), isNullable));
     return columns;
   });
 }
@@ -252,7 +255,10 @@ export function shapeOfKeys(parts: KeyType, aggregate?: string, emit?: 'updates'
       },
     );
   const results = [...(specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING]), ...marks];
-  return { columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, isFixed: false };
+  return {
+    ...{ columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, aggregate },
+    isFixed: false,
+  };
 }
 
 /** Result of the values of its columns, as an output that was read back has them.
