@@ -3,14 +3,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import type { WindowKernels } from '../addon/window-surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT, invariant } from '../core/errors.ts';
 import { engineOf, engineRoutes, type NamedEngines } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import type { PieceStore } from '../engine/durability/spill/pieces.ts';
-import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
+import { type Job, resumedInput, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import type { KeyDictionary } from '../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
@@ -422,7 +421,8 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
 async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
-  if (input !== undefined && input.format !== 'undecided') return resultShape({ ...job, input });
+  if (input !== undefined && input.format !== 'undecided')
+    return resultShape({ ...job, input: resumedInput(input, job) });
   return hasGivenKey(job.input ?? BINARY256) ? resultShape(job) : undefined;
 }
 
@@ -499,7 +499,8 @@ async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings
 }
 
 /** Opens an empty state, which the run closes. */
-function openState(context: Context, job: Job, windows: WindowKernels, pieces: PieceStore | undefined) {
+function openState(context: Context, job: Job, pieces: PieceStore | undefined) {
+  const windows = windowKernels(context, rowFormOf(job));
   const state = stateOf(job, windows, context.settings.shards, pieces);
   context.onClose(() => state.close());
   return state;
@@ -554,7 +555,7 @@ async function openWindow(
       stages,
     },
     sinks: stored?.guard(sinks) ?? sinks,
-    openState: () => openState(context, job, windows, spill?.pieces),
+    openState: (own, pieces) => openState(context, own, pieces),
     source: own ?? shared.source,
     input: own?.input ?? shared.input,
     ...startOf(parseStart(settings.start), driver, { brokers, topic: job.topic }),

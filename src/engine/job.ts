@@ -4,7 +4,7 @@ import type { WindowKernels } from '../addon/window-surface.ts';
 import type { RowForm } from '../core/layout/row-form.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
 import { DURATION_MS_MAX } from '../core/time.ts';
-import { aggregateChange, formOf } from './aggregate/definition.ts';
+import { aggregateChange, formOf, withAdded } from './aggregate/definition.ts';
 import type { SeenIds } from './dedup/seen.ts';
 import { SessionIds } from './dedup/sessions.ts';
 import { WindowIds } from './dedup/windows.ts';
@@ -197,10 +197,19 @@ export function withSavedAggregates(job: Job, saved: Job): Job {
   return { ...job, input: aggregate === undefined ? input : { ...input, aggregate } };
 }
 
-/** Texts of the aggregates that a run adds to those of a checkpoint. REQUIRES: the run may resume
- *  from it */
+/** Definition of the results of a run that resumes from a checkpoint, before it is known since when
+ *  the aggregates exist that it adds. */
+export function resumedInput(saved: InputDefinition, job: Job): InputDefinition {
+  const added = addedAggregates({ ...job, input: saved }, job);
+  if (added.length === 0) return saved;
+  return { ...saved, aggregate: withAdded(saved.aggregate as string, added, Number.MAX_SAFE_INTEGER) };
+}
+
+/** Texts of the aggregates that a run adds to those of a checkpoint. None if the
+ *  run may not resume from it. */
 export function addedAggregates(saved: Job, job: Job): readonly string[] {
   const [was, is] = [saved.input?.aggregate, job.input?.aggregate];
   if (was === undefined || is === undefined || saved.input?.format === 'undecided') return [];
-  return aggregateChange(was, is).added;
+  const { added, isAllowed } = aggregateChange(was, is);
+  return isAllowed ? added : [];
 }

@@ -38,6 +38,7 @@ const MANIFEST: StateManifest = {
   base: undefined,
   spill: undefined,
   replayFrom: 1,
+  formFrom: 0,
   durable: 0,
   frontier: Number.NEGATIVE_INFINITY,
   maxSeen: Number.NEGATIVE_INFINITY,

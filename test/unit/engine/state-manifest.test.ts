@@ -44,6 +44,7 @@ function manifestOf(id: number, over: Partial<StateManifest> = {}): StateManifes
     base: baseNamed(4),
     spill: undefined,
     replayFrom: 11,
+    formFrom: 0,
     durable: 15,
     frontier: -7,
     maxSeen: -4,

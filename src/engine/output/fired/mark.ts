@@ -45,7 +45,7 @@ export const mayBecome = (from: FiredShape, to: FiredShape): boolean =>
     ? from.aggregates === to.aggregates
     : aggregateChange(from.aggregates, to.aggregates).isAllowed);
 
-export function windowsText(shape: FiredShape): string {
+function windowsText(shape: FiredShape): string {
   if (shape.kind === 'sessions') return `sessions with a gap of ${shape.gapMs} ms`;
   const { sizeMs, slideMs } = shape;
   return sizeMs === slideMs
