@@ -8,7 +8,8 @@ import type { Restored } from './durability/checkpoint/restore.ts';
 import type { PieceStore } from './durability/spill/pieces.ts';
 import { withAdded } from './aggregate/definition.ts';
 import { RowMapping } from './aggregate/row-mapping.ts';
-import { addedAggregates, type Job, rowFormOf, withSavedAggregates } from './job.ts';
+import { addedAggregates, type Job, resumedInput, rowFormOf, withSavedAggregates } from './job.ts';
+import { BINARY256 } from './source/input/binary256.ts';
 import type { StateBackend } from './state/port.ts';
 
 export interface JobChangeParts {
@@ -42,7 +43,9 @@ export async function withAddedAggregates(
   const added = addedAggregates(before, job);
   if (added.length === 0) return undefined;
   const own = withSavedAggregates(job, before);
-  const [from, to] = [rowFormOf(own), rowFormOf(jobWith(job, withAdded(textOf(own), added, undefined)))];
+  // The form does not depend on the time of the change.
+  const { aggregate: wanted } = resumedInput(before.input ?? BINARY256, job);
+  const [from, to] = [rowFormOf(own), rowFormOf(jobWith(job, wanted as string))];
   const changed: { state?: StateBackend; aggregate: string; since: number | undefined } = {
     aggregate: '',
     since: undefined,
