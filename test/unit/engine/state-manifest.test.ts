@@ -80,7 +80,7 @@ describe('state manifest', () => {
   it('the manifest is decoded unchanged and is readable for a person', () => {
     for (const manifest of [
       manifestOf(3),
-      manifestOf(4, { base: undefined, replayFrom: 1, frontier: NEVER }),
+      manifestOf(4, { base: undefined, replayFrom: 1, formFrom: 16, frontier: NEVER }),
       spilled,
     ])
       expect(decodeStateManifest(encodeStateManifest(manifest))).toEqual({ manifest });
@@ -106,13 +106,15 @@ describe('state manifest', () => {
   it('the refusal of a manifest names the invalid field, although its checksum matches', () => {
     const good = bodyOf(manifestOf(3));
     expect(faultOf(good)).toBe('none');
-    expect(faultOf({ ...good, version: 7 })).toBe(
-      'has form millrace-engine-checkpoint 7, this build reads millrace-engine-checkpoint 5 to 6',
+    expect(faultOf({ ...good, version: 8 })).toBe(
+      'has form millrace-engine-checkpoint 8, this build reads millrace-engine-checkpoint 5 to 7',
     );
     const unnamed = 'does not name its id, time, job, shards, cluster and topic';
     expect(faultOf({ ...good, topic_id: 7 })).toBe(unnamed);
     const range = 'has replay_from 11, which is impossible with durable 9';
     expect(faultOf(pointing(good, { durable: 9 }))).toBe(range);
+    const form = 'has form_from 17, which is impossible with durable 15';
+    expect(faultOf(pointing(good, { form_from: 17 }))).toBe(form);
     const base = pointerOf(good)['base'] as object;
     expect(faultOf(pointing(good, { base: { ...base, covered: 99 } }))).toBe(
       'has a base that covers record 99',
