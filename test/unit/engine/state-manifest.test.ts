@@ -186,11 +186,21 @@ describe('state manifest', () => {
   it('a manifest of an older form is refused by its version', () => {
     for (const version of [1, 2, 3, 4])
       expect(faultOf({ format: 'millrace-engine-checkpoint', version, id: 1 })).toBe(
-        `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5 to 6`,
+        `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5 to 7`,
       );
   });
 
-  it('a manifest of the previous form, which had no topic id, is read', () => {
+  it('a manifest without the first record of the form of its rows is read: all have it', () => {
+    const body = bodyOf(manifestOf(3));
+    const { form_from: from, ...pointer } = pointerOf(body);
+    expect(from).toBe(0);
+    const before = { ...body, state_snapshot_ptr: pointer };
+    const decoded = decodeStateManifest(signed(JSON.stringify({ ...before, version: 6 })));
+    expect(decoded).toEqual({ manifest: manifestOf(3) });
+    expect(faultOf(before)).toBe('has form_from undefined, which is impossible with durable 15');
+  });
+
+  it('a manifest of the first form, which had no topic id either, is read', () => {
     const { topic_id: id, ...before } = bodyOf(manifestOf(3));
     expect(id).toBe('id-1');
     const decoded = decodeStateManifest(signed(JSON.stringify({ ...before, version: 5 })));
