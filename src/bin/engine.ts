@@ -73,9 +73,9 @@ import { STORE_SETTINGS } from './engine/store/settings.ts';
 import { verifyResults } from './engine/verify/recompute.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { runAll } from './engine/windows/run.ts';
-import { exportSettings, settingsOf } from './engine/windows/settings.ts';
+import { demandMovable, exportSettings, settingsOf, verifySettings } from './engine/windows/settings.ts';
 import { type WindowSpec, windowSpecs } from './engine/windows/specs.ts';
-import { demandNoSet, nextSet, writeSet } from './engine/windows/state.ts';
+import { demandNoSet, demandOneState, nextSet, writeSet } from './engine/windows/state.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -452,18 +452,9 @@ interface OpenWindow extends WindowPlan {
   readonly leave: () => Promise<void>;
 }
 
-/** Settings that move the state of one window. */
-const OF_ONE_WINDOW = ['savepoint', 'checkpoint-store'] as const;
-
 /** @throws usage, bad_value, bad_setting */
 function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan {
   const { name } = spec;
-  const moved = OF_ONE_WINDOW.find((flag) => context.settings[flag] !== undefined);
-  if (name !== undefined && moved !== undefined)
-    throw coreError('usage', `-${moved} is for a window without a name, and -window names ${name}`, {
-      next: `leave -${moved} out, or run one window without a name`,
-      details: { setting: moved },
-    });
   const settings = settingsOf(context.settings, spec);
   const log = name === undefined ? context.log : context.log.child({ window: name });
   const own = { ...context, settings, log };
@@ -631,6 +622,7 @@ async function openReader(
 
 async function runEngine(context: Context): Promise<number> {
   const specs = windowSpecs(context.settings);
+  demandMovable(context.settings, specs);
   const chaos = chaosOf(context.settings.chaos);
   parseStart(context.settings.start);
   neededBrokers(context);
@@ -750,7 +742,10 @@ inferred from the first records; engine validate checks a job file and prints ea
     const timers = context.clock;
     return engineRoutes((window) => engineOf(engines.get(context) ?? NO_ENGINES, window), packageVersion(), {
       timers,
-      savepoints: () => savepointsOf(context),
+      savepoints: () => {
+        demandOneState(engines.get(context)?.keys() ?? []);
+        return savepointsOf(context);
+      },
       ...(gate === undefined ? {} : { gate }),
     });
   },
@@ -758,7 +753,8 @@ inferred from the first records; engine validate checks a job file and prints ea
     const [action] = context.positional;
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
-    if (action === 'verify') return verifyResults(context);
+    if (action === 'verify')
+      return verifyResults({ ...context, settings: verifySettings(context.settings) });
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(
