@@ -3,7 +3,6 @@
  *  An added aggregate has values in windows that start after the greatest event time of the events
  *  that were read before the change: none of their events was. In all others it has none, so each
  *  result is a function of the log and of that time, which the job keeps. */
-import type { Logger } from '../core/log.ts';
 import { convertState } from './durability/checkpoint/conversion.ts';
 import type { Restored } from './durability/checkpoint/restore.ts';
 import type { PieceStore } from './durability/spill/pieces.ts';
@@ -83,17 +82,3 @@ const jobWith = (job: Job, aggregate: string): Job => ({
   ...job,
   input: { ...(job.input as NonNullable<Job['input']>), aggregate },
 });
-
-/** Notes since when the added aggregates exist. */
-export function logAdded(
-  log: Pick<Logger, 'info' | 'warn'>,
-  { added, since }: ChangedState,
-  nowMs: number,
-): void {
-  log.info({ added, since }, 'aggregates were added: windows that start after this event time have them');
-  if (since === undefined || since <= nowMs) return;
-  log.warn(
-    { added, since },
-    'an event from the future was read before the change: until its time, windows do not have the added aggregates',
-  );
-}

@@ -28,7 +28,7 @@ import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
 import { assignerOf, type Job, rowFormOf, seenIdsOf, withSavedAggregates } from './job.ts';
-import { logAdded, turn, withAddedAggregates } from './job-change.ts';
+import { type ChangedState, turn, withAddedAggregates } from './job-change.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
@@ -46,6 +46,7 @@ import { SideOutputs } from './output/side/outputs.ts';
 import { SIDES, type SideName } from './output/side/sections.ts';
 import type { SideTopic } from './output/side/sender.ts';
 import type { WindowSink } from './output/sink/port.ts';
+import { logAdded, restoreFields, restoreText } from './restore-log.ts';
 import {
   freshCells,
   type PartitionProgress,
@@ -237,7 +238,7 @@ export class Engine implements EngineQueries {
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
-    const { watermarks, clock, log, metrics, disk, clusterId } = parts;
+    const { watermarks, clock, log, metrics, disk } = parts;
     const startedAt = clock.monotonicMs();
     const bounds = await parts.source.bounds();
     let opened: StateBackend | undefined;
@@ -256,33 +257,12 @@ export class Engine implements EngineQueries {
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = change?.state ?? opened ?? this.openState(parts.job);
     this.filter ??= this.createFilter();
-    const input = saved?.manifest.job.input ?? BINARY256;
-    if (change !== undefined) parts.input?.resume({ ...input, aggregate: change.aggregate });
-    else if (saved !== undefined) parts.input?.resume(input);
-    this.definition = parts.input?.definition ?? BINARY256;
-    this.shownColumns = undefined;
+    this.resumeInput(saved, change);
     if (change === undefined) await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(await this.firstOffsets(bounds)));
     validateOffsets(recoveryPoint.progress, bounds);
-    const checkpointer = await Checkpointer.start(
-      {
-        ...{
-          disk: timedDisk(disk, this.stages),
-          clock,
-          job: this.jobNow(),
-          clusterId,
-          topicId: parts.topicId ?? saved?.manifest.topicId,
-          shards: state.shards,
-          state: state.live,
-          ids: this.filter,
-          keys,
-          ...onDisk,
-        },
-        ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
-        ...(parts.onStep === undefined ? {} : { onStep: parts.onStep }),
-      },
-      recoveryPoint,
-    );
+    const topicId = parts.topicId ?? saved?.manifest.topicId;
+    const checkpointer = await this.openCheckpointer(state, recoveryPoint, topicId);
     if (change !== undefined) {
       // The sinks follow the change: until it is durable, a restart may leave it out.
       await checkpointer.changeForm(turn);
@@ -320,6 +300,34 @@ export class Engine implements EngineQueries {
         seconds,
       },
       restoreText(saved, parts.startAt !== undefined),
+    );
+  }
+
+  /** Gives the input the definition of the checkpoint, with the aggregates that it has now. */
+  private resumeInput(saved: Restored | undefined, change: ChangedState | undefined): void {
+    const { input } = this.parts;
+    const definition = saved?.manifest.job.input ?? BINARY256;
+    if (change !== undefined) input?.resume({ ...definition, aggregate: change.aggregate });
+    else if (saved !== undefined) input?.resume(definition);
+    this.definition = input?.definition ?? BINARY256;
+    this.shownColumns = undefined;
+  }
+
+  private openCheckpointer(
+    state: StateBackend,
+    from: RecoveryPoint,
+    topicId: string | undefined,
+  ): Promise<Checkpointer> {
+    const { disk, clock, clusterId, keys, spill, checkpointSizes, onStep } = this.parts;
+    return Checkpointer.start(
+      {
+        ...{ disk: timedDisk(disk, this.stages), clock, clusterId, topicId, keys },
+        ...{ job: this.jobNow(), shards: state.shards, state: state.live, ids: this.filter },
+        ...(spill === undefined ? {} : { pieces: spill.pieces }),
+        ...(checkpointSizes === undefined ? {} : { sizes: checkpointSizes }),
+        ...(onStep === undefined ? {} : { onStep }),
+      },
+      from,
     );
   }
 
@@ -778,15 +786,3 @@ export class Engine implements EngineQueries {
     return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }
-
-const restoreText = (saved: Restored | undefined, isPlaced: boolean): string =>
-  saved === undefined
-    ? `no checkpoint: starting at the ${isPlaced ? 'given position' : 'first record'}`
-    : 'restored from a checkpoint';
-
-/** Fields that describe a restore in the log. */
-const restoreFields = (saved: Restored | undefined) => ({
-  checkpoint: saved?.manifest.id ?? null,
-  refused: saved?.refused ?? [],
-  replayed: saved?.replayed ?? 0,
-});
