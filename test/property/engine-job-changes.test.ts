@@ -180,7 +180,7 @@ describe.each(['memory', 'disk'] as const)('aggregates that are added, state in 
       ),
       { numRuns: runs(150) },
     );
-    expect(full).toBeGreaterThan(20);
-    expect(without).toBeGreaterThan(20);
+    expect(full).toBeGreaterThan(5);
+    expect(without).toBeGreaterThan(5);
   });
 });
