@@ -753,8 +753,7 @@ inferred from the first records; engine validate checks a job file and prints ea
     const [action] = context.positional;
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
-    if (action === 'verify')
-      return verifyResults({ ...context, settings: verifySettings(context.settings) });
+    if (action === 'verify') return verifyResults({ ...context, settings: verifySettings(context.settings) });
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(

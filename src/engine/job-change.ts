@@ -3,11 +3,12 @@
  *  An added aggregate has values in windows that start after the greatest event time of the events
  *  that were read before the change: none of their events was. In all others it has none, so each
  *  result is a function of the log and of that time, which the job keeps. */
+
+import { withAdded } from './aggregate/definition.ts';
+import { RowMapping } from './aggregate/row-mapping.ts';
 import { convertState } from './durability/checkpoint/conversion.ts';
 import type { Restored } from './durability/checkpoint/restore.ts';
 import type { PieceStore } from './durability/spill/pieces.ts';
-import { withAdded } from './aggregate/definition.ts';
-import { RowMapping } from './aggregate/row-mapping.ts';
 import { addedAggregates, type Job, resumedInput, rowFormOf, withSavedAggregates } from './job.ts';
 import { BINARY256 } from './source/input/binary256.ts';
 import type { StateBackend } from './state/port.ts';

@@ -168,14 +168,23 @@ async function expectResults(name: string): Promise<void> {
   // Windows before the change have no values, those after it have.
   expect(rows.filter(isNull).length).toBeGreaterThan(3);
   expect(rows.slice(1).filter((row) => !isNull(row)).length).toBeGreaterThan(3);
-  const verify = await runEngine(own, ['verify', ...flagsOf(name, AFTER, '-bounded').filter((flag) => flag !== '-migrate')]);
+  const verify = await runEngine(own, [
+    'verify',
+    ...flagsOf(name, AFTER, '-bounded').filter((flag) => flag !== '-migrate'),
+  ]);
   expect(verify, verify.stderr + verify.stdout).toMatchObject({ code: 0 });
   expect(verify.stdout).toContain('equal: ');
 }
 
 const STEPS = {
   disk: ['after-manifest-rename', 'kill-after=900'],
-  memory: ['after-base-write', 'before-manifest-rename', 'after-manifest-rename', 'after-removal', 'kill-after=900'],
+  memory: [
+    'after-base-write',
+    'before-manifest-rename',
+    'after-manifest-rename',
+    'after-removal',
+    'kill-after=900',
+  ],
 };
 
 describe('aggregates that are added at a restart', () => {
@@ -204,7 +213,9 @@ describe('aggregates that are added at a restart', () => {
     // The refused run has changed nothing.
     const before = await runEngine(
       own,
-      flagsOf('postgres', BEFORE, '-exit-at-end', '-chaos=kill-after=1').filter((flag) => flag !== '-migrate'),
+      flagsOf('postgres', BEFORE, '-exit-at-end', '-chaos=kill-after=1').filter(
+        (flag) => flag !== '-migrate',
+      ),
     );
     expect(before.signal, before.stderr).toBe('SIGKILL');
     expect(savedAggregates('postgres')).toBe(BEFORE);
@@ -254,7 +265,9 @@ describe('aggregates that are added at a restart', () => {
     expect(csv.split('\r\n').filter((line) => /,,,,,,\d+,false$/.test(line))).toHaveLength(old.length);
     const open = `http://${address}/windows/DE?open=true`;
     expect(await (await fetch(open)).json()).toEqual(
-      expect.objectContaining({ windows: expect.arrayContaining([expect.objectContaining({ p99_latency: expect.any(Number) })]) }),
+      expect.objectContaining({
+        windows: expect.arrayContaining([expect.objectContaining({ p99_latency: expect.any(Number) })]),
+      }),
     );
     await engine.drain();
   });

@@ -120,7 +120,10 @@ describe.each(['memory', 'disk'] as const)('aggregates that are added, state in 
               const other = draw(at + 1);
               [texts[at], texts[other]] = [texts[other] as string, texts[at] as string];
             }
-            return { ...plain, input: { format: 'json', key: 'k:u64', time: 't:ms', aggregate: texts.join() } };
+            return {
+              ...plain,
+              input: { format: 'json', key: 'k:u64', time: 't:ms', aggregate: texts.join() },
+            };
           };
           const engineOf = async (job: Job, source: FieldSource, shards: number, interval: number) => {
             const world = { job, partitions: PARTITIONS, shards, disk, sink, source };

@@ -113,7 +113,10 @@ function topOf(text: string, inner: string): { readonly path: string; readonly l
 }
 
 function specOf(text: string, part: string): AggregateSpec {
-  const match = /^\s*([a-z][a-z0-9.]*)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?(?:\s+since\s+(-?\d{1,16}))?\s*$/.exec(part);
+  const match =
+    /^\s*([a-z][a-z0-9.]*)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?(?:\s+since\s+(-?\d{1,16}))?\s*$/.exec(
+      part,
+    );
   const name = match?.[1];
   const percent = PERCENTILE.exec(name ?? '')?.[1];
   const known = AGGREGATE_FUNCTIONS.find((one) =>

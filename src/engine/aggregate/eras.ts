@@ -5,7 +5,7 @@
  *  aggregate is added, and the form of a row follows from its key. */
 import { RowForm } from '../../core/layout/row-form.ts';
 import { type AggregateSpec, Aggregates, aggregateSpecs, splitAggregates, valueNames } from './definition.ts';
-import { isAbsent, readerOf, type AggregateResults } from './results.ts';
+import { type AggregateResults, isAbsent, readerOf } from './results.ts';
 import { RowMapping } from './row-mapping.ts';
 
 interface Era {

@@ -390,7 +390,10 @@ const PATHS: Json = {
           description: 'The bytes; none at the end of the file.',
           content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
         },
-        400: failure('An invalid number, or the engine has several windows.', ['bad_range', 'several_windows']),
+        400: failure('An invalid number, or the engine has several windows.', [
+          'bad_range',
+          'several_windows',
+        ]),
         ...BY_ACCESS,
         404: failure('The checkpoint was released, or has no such file.', ['savepoint_missing']),
         503: UNAVAILABLE,

@@ -329,7 +329,9 @@ export class Accumulator {
 
   /** Expected values by the names of their columns, in order; `error` is the column of the stated
    *  error. @param startMs start of the window: an aggregate that was added later has no value */
-  expected(startMs = Number.POSITIVE_INFINITY): ReadonlyArray<{ readonly name: string; readonly error?: string; readonly expected: Expected }> {
+  expected(
+    startMs = Number.POSITIVE_INFINITY,
+  ): ReadonlyArray<{ readonly name: string; readonly error?: string; readonly expected: Expected }> {
     const sumOverflows = BigInt.asIntN(64, this.sum) !== this.sum;
     const ending = [{ name: 'last_update_ts', expected: exactly(this.lastMs) }];
     if (this.own.length === 0)

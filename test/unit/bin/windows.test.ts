@@ -126,7 +126,11 @@ describe('actions for one window', () => {
   it('a verification has the settings of the window that it names', () => {
     const set = ['-state-dir=/s', '-window=a=tumbling:1m', '-window=b=session:1s'];
     const verify = (...more: string[]) => verifySettings(load(...set, ...more));
-    expect(verify('-verify-window=b')).toMatchObject({ 'state-dir': '/s/windows/b', window: ['session'], gap: 1000 });
+    expect(verify('-verify-window=b')).toMatchObject({
+      'state-dir': '/s/windows/b',
+      window: ['session'],
+      gap: 1000,
+    });
     expect(() => verify()).toThrowError(/several windows: a, b/);
     expect(() => verify('-verify-window=c')).toThrowError(/-verify-window=c is none of the windows a, b/);
     expect(() => verifySettings(load('-verify-window=a'))).toThrowError(/-window has none with a name/);

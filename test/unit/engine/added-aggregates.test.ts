@@ -41,7 +41,12 @@ interface Row {
 }
 
 /** Page of rows in the form of aggregates with count, sum(i) and perhaps max(i). */
-function pageOf(bounds: FiredBounds, text: string, specs: readonly Row[], keys?: readonly string[]): FiredPage {
+function pageOf(
+  bounds: FiredBounds,
+  text: string,
+  specs: readonly Row[],
+  keys?: readonly string[],
+): FiredPage {
   const form = Aggregates.of(text);
   const rows = new Uint8Array(specs.length * form.bytes);
   const view = new DataView(rows.buffer);
@@ -70,9 +75,13 @@ function pageOf(bounds: FiredBounds, text: string, specs: readonly Row[], keys?:
 
 describe('text of aggregates', () => {
   it('an aggregate says since when it exists, and the text of flags does not', () => {
-    expect(aggregateSpecs('count since -5, sum(a) as total since 7').map(({ since }) => since)).toEqual([-5, 7]);
+    expect(aggregateSpecs('count since -5, sum(a) as total since 7').map(({ since }) => since)).toEqual([
+      -5, 7,
+    ]);
     expect(plainAggregates(' count since -5, topk(a,3) as t since 7')).toBe('count,topk(a,3) as t');
-    expect(() => aggregateSpecs('sum(a) since 7,count')).toThrowError(/count behind an aggregate that was added later/);
+    expect(() => aggregateSpecs('sum(a) since 7,count')).toThrowError(
+      /count behind an aggregate that was added later/,
+    );
     expect(() => aggregateSpecs('sum(a) since soon')).toThrowError(/which is no aggregate/);
   });
 
@@ -104,7 +113,10 @@ describe('text of aggregates', () => {
 
 describe('forms of rows', () => {
   it('a row keeps its cells in a form with more columns, and gets those of no value', () => {
-    const { rows, form } = pageOf(windowBounds(0, 10), BEFORE, [{ accountId: 7n, sum: -3n }, { accountId: 8n }]);
+    const { rows, form } = pageOf(windowBounds(0, 10), BEFORE, [
+      { accountId: 7n, sum: -3n },
+      { accountId: 8n },
+    ]);
     // Columns are numbered otherwise where an aggregate depends on the place of its event.
     const to = Aggregates.of('last(j),max(i),min(d:double),p50(i),count,sum(i)');
     const mapped = new Uint8Array(2 * to.bytes);
@@ -124,12 +136,7 @@ describe('forms of rows', () => {
     expect(eras.isOne).toBe(false);
     expect(new RowEras(BEFORE).isOne).toBe(true);
     const texts = [15, 16, 25, 26].map((start) => (eras.formAt(start) as Aggregates).text);
-    expect(texts).toEqual([
-      BEFORE,
-      'count,sum(i),max(i) since 15',
-      'count,sum(i),max(i) since 15',
-      AFTER,
-    ]);
+    expect(texts).toEqual([BEFORE, 'count,sum(i),max(i) since 15', 'count,sum(i),max(i) since 15', AFTER]);
     expect(new RowEras('count since 5').formAt(5)).toBe(RowForm.HEADS);
     expect(new RowEras(undefined).current).toBe(RowForm.HEADS);
   });
@@ -138,7 +145,11 @@ describe('forms of rows', () => {
     const form = Aggregates.of('count,sum(i) since 15');
     const { rows } = pageOf(windowBounds(0, 10), 'count,sum(i)', [{ accountId: 1n, sum: 3n }]);
     const view = new DataView(rows.buffer);
-    view.setBigInt64(ACCUMULATOR.BYTES + (form.cellOf(2, { path: ['i'], kind: 'long' }) + 1) * CELL, 1n, true);
+    view.setBigInt64(
+      ACCUMULATOR.BYTES + (form.cellOf(2, { path: ['i'], kind: 'long' }) + 1) * CELL,
+      1n,
+      true,
+    );
     const reader = new ResultReader(form);
     expect(reader.read(view, 0, 15)).toEqual({ values: [1n, null], overflow: false });
     expect(reader.read(view, 0, 16)).toEqual({ values: [1n, 3n], overflow: true });
@@ -180,7 +191,8 @@ const SESSIONS: FiredShape = { kind: 'sessions', gapMs: 10 };
 const TEXT = [{ name: 'name', kind: 'string' }] as const;
 
 describe.each([undefined, TEXT] as const)('store of fired windows, keys %j', (type) => {
-  const keys = (...names: string[]): readonly string[] | undefined => (type === undefined ? undefined : names);
+  const keys = (...names: string[]): readonly string[] | undefined =>
+    type === undefined ? undefined : names;
   const of = (name: string) =>
     type === undefined ? { accountId: BigInt(name) } : { accountId: 0n, key: Buffer.from(name) };
   const all = { from: -1e12, to: 1e12, limit: 100 };
@@ -210,9 +222,9 @@ describe.each([undefined, TEXT] as const)('store of fired windows, keys %j', (ty
     for (const one of [fired, again]) {
       expect(textOf((await one.find({ ...of('1'), ...all })).rows)).toEqual(expected);
       expect(textOf((await one.range(all)).rows)).toEqual(expected);
-      const [, , by] = resultShape({ input: { format: 'json', key: 'k:i64', aggregate: AFTER } }).columns.filter(
-        ({ role }) => role === 'aggregate',
-      );
+      const [, , by] = resultShape({
+        input: { format: 'json', key: 'k:i64', aggregate: AFTER },
+      }).columns.filter(({ role }) => role === 'aggregate');
       expect(textOf(await one.top({ ...all, top: 2, by: by as never }))).toEqual([expected[2], expected[3]]);
     }
     const read = [];

@@ -4,7 +4,12 @@ import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../../src/addon/window-surface.ts';
 import { PARTITION_PROGRESS, SESSION_DELTAS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
 import { createProgress } from '../../../src/core/layout/window-clock.ts';
-import { encodeChanged, encodeDetached, encodeMove, RECORD } from '../../../src/engine/durability/changelog/records.ts';
+import {
+  encodeChanged,
+  encodeDetached,
+  encodeMove,
+  RECORD,
+} from '../../../src/engine/durability/changelog/records.ts';
 import { liveSessions } from '../../../src/engine/durability/checkpoint/live.ts';
 import { Replayer } from '../../../src/engine/durability/checkpoint/replayer.ts';
 import type { StateManifest } from '../../../src/engine/durability/checkpoint/state-manifest.ts';

@@ -1,6 +1,7 @@
 /** Scan of fired rows, decoded page by page. */
-import type { RowEras } from '../../aggregate/eras.ts';
+
 import type { KvRange, KvScanShape, KvStore } from '../../../io/rocksdb/port.ts';
+import type { RowEras } from '../../aggregate/eras.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import { keyedPage, keyedResults } from './keyed-rows.ts';
 import { resultsOf, SESSION_KEY_BYTES, spanResults, WINDOW_KEY_BYTES } from './keys.ts';
