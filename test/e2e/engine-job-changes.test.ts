@@ -20,7 +20,7 @@ const own = launcher();
 const stack = await sharedStack();
 const registry = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
 const T0 = 1_750_000_000_000;
-const ROUND = 4000;
+const EVENTS = 8000;
 const BEFORE = 'count as n,sum(amount)';
 /** In another order than the columns that exist. */
 const AFTER = 'topk(user,3) as top,sum(amount),count(amount),count as n,p99(latency)';
@@ -53,11 +53,11 @@ let admin: BrokerAdmin;
 let producer: BatchProducer;
 let pool: SqlPool;
 
-async function send(round: number): Promise<void> {
-  const rows = Array.from({ length: ROUND }, (_, i) => {
-    const n = round * ROUND + i;
-    return { partition: n % 3, value: Buffer.from(JSON.stringify(eventOf(n))) };
-  });
+async function send(): Promise<void> {
+  const rows = Array.from({ length: EVENTS }, (_, n) => ({
+    partition: n % 3,
+    value: Buffer.from(JSON.stringify(eventOf(n))),
+  }));
   expect((await producer.produce(batchOf(rows, 4 << 20), [topic])).failed).toBe(0);
 }
 
@@ -79,8 +79,6 @@ const CASES: Readonly<Record<string, Case>> = {
   },
   json: { sink: [`-sink=kafka:${topic}-json`, '-sink-format=json', `-registry=${registry}`, '-migrate'] },
 };
-const NAMES = Object.keys(CASES);
-
 /** Flags of a case: without the window's size where sessions have none. */
 function flagsOf(name: string, aggregate: string, ...more: readonly string[]): readonly string[] {
   const { sink, flags = [] } = CASES[name] as Case;
@@ -108,7 +106,7 @@ async function exported(name: string): Promise<readonly string[]> {
 
 /** Results of a run of its own over all events, with the aggregates since the time of the change. */
 async function reference(name: string): Promise<readonly string[]> {
-  const flags = (CASES[name] as Case).flags ?? [];
+  const flags = CASES[name]?.flags ?? [];
   const text = savedAggregates(name);
   const again = `again-${name}`;
   const all = args(again, `-aggregate=${text}`, ...flags, '-bounded');
@@ -120,6 +118,12 @@ async function reference(name: string): Promise<readonly string[]> {
   const { stdout } = await runEngine(own, ['export', `-state-dir=${folder(again)}`]);
   const [header, ...rows] = stdout.trimEnd().split('\n');
   return [header as string, ...rows.sort()];
+}
+
+/** Runs a job with the first aggregates over some of the events. */
+async function begin(flags: readonly string[]): Promise<void> {
+  const killed = await runEngine(own, [...flags, '-exit-at-end', '-chaos=kill-after=3000']);
+  expect(killed.signal, killed.stderr).toBe('SIGKILL');
 }
 
 /** Runs the changed job to the end through a SIGKILL at each of the steps. */
@@ -140,17 +144,7 @@ beforeAll(async () => {
     ...{ url: stack.postgres, connectionsMax: 1, applicationName: 'changes', connectTimeoutMs: 60_000 },
   });
   await admin.createTopics([{ topic, partitions: 3 }]);
-  await send(0);
-  for (const name of [...NAMES, 'http', 'saved']) {
-    if (!(name in CASES)) {
-      const run = await runEngine(own, args(name, `-aggregate=${BEFORE}`, '-exit-at-end'));
-      expect(run.code, run.stderr).toBe(0);
-      continue;
-    }
-    const run = await runEngine(own, flagsOf(name, BEFORE, '-exit-at-end'));
-    expect(run.code, run.stderr).toBe(0);
-  }
-  await send(1);
+  await send();
 });
 afterAll(async () => {
   await pool?.query(`DROP TABLE IF EXISTS ${table}, ${table}_late CASCADE`);
@@ -191,17 +185,20 @@ describe('aggregates that are added at a restart', () => {
   it.each(['rocksdb', 'sessions', 'parquet', 'avro', 'protobuf', 'json'])(
     'windows of %s that start after the change have them, and all others are as before',
     async (name) => {
+      await begin(flagsOf(name, BEFORE));
       await changed(name, ['before-manifest-rename', ...STEPS.disk]);
       await expectResults(name);
     },
   );
 
   it.each(['memory', 'sliding'])('a state in memory is changed as one on disk is: %s', async (name) => {
+    await begin(flagsOf(name, BEFORE));
     await changed(name, STEPS.memory);
     await expectResults(name);
   });
 
   it('a table gets the columns with -migrate, and without it one error names them', async () => {
+    await begin(flagsOf('postgres', BEFORE));
     const flags = flagsOf('postgres', AFTER, '-exit-at-end').filter((flag) => flag !== '-migrate');
     const refused = await runEngine(own, flags);
     expect(refused.code).toBe(3);
@@ -249,9 +246,10 @@ describe('aggregates that are added at a restart', () => {
   });
 
   it('GET /windows has null in windows before the change, as JSON and as CSV', async () => {
+    await begin(args('http', `-aggregate=${BEFORE}`));
     const engine = startEngine(own, args('http', `-aggregate=${AFTER}`, '-retain=1d'));
     const address = await engine.address();
-    await until('all events', async () => (await consumedAt(address)) === 2 * ROUND);
+    await until('all events', async () => (await consumedAt(address)) === EVENTS);
     const url = `http://${address}/windows?limit=1000`;
     const rows = await until('fired windows', async () => {
       const found = (await (await fetch(url)).json()) as ReadonlyArray<Record<string, unknown>>;
@@ -274,6 +272,7 @@ describe('aggregates that are added at a restart', () => {
 
   it('a job that begins with a savepoint may have more aggregates, and one with fewer is refused', async () => {
     const out = folder('savepoint');
+    await begin(args('saved', `-aggregate=${BEFORE}`));
     const saved = await runEngine(own, ['savepoint', `-state-dir=${folder('saved')}`, `-out=${out}`]);
     expect(saved.code, saved.stderr).toBe(0);
     const begun = args('begun', `-aggregate=${AFTER}`, `-savepoint=${out}`);
@@ -283,8 +282,8 @@ describe('aggregates that are added at a restart', () => {
     expect(resumed.code, resumed.stderr).toBe(0);
     const { stdout } = await runEngine(own, ['export', `-state-dir=${folder('begun')}`]);
     const rows = stdout.trimEnd().split('\n').slice(1);
-    const all = await reference('rocksdb');
-    expect(savedAggregates('begun')).toBe(savedAggregates('rocksdb'));
+    const all = await reference('begun');
+    expect(rows.length).toBeGreaterThan(3);
     for (const row of rows) expect(all).toContain(row);
     const fewer = await runEngine(own, args('begun', `-aggregate=${BEFORE}`, '-bounded'));
     expect(fewer.code).toBe(2);
