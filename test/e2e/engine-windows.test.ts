@@ -139,8 +139,8 @@ describe('several windows over one read', () => {
     expect(early.length).toBeGreaterThan(0);
     expect((await runEngine(own, [...run, '-bounded'])).code).toBe(0);
     for (const name of ['short', 'long'] as const)
-      expect((await rows(name)).sort(), name).toEqual(expected.get(name)?.map((row) => `${row},true`));
-    expect((await rows('visits')).sort()).toEqual(expected.get('visits'));
+      expect((await rows(name)).toSorted(), name).toEqual(expected.get(name)?.map((row) => `${row},true`));
+    expect((await rows('visits')).toSorted()).toEqual(expected.get('visits'));
   });
 
   it('each sink has a table, a topic or a folder for each window', async () => {
