@@ -286,9 +286,7 @@ describe('aggregates that are added at a restart', () => {
     expect(csv.split('\r\n').filter((line) => /,,,,,,\d+,false$/.test(line))).toHaveLength(old.length);
     const open = `http://${address}/windows/DE?open=true`;
     expect(await (await fetch(open)).json()).toEqual(
-      expect.objectContaining({
-        windows: expect.arrayContaining([expect.objectContaining({ p99_latency: expect.any(Number) })]),
-      }),
+      expect.arrayContaining([expect.objectContaining({ p99_latency: expect.any(Number) })]),
     );
     await engine.drain();
   });
