@@ -10,7 +10,7 @@ import { portionRows, RowForm } from '../../../core/layout/row-form.ts';
 import type { Rows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
-import { isExtension } from '../../aggregate/definition.ts';
+import { isExtension, plainAggregates } from '../../aggregate/definition.ts';
 import { RowEras } from '../../aggregate/eras.ts';
 import { engineError } from '../../errors.ts';
 import { isSameType, type KeyType, typeText } from '../../keys/type.ts';
@@ -112,8 +112,8 @@ export class FiredStore implements WindowSink {
     if (!mayBecome(mark.shape, shape)) {
       throw engineError(
         'job_changed',
-        `${store.folder} holds ${shapeText(mark.shape)}, not ${shapeText(shape)}`,
-        { next: 'start with the same windows and aggregates, or give another folder' },
+        `${store.folder} holds ${plainText(mark.shape)}, not ${plainText(shape)}`,
+        { next: 'start with the same windows and at least these aggregates, or give another folder' },
       );
     }
     if (role === 'sink' && mark.role === 'beside' && mark.trimmed) {
@@ -304,6 +304,10 @@ export class FiredStore implements WindowSink {
     this.held = { oldest: keptFrom, newest: Math.max(newest, keptFrom) };
   }
 }
+
+/** Text of a shape with the aggregates as flags have them. */
+const plainText = ({ aggregates, ...grid }: FiredShape): string =>
+  shapeText(aggregates === undefined ? grid : { ...grid, aggregates: plainAggregates(aggregates) });
 
 /** Splits a page into parts of at most PUT_ROWS_MAX rows; no part if there are no rows. */
 function partsOf(page: FiredPage): readonly FiredPage[] {
