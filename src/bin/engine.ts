@@ -3,14 +3,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import type { WindowKernels } from '../addon/window-surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT, invariant } from '../core/errors.ts';
 import { engineOf, engineRoutes, type NamedEngines } from '../engine/api/routes.ts';
 import { savedJob } from '../engine/durability/checkpoint/restore.ts';
 import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import type { PieceStore } from '../engine/durability/spill/pieces.ts';
-import { type Job, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
+import { type Job, resumedInput, rowFormOf, stateOf, watermarksOf } from '../engine/job.ts';
 import type { KeyDictionary } from '../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, partNames, typeText, valueText } from '../engine/keys/type.ts';
 import { engineMetrics } from '../engine/metrics.ts';
@@ -75,9 +74,9 @@ import { STORE_SETTINGS } from './engine/store/settings.ts';
 import { verifyResults } from './engine/verify/recompute.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { runAll } from './engine/windows/run.ts';
-import { exportSettings, settingsOf } from './engine/windows/settings.ts';
+import { demandMovable, exportSettings, settingsOf, verifySettings } from './engine/windows/settings.ts';
 import { type WindowSpec, windowSpecs } from './engine/windows/specs.ts';
-import { demandNoSet, nextSet, writeSet } from './engine/windows/state.ts';
+import { demandNoSet, demandOneState, nextSet, writeSet } from './engine/windows/state.ts';
 import { parseStart } from './registry-clients/start.ts';
 
 /** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
@@ -423,7 +422,8 @@ function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
 async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promise<ResultShape | undefined> {
   const saved = await savedJob(disk);
   const input = saved === undefined ? undefined : (saved.input ?? BINARY256);
-  if (input !== undefined && input.format !== 'undecided') return resultShape({ ...job, input });
+  if (input !== undefined && input.format !== 'undecided')
+    return resultShape({ ...job, input: resumedInput(input, job) });
   return hasGivenKey(job.input ?? BINARY256) ? resultShape(job) : undefined;
 }
 
@@ -453,18 +453,9 @@ interface OpenWindow extends WindowPlan {
   readonly leave: () => Promise<void>;
 }
 
-/** Settings that move the state of one window. */
-const OF_ONE_WINDOW = ['savepoint', 'checkpoint-store'] as const;
-
 /** @throws usage, bad_value, bad_setting */
 function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan {
   const { name } = spec;
-  const moved = OF_ONE_WINDOW.find((flag) => context.settings[flag] !== undefined);
-  if (name !== undefined && moved !== undefined)
-    throw coreError('usage', `-${moved} is for a window without a name, and -window names ${name}`, {
-      next: `leave -${moved} out, or run one window without a name`,
-      details: { setting: moved },
-    });
   const settings = settingsOf(context.settings, spec);
   const log = name === undefined ? context.log : context.log.child({ window: name });
   const own = { ...context, settings, log };
@@ -500,7 +491,8 @@ async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings
 }
 
 /** Opens an empty state, which the run closes. */
-function openState(context: Context, job: Job, windows: WindowKernels, pieces: PieceStore | undefined) {
+function openState(context: Context, job: Job, pieces: PieceStore | undefined) {
+  const windows = windowKernels(context, rowFormOf(job));
   const state = stateOf(job, windows, context.settings.shards, pieces);
   context.onClose(() => state.close());
   return state;
@@ -555,7 +547,7 @@ async function openWindow(
       stages,
     },
     sinks: stored?.guard(sinks) ?? sinks,
-    openState: () => openState(context, job, windows, spill?.pieces),
+    openState: (own, pieces) => openState(context, own, pieces),
     source: own ?? shared.source,
     input: own?.input ?? shared.input,
     ...startOf(parseStart(settings.start), driver, { brokers, topic: job.topic }),
@@ -631,6 +623,7 @@ async function openReader(
 
 async function runEngine(context: Context): Promise<number> {
   const specs = windowSpecs(context.settings);
+  demandMovable(context.settings, specs);
   const chaos = chaosOf(context.settings.chaos);
   parseStart(context.settings.start);
   neededBrokers(context);
@@ -750,7 +743,10 @@ inferred from the first records; engine validate checks a job file and prints ea
     const timers = context.clock;
     return engineRoutes((window) => engineOf(engines.get(context) ?? NO_ENGINES, window), packageVersion(), {
       timers,
-      savepoints: () => savepointsOf(context),
+      savepoints: () => {
+        demandOneState(engines.get(context)?.keys() ?? []);
+        return savepointsOf(context);
+      },
       ...(gate === undefined ? {} : { gate }),
     });
   },
@@ -758,7 +754,7 @@ inferred from the first records; engine validate checks a job file and prints ea
     const [action] = context.positional;
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
-    if (action === 'verify') return verifyResults(context);
+    if (action === 'verify') return verifyResults({ ...context, settings: verifySettings(context.settings) });
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(

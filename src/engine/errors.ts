@@ -10,6 +10,8 @@ export const ENGINE_ERRORS = {
   /** A query of an engine with several windows names none of them. */
   window_required: errorRow('invalid'),
   unknown_window: errorRow('not_found'),
+  /** The state of one window is asked of an engine with several. */
+  several_windows: errorRow('invalid', { exit: EXIT.usage }),
   /** A query over all keys visits too many windows. */
   range_too_wide: errorRow('invalid'),
   too_many_streams: errorRow('unavailable'),

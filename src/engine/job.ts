@@ -4,7 +4,7 @@ import type { WindowKernels } from '../addon/window-surface.ts';
 import type { RowForm } from '../core/layout/row-form.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
 import { DURATION_MS_MAX } from '../core/time.ts';
-import { formOf } from './aggregate/definition.ts';
+import { aggregateChange, formOf, withAdded } from './aggregate/definition.ts';
 import type { SeenIds } from './dedup/seen.ts';
 import { SessionIds } from './dedup/sessions.ts';
 import { WindowIds } from './dedup/windows.ts';
@@ -191,7 +191,30 @@ export function jobChanges(saved: Job, current: Job): FlagChange[] {
     const [was, is] = [text(saved, field), text(current, field)];
     return { flag, was, is, isSafe: isSafe === 'from-nothing' ? was === undefined : isSafe };
   }).filter(({ was, is }) => was !== is);
-  const input = inputChanges(saved.input ?? BINARY256, current.input ?? BINARY256);
-  // Another input changes which events are in the windows that are open.
-  return [...flags, ...input.map((change) => ({ ...change, isSafe: false }))];
+  return [...flags, ...inputChanges(saved.input ?? BINARY256, current.input ?? BINARY256)];
+}
+
+/** Job of a run with the aggregates of a checkpoint, which are the form of its rows. */
+export function withSavedAggregates(job: Job, saved: Job): Job {
+  if (saved.input === undefined || saved.input.format === 'undecided') return job;
+  const { aggregate: _, ...input } = job.input ?? BINARY256;
+  const { aggregate } = saved.input;
+  return { ...job, input: aggregate === undefined ? input : { ...input, aggregate } };
+}
+
+/** Definition of the results of a run that resumes from a checkpoint, before it is known since when
+ *  the aggregates exist that it adds. */
+export function resumedInput(saved: InputDefinition, job: Job): InputDefinition {
+  const added = addedAggregates({ ...job, input: saved }, job);
+  if (added.length === 0) return saved;
+  return { ...saved, aggregate: withAdded(saved.aggregate as string, added, Number.MAX_SAFE_INTEGER) };
+}
+
+/** Texts of the aggregates that a run adds to those of a checkpoint. None if the
+ *  run may not resume from it. */
+export function addedAggregates(saved: Job, job: Job): readonly string[] {
+  const [was, is] = [saved.input?.aggregate, job.input?.aggregate];
+  if (was === undefined || is === undefined || saved.input?.format === 'undecided') return [];
+  const { added, isAllowed } = aggregateChange(was, is);
+  return isAllowed ? added : [];
 }

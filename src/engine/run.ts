@@ -27,7 +27,8 @@ import type { PieceStore } from './durability/spill/pieces.ts';
 import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
-import { assignerOf, type Job, rowFormOf, seenIdsOf } from './job.ts';
+import { assignerOf, type Job, rowFormOf, seenIdsOf, withSavedAggregates } from './job.ts';
+import { type ChangedState, turn, withAddedAggregates } from './job-change.ts';
 import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
 import type { EngineMetrics } from './metrics.ts';
@@ -45,6 +46,7 @@ import { SideOutputs } from './output/side/outputs.ts';
 import { SIDES, type SideName } from './output/side/sections.ts';
 import type { SideTopic } from './output/side/sender.ts';
 import type { WindowSink } from './output/sink/port.ts';
+import { logAdded, restoreFields, restoreText } from './restore-log.ts';
 import {
   freshCells,
   type PartitionProgress,
@@ -89,8 +91,10 @@ export interface EngineParts {
   /** Decoder of the source's records; absent: events have the fixed layout. */
   readonly input?: Omit<EventInput, 'decode'>;
   readonly watermarks: WatermarkGenerator;
-  /** Creates the empty state of the job; called again if a checkpoint turns out to be invalid. */
-  readonly openState: () => StateBackend;
+  /** Creates an empty state of a job that has the aggregates of this one or, for an earlier
+   *  checkpoint, fewer. `pieces`: where it can spill to; absent: nowhere. It is called again if a
+   *  checkpoint turns out to be invalid. */
+  readonly openState: (job: Job, pieces: PieceStore | undefined) => StateBackend;
   /** Only for a state that can spill to disk: where the sorted runs are stored, and the memory
    *  limit of tables and sorted runs. */
   readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
@@ -234,48 +238,37 @@ export class Engine implements EngineQueries {
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
-    const { watermarks, clock, log, metrics, disk, clusterId } = parts;
+    const { watermarks, clock, log, metrics, disk } = parts;
     const startedAt = clock.monotonicMs();
     const bounds = await parts.source.bounds();
     let opened: StateBackend | undefined;
     const open = (manifest: StateManifest) => {
       validateCheckpoint(manifest, parts);
-      opened = parts.openState();
+      opened = this.openState(withSavedAggregates(parts.job, manifest.job));
       this.filter = this.createFilter();
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
     const { keys } = parts;
-    const saved = await restoreState({ disk, log, open, keys, ids: () => this.filter, ...onDisk });
+    const restored = await restoreState({ disk, log, open, keys, ids: () => this.filter, ...onDisk });
+    const change = await this.changeOf(restored, opened);
+    const saved = change?.saved ?? restored;
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
-    const state = opened ?? parts.openState();
+    const state = change?.state ?? opened ?? this.openState(parts.job);
     this.filter ??= this.createFilter();
-    if (saved !== undefined) parts.input?.resume(saved.manifest.job.input ?? BINARY256);
-    this.definition = parts.input?.definition ?? BINARY256;
-    this.shownColumns = undefined;
-    await this.openKeys(saved !== undefined);
+    this.resumeInput(saved, change);
+    if (change === undefined) await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(await this.firstOffsets(bounds)));
     validateOffsets(recoveryPoint.progress, bounds);
-    const checkpointer = await Checkpointer.start(
-      {
-        ...{
-          disk: timedDisk(disk, this.stages),
-          clock,
-          job: this.jobNow(),
-          clusterId,
-          topicId: parts.topicId ?? saved?.manifest.topicId,
-          shards: state.shards,
-          state: state.live,
-          ids: this.filter,
-          keys,
-          ...onDisk,
-        },
-        ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
-        ...(parts.onStep === undefined ? {} : { onStep: parts.onStep }),
-      },
-      recoveryPoint,
-    );
+    const topicId = parts.topicId ?? saved?.manifest.topicId;
+    const checkpointer = await this.openCheckpointer(state, recoveryPoint, topicId);
+    if (change !== undefined) {
+      // The sinks follow the change: until it is durable, a restart may leave it out.
+      await checkpointer.changeForm(turn);
+      await this.openKeys(true);
+      logAdded(log, change, clock.wallNowMs());
+    }
     const sides = this.openSides(checkpointer, recoveryPoint);
     const outlet = this.openOutlet(checkpointer);
     const early = this.createEarly(state, outlet);
@@ -308,6 +301,45 @@ export class Engine implements EngineQueries {
       },
       restoreText(saved, parts.startAt !== undefined),
     );
+  }
+
+  /** Gives the input the definition of the checkpoint, with the aggregates that it has now. */
+  private resumeInput(saved: Restored | undefined, change: ChangedState | undefined): void {
+    const { input } = this.parts;
+    const definition = saved?.manifest.job.input ?? BINARY256;
+    if (change !== undefined) input?.resume({ ...definition, aggregate: change.aggregate });
+    else if (saved !== undefined) input?.resume(definition);
+    this.definition = input?.definition ?? BINARY256;
+    this.shownColumns = undefined;
+  }
+
+  private openCheckpointer(
+    state: StateBackend,
+    from: RecoveryPoint,
+    topicId: string | undefined,
+  ): Promise<Checkpointer> {
+    const { disk, clock, clusterId, keys, spill, checkpointSizes, onStep } = this.parts;
+    return Checkpointer.start(
+      {
+        ...{ disk: timedDisk(disk, this.stages), clock, clusterId, topicId, keys },
+        ...{ job: this.jobNow(), shards: state.shards, state: state.live, ids: this.filter },
+        ...(spill === undefined ? {} : { pieces: spill.pieces }),
+        ...(checkpointSizes === undefined ? {} : { sizes: checkpointSizes }),
+        ...(onStep === undefined ? {} : { onStep }),
+      },
+      from,
+    );
+  }
+
+  private openState(job: Job): StateBackend {
+    return this.parts.openState(job, this.parts.spill?.pieces.withRows(rowFormOf(job).bytes));
+  }
+
+  /** Converts a restored state if the job has more aggregates than its checkpoint. */
+  private changeOf(restored: Restored | undefined, opened: StateBackend | undefined) {
+    if (restored === undefined || opened === undefined) return undefined;
+    const { job, spill, openState } = this.parts;
+    return withAddedAggregates(restored, opened, { job, openState, pieces: spill?.pieces });
   }
 
   private async firstOffsets(bounds: readonly Bounds[]): Promise<readonly number[]> {
@@ -674,7 +706,7 @@ export class Engine implements EngineQueries {
     const { job, emitIntervalMs, clock, sleep, metrics } = this.parts;
     if (job.emit === undefined || job.window === 'session' || emitIntervalMs === undefined) return undefined;
     return new EarlyResults({
-      ...{ state, clock, sleep, form: rowFormOf(job), assigner: assignerOf(job) },
+      ...{ state, clock, sleep, form: rowFormOf(this.jobNow()), assigner: assignerOf(job) },
       intervalMs: emitIntervalMs,
       offer: (firings) => outlet.take(firings, undefined),
       waitingRows: () => outlet.waitingRows,
@@ -758,15 +790,3 @@ export class Engine implements EngineQueries {
     return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }
-
-const restoreText = (saved: Restored | undefined, isPlaced: boolean): string =>
-  saved === undefined
-    ? `no checkpoint: starting at the ${isPlaced ? 'given position' : 'first record'}`
-    : 'restored from a checkpoint';
-
-/** Fields that describe a restore in the log. */
-const restoreFields = (saved: Restored | undefined) => ({
-  checkpoint: saved?.manifest.id ?? null,
-  refused: saved?.refused ?? [],
-  replayed: saved?.replayed ?? 0,
-});

@@ -58,8 +58,14 @@ export function validateCheckpoint(
   const before = refused
     .filter(({ was }) => was !== undefined)
     .map(({ flag, was }) => `-${flag}=${quoted(was ?? '')}`);
+  const again = `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again`;
+  // A removed aggregate would leave early results of open windows in the sinks.
+  const isLess = refused.some(
+    ({ flag, was, is }) => flag === 'aggregate' && was !== undefined && is !== undefined,
+  );
+  const rule = isLess ? ' (aggregates can be added, not removed or changed)' : '';
   throw engineError('job_changed', `${from.text} was made by another job: ${faults.join(', ')}`, {
-    next: `start with ${before.length === 0 ? 'the same cluster and topic' : before.join(' ')} again, or ${from.otherwise}`,
+    next: `${again}${rule}, or ${from.otherwise}`,
   });
 }
 

@@ -100,6 +100,51 @@ describe('several windows over one read', () => {
     }
   });
 
+  it('each window is verified by its name, and its state is saved by no savepoint', async () => {
+    const flags = [...RUN, ...SET, stateOf('killed')];
+    for (const name of NAMES) {
+      const { code, stdout, stderr } = await runEngine(own, ['verify', ...flags, `-verify-window=${name}`]);
+      expect(code, stderr + stdout).toBe(0);
+      expect(stdout).toMatch(/^equal: [1-9]\d* windows/);
+    }
+    const which = await runEngine(own, ['verify', ...flags]);
+    expect(which).toMatchObject({ code: 2, stderr: expect.stringContaining('give -verify-window=NAME') });
+    for (const dir of ['killed', join('killed', 'windows', 'short')]) {
+      const saved = await runEngine(own, ['savepoint', stateOf(dir), `-out=${dirOf('saved')}`]);
+      expect(saved.code).toBe(2);
+      expect(saved.stderr).toMatch(/states of the windows short, long, visits, .*\[several_windows\]/);
+    }
+  });
+
+  it('early results of each window are marked, and final ones are those of the oracle, through SIGKILL', async () => {
+    const table = `early_${own.suffix}`;
+    const set = SET.map((flag) => (flag.includes('=session') ? `${flag}:emit=final` : flag));
+    const sink = [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`];
+    const emit = ['-emit=updates', '-emit-interval=100ms'];
+    const run = [...RUN.filter((flag) => flag !== '-bounded'), ...set, ...sink, ...emit, stateOf('early')];
+    const killed = await runEngine(own, [...run, '-migrate', '-exit-at-end', '-chaos=kill-after=9000']);
+    expect(killed.signal, killed.stderr).toBe('SIGKILL');
+    expect(await runEngine(own, [...run, '-exit-at-end'])).toMatchObject({ code: 0 });
+    const rows = async (name: string): Promise<readonly string[]> => {
+      const flags = ['export', stateOf('early'), ...sink, ...set, ...emit, `-export-window=${name}`];
+      const { code, stdout, stderr } = await runEngine(own, flags);
+      expect(code, stderr).toBe(0);
+      return stdout.trimEnd().split('\n').slice(1);
+    };
+    // Windows that are open at the end have early results.
+    const early = await until('early results', async () => {
+      const open = (await rows('long')).filter((row) => row.endsWith(',false'));
+      return open.length > 0 ? open : undefined;
+    });
+    expect(early.length).toBeGreaterThan(0);
+    const final = (await rows('short')).flatMap((row) => (row.endsWith(',true') ? row.slice(0, -5) : []));
+    expect(final.length).toBeGreaterThan(50);
+    expect(expected.get('short')).toEqual(expect.arrayContaining(final));
+    const sessions = await rows('visits');
+    expect(sessions.length).toBeGreaterThan(50);
+    expect(expected.get('visits')).toEqual(expect.arrayContaining([...sessions]));
+  });
+
   it('each sink has a table, a topic or a folder for each window', async () => {
     const table = `windows_${own.suffix}`;
     const sinks = {

@@ -286,7 +286,7 @@ export async function onDisk(
   );
   return {
     spill: { pieces, bytesMax },
-    openState: () => stateOf(job, kernelsOf(job), shards, pieces),
+    openState: (own, view) => stateOf(own, kernelsOf(own), shards, view),
     // Yields to the event loop, so that other work continues.
     sleep: () => new Promise((resolve) => setImmediate(resolve)),
   };
@@ -312,7 +312,7 @@ export function engineIn(setup: EngineSetup, over: Partial<EngineParts> = {}): E
     sinks: [sink],
     fired: sink,
     watermarks: watermarksOf(job, KERNELS, partitions),
-    openState: () => stateOf(job, kernelsOf(job), shards),
+    openState: (own) => stateOf(own, kernelsOf(own), shards),
     disk: disk.view(),
     checkpointSizes: { segmentBytes: 4000, stepBytes: 50_000, baseFactor: 0.5, baseBytesMin: 0 },
     idleTimeoutMs: 0,

@@ -40,6 +40,21 @@ const CELLS: ReadonlyMap<number, number> = new Map([
   [AGGREGATE.MAX_DOUBLE, 1],
 ]);
 
+const I64_MIN = -(2n ** 63n);
+const I64_MAX = 2n ** 63n - 1n;
+/** First cell of an aggregate without a value, where it is not 0. */
+const NEUTRAL: ReadonlyMap<number, bigint> = new Map([
+  [AGGREGATE.MIN, I64_MAX],
+  [AGGREGATE.MIN_DOUBLE, I64_MAX],
+  [AGGREGATE.FIRST, I64_MAX],
+  [AGGREGATE.MAX, I64_MIN],
+  [AGGREGATE.MAX_DOUBLE, I64_MIN],
+  [AGGREGATE.LAST, I64_MIN],
+]);
+
+/** First cell of an aggregate without a value; its other cells are 0. */
+export const neutralCell = (kind: number): bigint => NEUTRAL.get(kind) ?? 0n;
+
 /** True for rows that may have sketches, of which most bytes are zero. */
 export const isWide = (rowBytes: number): boolean => rowBytes > PLAIN_BYTES_MAX;
 

@@ -53,6 +53,8 @@ export interface AggregateSpec {
   readonly limit?: number;
   /** Name of its column in the results. */
   readonly name: string;
+  /** It has values in windows that start after this event time, ms; absent: in all. */
+  readonly since?: number;
 }
 
 /** Greatest number of values that topk lists. */
@@ -69,8 +71,8 @@ const RESERVED = ['account_id', 'window_start', 'window_end', 'last_update_ts', 
 const wrong = (text: string, why: string, next: string, flag = 'aggregate'): Error =>
   engineError('bad_setting', `-${flag}=${text.slice(0, 200)} ${why}`, { next });
 
-/** Splits a list at the commas outside of parentheses. */
-function partsOf(text: string): readonly string[] {
+/** Splits a list of aggregates at the commas outside of parentheses. */
+export function splitAggregates(text: string): readonly string[] {
   const parts: string[] = [];
   let depth = 0;
   let from = 0;
@@ -165,7 +167,10 @@ function topOf(text: string, inner: string): { readonly path: string; readonly l
 }
 
 function specOf(text: string, part: string): AggregateSpec {
-  const match = /^\s*([a-z][a-z0-9.]*)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?\s*$/.exec(part);
+  const match =
+    /^\s*([a-z][a-z0-9.]*)\s*(?:\(\s*([^()]*?)\s*\))?(?:\s+as\s+(\S+))?(?:\s+since\s+(-?\d{1,16}))?\s*$/.exec(
+      part,
+    );
   const name = match?.[1];
   const percent = PERCENTILE.exec(name ?? '')?.[1];
   const known = AGGREGATE_FUNCTIONS.find((one) =>
@@ -191,7 +196,8 @@ function specOf(text: string, part: string): AggregateSpec {
       `give another name: ${name}(${inner ?? ''}) as NAME, of letters, digits and _, at most 63, and none of ${RESERVED.join(', ')}`,
     );
   const measured = percent === undefined ? top && { limit: top.limit } : { percent };
-  return { function: known, ...(field === undefined ? {} : { field }), ...measured, name: column };
+  const since = match[4] === undefined ? {} : { since: Number(match[4]) };
+  return { function: known, ...(field === undefined ? {} : { field }), ...measured, name: column, ...since };
 }
 
 const formOfFunction = (name: AggregateFunction): string => FORMS[name] ?? `${name}(FIELD)`;
@@ -214,7 +220,7 @@ export const valueNames = (specs: readonly AggregateSpec[]): readonly string[] =
 
 /** @throws bad_setting */
 export function aggregateSpecs(text: string): readonly AggregateSpec[] {
-  const specs = partsOf(text).map((part) => specOf(text, part));
+  const specs = splitAggregates(text).map((part) => specOf(text, part));
   if (specs.length > AGGREGATES_MAX)
     throw wrong(text, `has ${specs.length} aggregates`, `give at most ${AGGREGATES_MAX}`);
   const names = valueNames(specs);
@@ -224,6 +230,14 @@ export function aggregateSpecs(text: string): readonly AggregateSpec[] {
   const long = names.find((name) => !NAME.test(name));
   if (long !== undefined)
     throw wrong(text, `has the name ${long}`, 'name it with at most 57 characters: … as NAME');
+  const always = Number.NEGATIVE_INFINITY;
+  const early = specs.find(({ since = always }, at) => since < (specs[at - 1]?.since ?? always));
+  if (early !== undefined)
+    throw wrong(
+      text,
+      `has ${early.name} behind an aggregate that was added later`,
+      'give aggregates in the order in which they were added',
+    );
   return specs;
 }
 
@@ -326,6 +340,54 @@ export const isSameField = (a: AggregateField, b: AggregateField): boolean =>
 /** True if two texts define the same aggregates. @throws bad_setting */
 export const isSameAggregates = (a: string, b: string): boolean =>
   JSON.stringify(aggregateSpecs(a)) === JSON.stringify(aggregateSpecs(b));
+
+/** Text of aggregates without the times since which they exist. @throws bad_setting */
+export const plainAggregates = (text: string): string =>
+  splitAggregates(text)
+    .map((part) => part.replace(/\s+since\s+-?\d+\s*$/, '').trim())
+    .join();
+
+/** True if `asked` is `saved`; a text that does not say since when matches one that does. */
+function isSpec({ since: savedSince, ...saved }: AggregateSpec, { since, ...asked }: AggregateSpec): boolean {
+  return JSON.stringify(saved) === JSON.stringify(asked) && (since === undefined || since === savedSince);
+}
+
+export interface AggregateChange {
+  /** Texts of the aggregates that the saved ones lack. */
+  readonly added: readonly string[];
+  /** True if the saved ones may become those that are asked: none is removed, and the run decides
+   *  since when the others exist. */
+  readonly isAllowed: boolean;
+}
+
+/** Change from saved aggregates to those that a run asks for, in any order. @throws bad_setting */
+export function aggregateChange(saved: string, asked: string): AggregateChange {
+  const was = aggregateSpecs(saved);
+  const is = aggregateSpecs(asked);
+  const texts = splitAggregates(asked);
+  const isNew = (spec: AggregateSpec): boolean => !was.some((one) => isSpec(one, spec));
+  const added = is.flatMap((spec, at) => (isNew(spec) ? [(texts[at] as string).trim()] : []));
+  const isKept = was.every((spec) => is.some((one) => isSpec(spec, one)));
+  const isAllowed = isKept && is.every((spec) => spec.since === undefined || !isNew(spec));
+  return { added, isAllowed };
+}
+
+/** Text of saved aggregates with those that a run adds behind them, which have values in windows
+ *  that start after `since`. @param since undefined: there was no event yet */
+export function withAdded(saved: string, added: readonly string[], since: number | undefined): string {
+  const suffix = since === undefined ? '' : ` since ${since}`;
+  return [saved, ...added.map((text) => `${text}${suffix}`)].join();
+}
+
+/** True if results of `from` may become those of `to`: the further aggregates have no values in
+ *  windows that have results. @throws bad_setting */
+export function isExtension(from: string, to: string): boolean {
+  const [before, after] = [aggregateSpecs(from), aggregateSpecs(to)];
+  return (
+    JSON.stringify(before) === JSON.stringify(after.slice(0, before.length)) &&
+    after.slice(before.length).every(({ since }) => since !== undefined)
+  );
+}
 
 /** Form of the rows of a job with these aggregates; undefined: none are given. @throws bad_setting
  */

@@ -6,7 +6,13 @@ import { CELL, type RowForm } from '../../core/layout/row-form.ts';
 import { distinctOf, quantileOf, type SketchCells, sketchCells, usedOf } from '../../core/layout/sketch.ts';
 import { type Top, topOf } from '../../core/layout/top.ts';
 import { idText } from '../dedup/ids.ts';
-import { type AggregateField, type AggregateSpec, Aggregates, AVERAGE_PLACES } from './definition.ts';
+import {
+  type AggregateField,
+  type AggregateSpec,
+  Aggregates,
+  AVERAGE_PLACES,
+  errorName,
+} from './definition.ts';
 
 /** Integers as bigint, doubles as number, decimals as text with all their decimal places, lists of
  *  values as JSON; null: no event had a value. A sum of integers is its low 64 bits, two's
@@ -54,9 +60,14 @@ export class ResultReader {
     this.readers = aggregates.specs.map((spec) => this.readerOf(spec));
   }
 
-  /** Reads the aggregates of the row at a byte offset. */
-  read(view: DataView, at: number): AggregateResults {
-    const found = this.readers.map((reader) => reader({ view, at }));
+  /** Reads the aggregates of the row at a byte offset. An aggregate has no value in windows that
+   *  started before it was added. */
+  read(view: DataView, at: number, windowStart: number): AggregateResults {
+    const { specs } = this.aggregates;
+    const found = this.readers.map((reader, number) => {
+      const spec = specs[number] as AggregateSpec;
+      return isAbsent(spec, windowStart) ? absent(spec) : reader({ view, at });
+    });
     return {
       values: found.flatMap(({ value, error }) => (error === undefined ? [value] : [value, error])),
       overflow: found.some(({ overflow }) => overflow === true),
@@ -164,6 +175,13 @@ export class ResultReader {
 const average = (sum: bigint, count: bigint, scale: number): Read => ({
   value: decimalText(dividedHalfEven(sum * powerOfTen(AVERAGE_PLACES), count), scale + AVERAGE_PLACES),
 });
+
+/** True if the aggregate has no value in windows of this start. */
+export const isAbsent = ({ since }: AggregateSpec, windowStart: number): boolean =>
+  since !== undefined && windowStart <= since;
+
+const absent = (spec: AggregateSpec): Read =>
+  errorName(spec) === undefined ? { value: null } : { value: null, error: null };
 
 /** List of values as JSON: `[{"value":"a","count":3}]`. */
 function topRead({ values, error }: Top): Read {

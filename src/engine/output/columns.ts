@@ -82,6 +82,8 @@ export interface ResultShape {
   readonly aggregates: readonly string[] | undefined;
   /** Decimal places of the value of a late event; absent: it is an integer. */
   readonly valueScale?: number | undefined;
+  /** Text of these aggregates. */
+  readonly aggregate: string | undefined;
   /** True for events of the fixed layout, whose results have the layouts of its specification. */
   readonly isFixed: boolean;
 }
@@ -140,9 +142,10 @@ const FINAL = column('aggregate', 'final', 'bool', ({ isEarly }) => isEarly !== 
 function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColumn[] {
   let at = 0;
   return specs.flatMap((spec) => {
-    const { function: name, field } = spec;
+    const { function: name, field, since } = spec;
     // An empty number or list has no null.
     const isCount = name === 'count' || name === 'distinct' || name === 'topk';
+    const isNullable = !isCount || since !== undefined;
     const scale = isCount || name === 'percentile' ? undefined : field?.scale;
     const isDouble =
       (name === 'avg' && scale === undefined) ||
@@ -156,9 +159,9 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
       };
     const type = name === 'topk' ? 'top' : scale !== undefined ? 'decimal' : isDouble ? 'f64' : 'i64';
     const places = scale === undefined ? {} : { scale: name === 'avg' ? scale + AVERAGE_PLACES : scale };
-    const columns = [{ ...column('aggregate', spec.name, type, reader(at++), !isCount), ...places }];
+    const columns = [{ ...column('aggregate', spec.name, type, reader(at++), isNullable), ...places }];
     const error = errorName(spec);
-    if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), !isCount));
+    if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), isNullable));
     return columns;
   });
 }
@@ -279,7 +282,10 @@ export function shapeOfKeys(parts: KeyType, aggregate?: string, emit?: 'updates'
       },
     );
   const results = [...(specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING]), ...marks];
-  return { columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, isFixed: false };
+  return {
+    ...{ columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, aggregate },
+    isFixed: false,
+  };
 }
 
 /** Result of the values of its columns, as an output that was read back has them.

@@ -7,6 +7,7 @@ import {
   errorName,
   isSameField,
 } from '../aggregate/definition.ts';
+import { isAbsent } from '../aggregate/results.ts';
 import { engineError } from '../errors.ts';
 import type { TopItem } from '../output/columns.ts';
 import type { FieldCell, OracleEvent } from './records.ts';
@@ -363,8 +364,10 @@ export class Accumulator {
   }
 
   /** Expected values by the names of their columns, in order; `error` is the column of the stated
-   *  error. */
-  expected(): ReadonlyArray<{ readonly name: string; readonly error?: string; readonly expected: Expected }> {
+   *  error. @param startMs start of the window: an aggregate that was added later has no value */
+  expected(
+    startMs = Number.POSITIVE_INFINITY,
+  ): ReadonlyArray<{ readonly name: string; readonly error?: string; readonly expected: Expected }> {
     const sumOverflows = BigInt.asIntN(64, this.sum) !== this.sum;
     const ending = [{ name: 'last_update_ts', expected: exactly(this.lastMs) }];
     if (this.own.length === 0)
@@ -378,12 +381,19 @@ export class Accumulator {
       ];
     const values = this.own.map(({ spec, cell }) => {
       const error = errorName(spec);
-      return { name: spec.name, ...(error === undefined ? {} : { error }), expected: cell.expected() };
+      const expected = isAbsent(spec, startMs) ? NO_VALUE : cell.expected();
+      return { name: spec.name, ...(error === undefined ? {} : { error }), expected };
     });
-    const overflows = this.own.some(({ cell }) => cell.overflows === true);
+    const overflows = this.own.some(({ spec, cell }) => cell.overflows === true && !isAbsent(spec, startMs));
     return [...values, ...ending, { name: 'overflow', expected: isTrue(overflows) }];
   }
 }
+
+/** A list in Protobuf is empty instead of null. */
+const NO_VALUE: Expected = {
+  text: 'null',
+  matches: (value) => value === null || value === undefined || value === '[]',
+};
 
 const isTrue = (wanted: boolean): Expected => ({
   text: String(wanted),

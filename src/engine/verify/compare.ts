@@ -55,7 +55,7 @@ export class SinkComparison {
     this.seen.add(name);
     this.compared++;
     const columns = Object.fromEntries(
-      window.accumulator.expected().flatMap(({ name: column, error, expected }) => {
+      window.accumulator.expected(row.windowStart).flatMap(({ name: column, error, expected }) => {
         const read = (one: string): unknown => this.read.get(one)?.(row);
         const value = column === 'last_update_ts' ? row.lastUpdateTs : read(column);
         if (expected.matches(value, error === undefined ? undefined : read(error))) return [];

@@ -280,6 +280,18 @@ describe('engine validate', () => {
     expect(world.stderr()).toMatch(message);
   });
 
+  it('a setting of one window beside windows with names has its place, and the error of a run', async () => {
+    const job = 'checkpoint-store: /x\nwindows:\n  - {name: a, window: tumbling, size: 1m}';
+    const { code, stdout } = await validate(job, '-json');
+    expect(code).toBe(1);
+    expect(JSON.parse(stdout).problems).toEqual([
+      expect.objectContaining({
+        ...{ line: 1, column: 19, code: 'usage' },
+        message: '-checkpoint-store is for a window without a name, and -window names a',
+      }),
+    ]);
+  });
+
   it('-offline without validate is refused', async () => {
     const { code, world } = start(
       engine,

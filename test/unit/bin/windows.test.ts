@@ -8,9 +8,15 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { readJobDocument } from '../../../src/bin/engine/jobfile/document.ts';
 import { jobTable } from '../../../src/bin/engine/jobfile/schema.ts';
 import { runAll } from '../../../src/bin/engine/windows/run.ts';
-import { settingsOf } from '../../../src/bin/engine/windows/settings.ts';
+import { demandMovable, settingsOf, verifySettings } from '../../../src/bin/engine/windows/settings.ts';
 import { windowSpecs } from '../../../src/bin/engine/windows/specs.ts';
-import { demandNoSet, nextSet, writeSet } from '../../../src/bin/engine/windows/state.ts';
+import {
+  demandNoSet,
+  demandNoSetIn,
+  demandOneState,
+  nextSet,
+  writeSet,
+} from '../../../src/bin/engine/windows/state.ts';
 import { command } from '../../../src/bin/engine.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { type EngineQueries, engineOf } from '../../../src/engine/api/routes.ts';
@@ -101,6 +107,46 @@ describe('the flag -window', () => {
     expect(['rocksdb', 'rocksdb:/r/', 'parquet:/p', 'kafka:t', 'postgres:postgres://h/d'].map(names)).toEqual(
       [...['rocksdb', 'rocksdb:/r/a', 'parquet:/p/a', 'kafka:t.a', 'postgres:postgres://h/d']],
     );
+  });
+});
+
+describe('actions for one window', () => {
+  it.each(['savepoint', 'checkpoint-store'])('-%s is refused beside a window with a name alone', (flag) => {
+    const settings = load(`-${flag}=/x`, '-window=a=tumbling:1m');
+    expect(() => demandMovable(settings, windowSpecs(settings))).toThrowError(
+      expect.objectContaining({
+        message: `-${flag} is for a window without a name, and -window names a`,
+        next: `leave -${flag} out, or run one window without a name`,
+      }),
+    );
+    const plain = load(`-${flag}=/x`, '-window=tumbling:1m', '-state-dir=/s');
+    demandMovable(plain, windowSpecs(plain));
+  });
+
+  it('a verification has the settings of the window that it names', () => {
+    const set = ['-state-dir=/s', '-window=a=tumbling:1m', '-window=b=session:1s'];
+    const verify = (...more: string[]) => verifySettings(load(...set, ...more));
+    expect(verify('-verify-window=b')).toMatchObject({
+      'state-dir': '/s/windows/b',
+      window: ['session'],
+      gap: 1000,
+    });
+    expect(() => verify()).toThrowError(/several windows: a, b/);
+    expect(() => verify('-verify-window=c')).toThrowError(/-verify-window=c is none of the windows a, b/);
+    expect(() => verifySettings(load('-verify-window=a'))).toThrowError(/-window has none with a name/);
+    expect(verifySettings(load('-size=5s'))).toMatchObject({ size: 5000, window: ['tumbling'] });
+  });
+
+  it('a savepoint of several windows is refused, from their folder, that of one, and of a running engine', async () => {
+    const root = await openDisk(join(folder, 'several'));
+    const one = await openDisk(join(folder, 'several', 'windows', 'a'));
+    await writeSet(root, { topic: 't', names: ['a', 'b'], isStopped: true });
+    const refusal = { code: 'several_windows', next: expect.stringContaining('copy its whole -state-dir') };
+    await expect(demandNoSetIn(root, undefined)).rejects.toMatchObject(refusal);
+    await expect(demandNoSetIn(one, root)).rejects.toMatchObject(refusal);
+    await demandNoSetIn(one, undefined);
+    expect(() => demandOneState(['a', 'b'])).toThrowError(expect.objectContaining(refusal));
+    demandOneState(['']);
   });
 });
 

@@ -204,7 +204,15 @@ describe('stored checkpoints', () => {
   const manifestOf = (id: number, durable: number): StateManifest => ({
     ...{ id, ts: id, clusterId: 'c', topicId: undefined, shards: 1, base: undefined, spill: undefined },
     job: { topic: 't', window: 'tumbling', sizeMs: 10, skewMs: 1, latenessMs: 2, watermark: 'partition' },
-    ...{ replayFrom: 1, durable, frontier: 5, maxSeen: 6, fired: 4, progress: createProgress(1) },
+    ...{
+      formFrom: 0,
+      replayFrom: 1,
+      durable,
+      frontier: 5,
+      maxSeen: 6,
+      fired: 4,
+      progress: createProgress(1),
+    },
   });
 
   /** Engine of a state folder, whose changelog grows with each checkpoint. */

@@ -9,6 +9,7 @@ import {
   arrivalsOf,
   type ChangelogRecord,
   decodeRecord,
+  encodeChanged,
   encodeDetached,
   encodeFired,
   encodeMove,
@@ -217,6 +218,11 @@ describe('DETACHED and SPILLED records', () => {
 });
 
 describe('arrivals', () => {
+  it('a CHANGED record has nothing but its form', () => {
+    expect(recordOf(RECORD.CHANGED, encodeChanged())).toEqual({ kind: 'changed' });
+    expect(faultOf(RECORD.CHANGED, encodeFired(3))).toBe('is not a valid CHANGED: it has 16 bytes');
+  });
+
   it('arrivals are encoded as runs of one partition', () => {
     const partition = Int32Array.of(0, 0, 1, 1, 1, 0);
     expect([...arrivalsOf(partition, 0, 6)]).toEqual([0, 2, 1, 3, 0, 1]);

@@ -4,7 +4,12 @@ import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../../src/addon/window-surface.ts';
 import { PARTITION_PROGRESS, SESSION_DELTAS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
 import { createProgress } from '../../../src/core/layout/window-clock.ts';
-import { encodeMove, RECORD } from '../../../src/engine/durability/changelog/records.ts';
+import {
+  encodeChanged,
+  encodeDetached,
+  encodeMove,
+  RECORD,
+} from '../../../src/engine/durability/changelog/records.ts';
 import { liveSessions } from '../../../src/engine/durability/checkpoint/live.ts';
 import { Replayer } from '../../../src/engine/durability/checkpoint/replayer.ts';
 import type { StateManifest } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
@@ -38,6 +43,7 @@ const MANIFEST: StateManifest = {
   base: undefined,
   spill: undefined,
   replayFrom: 1,
+  formFrom: 0,
   durable: 0,
   frontier: Number.NEGATIVE_INFINITY,
   maxSeen: Number.NEGATIVE_INFINITY,
@@ -73,6 +79,24 @@ describe.each(SIDES)('replay of $name', (kernels) => {
     deltas[at] = (deltas[at] as number) - 1;
     const fault = 'record 9 of the changelog has deltas of an unknown form or of another job';
     expect(replayed(deltas)).toEqual([fault, 0]);
+  });
+
+  it('the replayer skips rows of an earlier form, and refuses rows of a later one', () => {
+    const live = liveSessions(kernels.openSessions(GAP_MS, 1));
+    const manifest = { ...MANIFEST, formFrom: 10 };
+    const replayer = new Replayer(live, manifest, new Float64Array(COVER_RANGES), false);
+    const body = Buffer.concat([encodeMove(progressOf(1), clock, [0], new Uint32Array(0)), written()]);
+    void replayer.apply({ seq: 8, kind: RECORD.BATCH, durable: 7, body });
+    // A piece of the earlier form, which a state in memory would refuse.
+    void replayer.apply({ seq: 9, kind: RECORD.DETACHED, durable: 7, body: encodeDetached(1, 0) });
+    void replayer.apply({ seq: 10, kind: RECORD.CHANGED, durable: 7, body: encodeChanged() });
+    expect([replayer.fault, live.rowCount(), replayer.frontier]).toEqual([undefined, 0, 5]);
+    void replayer.apply({ seq: 11, kind: RECORD.BATCH, durable: 7, body });
+    expect([replayer.fault, live.rowCount()]).toEqual([undefined, 1]);
+    void replayer.apply({ seq: 12, kind: RECORD.CHANGED, durable: 7, body: encodeChanged() });
+    expect(replayer.fault).toBe(
+      'the aggregates of the job changed at record 12 of the changelog, after this checkpoint',
+    );
   });
 
   it('the replayer reports deltas that no events can cause', () => {

@@ -54,7 +54,7 @@ function manifestOf(id: number, over: Partial<StateManifest> = {}): StateManifes
   return {
     ...{ id, ts: 1, clusterId: 'c', topicId: undefined, shards: 1, base: undefined, spill: undefined },
     job: { topic: 't', window: 'tumbling', sizeMs: 10, skewMs: 1, latenessMs: 2, watermark: 'partition' },
-    ...{ replayFrom: 1, durable: RECORDS, ...clock },
+    ...{ formFrom: 0, replayFrom: 1, durable: RECORDS, ...clock },
     ...over,
   };
 }

@@ -44,6 +44,7 @@ function manifestOf(id: number, over: Partial<StateManifest> = {}): StateManifes
     base: baseNamed(4),
     spill: undefined,
     replayFrom: 11,
+    formFrom: 0,
     durable: 15,
     frontier: -7,
     maxSeen: -4,
@@ -79,7 +80,7 @@ describe('state manifest', () => {
   it('the manifest is decoded unchanged and is readable for a person', () => {
     for (const manifest of [
       manifestOf(3),
-      manifestOf(4, { base: undefined, replayFrom: 1, frontier: NEVER }),
+      manifestOf(4, { base: undefined, replayFrom: 1, formFrom: 16, frontier: NEVER }),
       spilled,
     ])
       expect(decodeStateManifest(encodeStateManifest(manifest))).toEqual({ manifest });
@@ -105,13 +106,15 @@ describe('state manifest', () => {
   it('the refusal of a manifest names the invalid field, although its checksum matches', () => {
     const good = bodyOf(manifestOf(3));
     expect(faultOf(good)).toBe('none');
-    expect(faultOf({ ...good, version: 7 })).toBe(
-      'has form millrace-engine-checkpoint 7, this build reads millrace-engine-checkpoint 5 to 6',
+    expect(faultOf({ ...good, version: 8 })).toBe(
+      'has form millrace-engine-checkpoint 8, this build reads millrace-engine-checkpoint 5 to 7',
     );
     const unnamed = 'does not name its id, time, job, shards, cluster and topic';
     expect(faultOf({ ...good, topic_id: 7 })).toBe(unnamed);
     const range = 'has replay_from 11, which is impossible with durable 9';
     expect(faultOf(pointing(good, { durable: 9 }))).toBe(range);
+    const form = 'has form_from 17, which is impossible with durable 15';
+    expect(faultOf(pointing(good, { form_from: 17 }))).toBe(form);
     const base = pointerOf(good)['base'] as object;
     expect(faultOf(pointing(good, { base: { ...base, covered: 99 } }))).toBe(
       'has a base that covers record 99',
@@ -183,11 +186,21 @@ describe('state manifest', () => {
   it('a manifest of an older form is refused by its version', () => {
     for (const version of [1, 2, 3, 4])
       expect(faultOf({ format: 'millrace-engine-checkpoint', version, id: 1 })).toBe(
-        `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5 to 6`,
+        `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5 to 7`,
       );
   });
 
-  it('a manifest of the previous form, which had no topic id, is read', () => {
+  it('a manifest without the first record of the form of its rows is read: all have it', () => {
+    const body = bodyOf(manifestOf(3));
+    const { form_from: from, ...pointer } = pointerOf(body);
+    expect(from).toBe(0);
+    const before = { ...body, state_snapshot_ptr: pointer };
+    const decoded = decodeStateManifest(signed(JSON.stringify({ ...before, version: 6 })));
+    expect(decoded).toEqual({ manifest: manifestOf(3) });
+    expect(faultOf(before)).toBe('has form_from undefined, which is impossible with durable 15');
+  });
+
+  it('a manifest of the first form, which had no topic id either, is read', () => {
     const { topic_id: id, ...before } = bodyOf(manifestOf(3));
     expect(id).toBe('id-1');
     const decoded = decodeStateManifest(signed(JSON.stringify({ ...before, version: 5 })));

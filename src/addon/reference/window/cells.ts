@@ -1,7 +1,7 @@
 /** Cells of rows; the addon's implementation is native/kernel/rows/form.cc. */
 import { addDouble, isDoubleSum, mergeDoubleSums } from '../../../core/layout/double-sum.ts';
 import { AGGREGATE } from '../../../core/layout/layouts.gen.ts';
-import { type AggregateStep, CELL, RowForm } from '../../../core/layout/row-form.ts';
+import { type AggregateStep, CELL, neutralCell, RowForm } from '../../../core/layout/row-form.ts';
 import { addToSketch, isSketch, isSoundSketch, mergeSketches } from '../../../core/layout/sketch.ts';
 import { addToTop } from '../../../core/layout/top.ts';
 import type { ValueColumns } from '../../../core/layout/value-columns.ts';
@@ -17,16 +17,6 @@ const PARTITION = 0;
 const OFFSET = 1;
 
 const NO_TEXTS = new BigInt64Array(0);
-
-/** Neutral value of the first cell, where it is not 0. */
-const NEUTRAL: ReadonlyMap<number, bigint> = new Map([
-  [AGGREGATE.MIN, I64_MAX],
-  [AGGREGATE.MIN_DOUBLE, I64_MAX],
-  [AGGREGATE.FIRST, I64_MAX],
-  [AGGREGATE.MAX, I64_MIN],
-  [AGGREGATE.MAX_DOUBLE, I64_MIN],
-  [AGGREGATE.LAST, I64_MIN],
-]);
 
 /** Returns a number with the order of the doubles: -Infinity, …, -0, 0, …, Infinity, NaN. */
 const ordered = (bits: bigint, value: number): bigint =>
@@ -136,7 +126,7 @@ export class RowCells {
     const cellOf = (column: number): bigint => values.cells[column * values.capacity + event] as bigint;
     this.form.steps.forEach(({ kind, column }, step) => {
       const cells = this.cellsOf(rows, at, step);
-      cells[0] = NEUTRAL.get(kind) ?? 0n;
+      cells[0] = neutralCell(kind);
       const from = column * values.capacity + event;
       if (values.valid[from] === 0) return;
       if (kind === AGGREGATE.FIRST || kind === AGGREGATE.LAST)

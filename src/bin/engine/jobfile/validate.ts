@@ -23,7 +23,7 @@ import { sideCount, sideNames } from '../sides.ts';
 import { requireValidSink } from '../sinks.ts';
 import { groupName } from '../source/group.ts';
 import type { START_SETTINGS } from '../source/start.ts';
-import { settingsOf } from '../windows/settings.ts';
+import { demandMovable, settingsOf } from '../windows/settings.ts';
 import { windowSpecs } from '../windows/specs.ts';
 import type { JobDocument, JobEntry, JobProblem } from './document.ts';
 import { fieldFaults } from './fields.ts';
@@ -55,7 +55,8 @@ type RunSettings = Parameters<typeof jobOf>[0] &
   Parameters<typeof requireValidSink>[0]['settings'] &
   Parameters<typeof sideNames>[0]['settings'] &
   Parameters<typeof groupName>[0]['settings'] &
-  Parameters<typeof memoryOf>[0]['settings'];
+  Parameters<typeof memoryOf>[0]['settings'] &
+  Parameters<typeof demandMovable>[0];
 
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
   readonly settings: RunSettings &
@@ -95,6 +96,7 @@ class JobCheck {
       this.outputs(this.settings, 1);
       return undefined;
     }
+    this.attempt(() => demandMovable(this.settings, specs));
     const jobs = specs.map((spec) => this.window(settingsOf(this.settings, spec), specs.length));
     return jobs[0];
   }

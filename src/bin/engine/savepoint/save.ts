@@ -1,6 +1,7 @@
 /** `millrace engine savepoint`: saves the state of a running engine, read over HTTP, or of a
  *  stopped one, read from its folder. */
 import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { coreError, EXIT } from '../../../core/errors.ts';
 import type { SettingTable } from '../../../core/settings.ts';
 import type { SavepointHead } from '../../../engine/api/savepoints.ts';
@@ -13,6 +14,7 @@ import type { HttpClient, HttpClientReply } from '../../../io/http/client-port.t
 import type { CommandContext } from '../../../shell/command.ts';
 import { credentialsAt } from '../../../shell/credentials.ts';
 import { lockDriver } from '../../../shell/drivers.ts';
+import { demandNoSetIn, WINDOWS_FILE } from '../windows/state.ts';
 import { foldersOf, type StateSource, sizeIn, storeFiles, writeSavepoint } from './folder.ts';
 import type { SavepointSettings } from './settings.ts';
 
@@ -63,6 +65,8 @@ async function sourceOfFolder(context: Context): Promise<OpenSource> {
       next: 'give -state-dir=DIR of a stopped engine, or -url of a running one',
     });
   const disk = await existingDisk(folder);
+  const above = join(folder, '..', '..');
+  await demandNoSetIn(disk, existsSync(join(above, WINDOWS_FILE)) ? await existingDisk(above) : undefined);
   const outcome = await (await lockDriver(context)).tryLock(folder);
   if ('holder' in outcome)
     throw engineError('state_locked', `${folder} is in use by ${outcome.holder}`, {
@@ -164,7 +168,9 @@ function demand({ status, body }: HttpClientReply, wanted: number, what: string)
       next:
         status === 401 || status === 403
           ? 'give credentials with the right to admin windows: user:password@ in -url, or -url-token-file'
-          : 'check -url, and that the engine is restored (GET /ready)',
+          : status === 400
+            ? 'stop the engine, and copy its whole -state-dir'
+            : 'check -url, and that the engine is restored (GET /ready)',
     },
   );
 }

@@ -10,6 +10,10 @@ export const VERIFY_SETTINGS = {
     type: 'string',
     help: 'greatest window_end that engine verify compares, in the same form (default: the last final window)',
   },
+  'verify-window': {
+    type: 'string',
+    help: 'window that engine verify compares, of a run with several',
+  },
   'verify-windows-max': {
     type: 'int',
     default: '1000000',

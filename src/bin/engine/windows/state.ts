@@ -4,7 +4,7 @@ import { savedJob } from '../../../engine/durability/checkpoint/restore.ts';
 import { engineError } from '../../../engine/errors.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 
-const FILE = 'windows.json';
+export const WINDOWS_FILE = 'windows.json';
 const VERSION = 1;
 
 export interface WindowSet {
@@ -21,7 +21,7 @@ type Folder = Pick<Disk, 'read' | 'write' | 'list' | 'where'>;
 
 /** @throws state_corrupt */
 async function readSet(disk: Folder): Promise<WindowSet | undefined> {
-  const bytes = await disk.read(FILE);
+  const bytes = await disk.read(WINDOWS_FILE);
   if (bytes === undefined) return undefined;
   const isText = (value: unknown): boolean => typeof value === 'string';
   try {
@@ -31,13 +31,13 @@ async function readSet(disk: Folder): Promise<WindowSet | undefined> {
   } catch {
     // The file is no JSON: refused below.
   }
-  throw engineError('state_corrupt', `${FILE} in ${disk.where} is not a list of windows`, {
+  throw engineError('state_corrupt', `${WINDOWS_FILE} in ${disk.where} is not a list of windows`, {
     next: 'put the file back from a copy, or give an empty -state-dir to compute everything again',
   });
 }
 
 export const writeSet = (disk: Folder, set: Omit<WindowSet, 'version'>): Promise<void> =>
-  disk.write(FILE, [new TextEncoder().encode(JSON.stringify({ version: VERSION, ...set }))]);
+  disk.write(WINDOWS_FILE, [new TextEncoder().encode(JSON.stringify({ version: VERSION, ...set }))]);
 
 /** Checks that the folder has no state of several windows. @throws job_changed */
 export async function demandNoSet(disk: Folder): Promise<void> {
@@ -49,6 +49,27 @@ export async function demandNoSet(disk: Folder): Promise<void> {
     `${disk.where} has the state of the windows ${names.join(', ')}, and -window has one without a name`,
     { next: `give -window=NAME=KIND:TIMES for each of them again, or another -state-dir` },
   );
+}
+
+const severalStates = (text: string): Error =>
+  engineError('several_windows', `${text}, and engine savepoint saves a window without a name`, {
+    next: 'stop the engine and copy its whole -state-dir: a run with the same -window flags resumes in the copy',
+  });
+
+/** Checks that a running engine has one window, without a name. @throws several_windows */
+export function demandOneState(names: Iterable<string>): void {
+  const given = [...names].filter((name) => name !== '');
+  if (given.length > 0) throw severalStates(`the engine has the windows ${given.join(', ')}`);
+}
+
+/** Checks that a folder has the state of one window, without a name: neither a set nor one of it.
+ *  @throws several_windows, state_corrupt */
+export async function demandNoSetIn(disk: Folder, above: Folder | undefined): Promise<void> {
+  for (const folder of [disk, above]) {
+    const set = folder && (await readSet(folder));
+    if (set !== undefined)
+      throw severalStates(`${folder?.where} has the states of the windows ${set.names.join(', ')}`);
+  }
 }
 
 /** Returns the set of a run over a folder, before it starts.

@@ -22,6 +22,9 @@
  *  IDS   identifiers of open windows, some of a copy of all (-dedup)
  *      0 form u32 | 4 identifiers u32 | 8 identifiers (dedup/filter.ts)
  *  KEYS    ids of variable-length keys (keys/journal.ts), before the first row that uses them
+ *  CHANGED  from here on rows have the form of another job: a restart needs a checkpoint that names
+ *     this record
+ *      0 form u32 | 4 zero u32
  *  FIRED   every window that ends at or before the frontier is durable in the sink
  *      0 form u32 | 4 zero u32 | 8 frontier f64
  *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
@@ -69,6 +72,7 @@ export const RECORD = {
   KEYS: 10,
   REFUSED_BATCH: 11,
   IDS: 12,
+  CHANGED: 13,
 } as const;
 
 const FORM = 1;
@@ -84,6 +88,7 @@ const LEFT_BYTES = 24;
 const SENT_BYTES = 16;
 const LATE_HEAD_BYTES = 8;
 const IDS_HEAD_BYTES = 8;
+const CHANGED_BYTES = 8;
 const IDLE_CELL = SAVED_CELLS[8][1];
 
 /** Progress of partitions and clock after a record, and its effect on the state. */
@@ -113,6 +118,7 @@ export type ChangelogRecord =
   | ({ readonly kind: 'swept' } & SweepEntry)
   | { readonly kind: 'sent'; readonly side: SideName; readonly seq: number }
   | { readonly kind: 'ids'; readonly ids: readonly SavedId[] }
+  | { readonly kind: 'changed' }
   | { readonly kind: 'keys'; readonly entries: KeyEntries };
 
 /** Encodes the body of BATCH, IDLE and ADDED up to the deltas, which follow it. */
@@ -225,6 +231,13 @@ export function encodeIdsRecord({ count, bytes }: SideBytes): Uint8Array {
   return body;
 }
 
+/** Encodes the body of CHANGED. */
+export function encodeChanged(): Uint8Array {
+  const body = new Uint8Array(CHANGED_BYTES);
+  viewOf(body).setUint32(0, FORM, true);
+  return body;
+}
+
 const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.BATCH, 'batch'],
   [RECORD.IDLE, 'idle'],
@@ -238,6 +251,7 @@ const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.REFUSED_BATCH, 'batch'],
   [RECORD.IDS, 'ids'],
   [RECORD.KEYS, 'keys'],
+  [RECORD.CHANGED, 'changed'],
 ]);
 
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
@@ -273,6 +287,10 @@ function decodeKind(
       return decodeSent(view);
     case 'ids':
       return decodeIdsRecord(body, view);
+    case 'changed':
+      return view.byteLength === CHANGED_BYTES && view.getUint32(4, true) === 0
+        ? { record: { kind } }
+        : { fault: `it has ${view.byteLength} bytes` };
     case 'keys': {
       const entries = decodeKeys(body);
       return 'fault' in entries ? entries : { record: { kind, entries } };

@@ -38,6 +38,7 @@ import { copyCells, haveSameCells, widened } from '../changelog/cells.ts';
 import { frameBytes } from '../changelog/frame.ts';
 import { Changelog } from '../changelog/log.ts';
 import {
+  encodeChanged,
   encodeDetached,
   encodeFired,
   encodeIdsRecord,
@@ -119,6 +120,8 @@ export interface RecoveryPoint {
   readonly changelogBytes: number;
   readonly base: BaseEntry | undefined;
   readonly replayFrom: number;
+  /** Record from which on rows have the form of the job; 0: all have it. */
+  readonly formFrom: number;
   /** Present for a state on disk. */
   readonly ledger: Ledger | undefined;
   /** Kept checkpoints, oldest first. */
@@ -129,7 +132,7 @@ export function initialRecoveryPoint(progress: Float64Array): RecoveryPoint {
   const never = Number.NEGATIVE_INFINITY;
   const clock = { frontier: never, maxSeen: never, fired: never };
   const nothing = { base: undefined, ledger: undefined, kept: [], unsent: noneUnsent() };
-  return { ...clock, ...nothing, progress, nextSeq: 1, changelogBytes: 0, replayFrom: 1 };
+  return { ...clock, ...nothing, progress, nextSeq: 1, changelogBytes: 0, replayFrom: 1, formFrom: 0 };
 }
 
 export interface CheckpointReport {
@@ -179,6 +182,7 @@ export class Checkpointer implements SpillLog {
   private current: { readonly base: BaseInProgress; readonly appended: number } | undefined;
   private kept: readonly StateManifest[];
   private lastId: number;
+  private formFrom: number;
   private working: Promise<unknown> = Promise.resolve();
 
   private constructor(parts: CheckpointerParts, from: RecoveryPoint, lastId: number) {
@@ -198,6 +202,7 @@ export class Checkpointer implements SpillLog {
     this.ledger = parts.pieces === undefined ? undefined : (from.ledger ?? new Ledger());
     this.kept = from.kept;
     this.lastId = lastId;
+    this.formFrom = from.formFrom;
     const seqsOf = (name: SideName): number[] => from.unsent[name].map(({ seq }) => seq);
     this.unsentSeqs = {
       ...{ late: seqsOf('late'), quarantine: seqsOf('quarantine'), events: seqsOf('events') },
@@ -214,6 +219,8 @@ export class Checkpointer implements SpillLog {
     const ids = (await parts.disk.list()).flatMap((name) => ownFile(name)?.id ?? []);
     const checkpointer = new Checkpointer(parts, from, Math.max(0, ...ids));
     await parts.pieces?.dropOthers(checkpointer.pieceIds());
+    // A process ended between the checkpoint and the record.
+    if (from.formFrom === from.nextSeq) checkpointer.appendRecord(RECORD.CHANGED, [encodeChanged()]);
     if (from.kept.length === 0) await checkpointer.checkpoint();
     return checkpointer;
   }
@@ -223,6 +230,24 @@ export class Checkpointer implements SpillLog {
   async define(job: Job): Promise<void> {
     this.job = job;
     await this.checkpoint();
+  }
+
+  /** Saves the job with rows of another form, of which the recovery point has no base: in a
+   *  checkpoint that has all rows, and a record behind it. Earlier checkpoints cannot be used any
+   *  more and are removed. Call it before any other record is appended.
+   *  @param turn lets the disk continue */
+  async changeForm(turn: () => Promise<void>): Promise<void> {
+    this.formFrom = this.changelog.lastSeq + 1;
+    this.kept = [];
+    if (this.ledger === undefined) {
+      this.beginBase();
+      while (this.current?.base.ready(this.firedTo) === undefined) {
+        this.advance();
+        await turn();
+      }
+    }
+    await this.checkpoint();
+    this.appendRecord(RECORD.CHANGED, [encodeChanged()]);
   }
 
   /** Frontier up to which every window is durable in the sink, according to the changelog. */
@@ -514,6 +539,7 @@ export class Checkpointer implements SpillLog {
         ...SIDES.map((name) => this.unsentSeqs[name][0] ?? next),
         this.ids?.replayFrom(next) ?? next,
       ),
+      formFrom: this.formFrom,
       durable: this.changelog.lastSeq,
       frontier: this.frontier,
       maxSeen: this.maxSeen,

@@ -10,13 +10,17 @@ import type { KeyDictionary } from '../../keys/dictionary.ts';
 import { noneUnsent, SIDES } from '../../output/side/sections.ts';
 import { copyCells, widened } from '../changelog/cells.ts';
 import { type Frame, frameBytes } from '../changelog/frame.ts';
-import { decodeRecord, type Move } from '../changelog/records.ts';
+import { type ChangelogRecord, decodeRecord, type Move } from '../changelog/records.ts';
 import { Ledger } from './ledger.ts';
 import type { LiveState } from './live.ts';
 import type { StateManifest } from './state-manifest.ts';
 
 /** Rows that `reattach` loads into a table with one call. */
 const REATTACH_ROWS = 4096;
+
+/** Records about the place of rows: a checkpoint with rows of another form has all rows of the
+ *  records before them. */
+const OF_ROWS: ReadonlySet<ChangelogRecord['kind']> = new Set(['detached', 'spilled', 'swept']);
 
 /** Reports that the manifest is of a state in memory, and a later move to disk was interrupted. */
 const diskStateError = (seq: number): Error =>
@@ -43,6 +47,7 @@ export class Replayer {
   /** Present for a state on disk. */
   readonly ledger: Ledger | undefined;
   private readonly state: LiveState;
+  private readonly formFrom: number;
   /** Rows of the detached table of the ledger, as far as they were replayed. */
   private detachedTable: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
@@ -66,6 +71,7 @@ export class Replayer {
     this.keys = keys;
     this.covered = covered;
     this.ids = ids;
+    this.formFrom = manifest.formFrom;
     this.progress = manifest.progress.slice();
     this.frontier = manifest.frontier;
     this.maxSeen = manifest.maxSeen;
@@ -86,6 +92,7 @@ export class Replayer {
     const before = this.bytes;
     this.records++;
     this.bytes += frameBytes(frame.body.length);
+    if (frame.seq < this.formFrom && OF_ROWS.has(record.kind)) return;
     switch (record.kind) {
       case 'fired':
         this.frontier = Math.max(this.frontier, record.frontier);
@@ -112,6 +119,10 @@ export class Replayer {
         return;
       case 'ids':
         this.ids?.restore(record.ids);
+        return;
+      case 'changed':
+        if (frame.seq > this.formFrom)
+          this.fault = `the aggregates of the job changed at record ${frame.seq} of the changelog, after this checkpoint`;
         return;
       default:
         this.applyMove(frame.seq, before, record);
@@ -184,7 +195,7 @@ export class Replayer {
       const decoded = decodeIds(move.sections.ids);
       if ('copies' in decoded) this.ids?.restore(decoded.copies);
     }
-    if (move.deltas.length === 0) return;
+    if (move.deltas.length === 0 || seq < this.formFrom) return;
     const status = this.state.applyDeltas(move.deltas, seq, this.covered);
     if (status === DELTA_STATUS.BAD_HEAD)
       this.fault = `record ${seq} of the changelog has deltas of an unknown form or of another job`;

@@ -94,10 +94,10 @@ export async function restoreState(parts: RestoreParts): Promise<Restored | unde
     if (cutBytes > 0)
       log.info({ record: end.lastSeq + 1, bytes: cutBytes }, 'torn record cut off the changelog');
     const { progress, frontier, maxSeen, fired, unsent, bytes, ledger } = replayer;
-    const { base, replayFrom } = manifest;
+    const { base, replayFrom, formFrom } = manifest;
     return {
       ...{ manifest, state, refused, replayed, cutBytes },
-      ...{ progress, frontier, maxSeen, fired, unsent, base, replayFrom, ledger },
+      ...{ progress, frontier, maxSeen, fired, unsent, base, replayFrom, formFrom, ledger },
       nextSeq: end.lastSeq + 1,
       changelogBytes: bytes,
       kept: checkpointsToKeep(readable.slice(i).reverse()),
@@ -129,8 +129,9 @@ async function tryRestore(
   manifest: StateManifest,
   durable: number,
 ): Promise<Attempt | { readonly fault: string }> {
-  const { disk, pieces } = parts;
+  const { disk } = parts;
   const state = parts.open(manifest);
+  const pieces = parts.pieces?.withRows(state.rowBytes);
   let isRestored = false;
   try {
     const covered = new Float64Array(COVER_RANGES);

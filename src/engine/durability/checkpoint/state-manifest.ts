@@ -16,8 +16,9 @@ import type { PieceEntry } from '../spill/pieces.ts';
 import type { FileEntry } from './whole-file.ts';
 
 const STATE_FORMAT = 'millrace-engine-checkpoint';
-const STATE_VERSION = 6;
-/** Oldest version that this build reads. Versions before 6 have no topic_id. */
+const STATE_VERSION = 7;
+/** Oldest version that this build reads. Versions before 6 have no topic_id, those before 7 no
+ *  form_from. */
 const STATE_VERSION_MIN = 5;
 
 /** Saved cells of a partition except its offset. */
@@ -62,6 +63,10 @@ export interface StateManifest {
   readonly spill: SpillEntry | undefined;
   /** First record of the changelog to replay. */
   readonly replayFrom: number;
+  /** Record of the changelog from which on rows have the form of the job, after a change of its
+   *  aggregates: the CHANGED record; 0: all have it. The base or the pieces have all rows of the
+   *  records before. */
+  readonly formFrom: number;
   /** Last durable record; clock and progress are the values after it. */
   readonly durable: number;
   /** Least watermark of the partitions, less the lateness; -Infinity: nothing has happened yet. */
@@ -118,6 +123,7 @@ export function encodeStateManifest(manifest: StateManifest): Uint8Array {
       source_offsets: offsets,
       state_snapshot_ptr: {
         replay_from: manifest.replayFrom,
+        form_from: manifest.formFrom,
         durable: manifest.durable,
         base: manifest.base ?? null,
         spill: spill === undefined ? null : { last_id: spill.lastId, pieces: spill.pieces.map(pieceFields) },
@@ -161,7 +167,17 @@ export function decodeStateManifest(bytes: Uint8Array): Decoded {
       fault: `has form ${formatted(format)} ${formatted(version)}, this build reads ${STATE_FORMAT} ${STATE_VERSION_MIN} to ${STATE_VERSION}`,
     };
   }
-  return manifestOf(version < 6 ? { ...read, topic_id: null } : read);
+  return manifestOf(upgraded(read, version));
+}
+
+/** Fields of a manifest of an earlier version as this version has them. */
+function upgraded(read: Fields, version: number): Fields {
+  const pointer = read['state_snapshot_ptr'];
+  return {
+    ...read,
+    ...(version < 6 ? { topic_id: null } : {}),
+    ...(version < 7 && isObject(pointer) ? { state_snapshot_ptr: { ...pointer, form_from: 0 } } : {}),
+  };
 }
 
 /** Reads the manifest of a checkpoint, or returns the reason why there is none. */
@@ -192,11 +208,13 @@ function manifestOf(read: Fields): Decoded {
   if (!isCount(id) || !isCount(ts) || !isCount(shards) || !isObject(job) || !isNamed)
     return { fault: 'does not name its id, time, job, shards, cluster and topic' };
   if (!isObject(pointer)) return { fault: 'has no state_snapshot_ptr' };
-  const { replay_from: replayFrom, durable } = pointer;
+  const { replay_from: replayFrom, form_from: formFrom, durable } = pointer;
   if (!isCount(replayFrom) || !isCount(durable) || replayFrom < 1 || replayFrom > durable + 1)
     return {
       fault: `has replay_from ${formatted(replayFrom)}, which is impossible with durable ${formatted(durable)}`,
     };
+  if (!isCount(formFrom) || formFrom > durable + 1)
+    return { fault: `has form_from ${formatted(formFrom)}, which is impossible with durable ${durable}` };
   const [frontier, maxSeen, fired] = [read['frontier_ms'], read['max_seen_ts'], read['fired_ms']].map(timeOf);
   if (frontier === undefined || maxSeen === undefined || fired === undefined)
     return { fault: 'has no clock' };
@@ -223,6 +241,7 @@ function manifestOf(read: Fields): Decoded {
     base,
     spill,
     replayFrom,
+    formFrom,
     durable,
   };
   return { manifest: { ...manifest, frontier, maxSeen, fired, progress: progress.cells } };

@@ -121,18 +121,26 @@ export class PieceStore {
   /** Bytes of a row. */
   readonly rowBytes: number;
   /** Ids of the pieces that exist or may exist in the store. */
-  private readonly ids = new Set<number>();
+  private readonly ids: Set<number>;
   /** Number of look-ups in progress by piece. */
-  private readonly lookups = new Map<number, number>();
-  private lastEnded = 0;
+  private readonly lookups: Map<number, number>;
+  private readonly ended: { last: number };
   /** Hook for the pieces that a sweep writes. */
   private hook: StepHook = () => {};
   private onWritten: (bytes: number) => void = () => {};
 
-  private constructor(store: KvStore, order: PieceOrder, rowBytes: number) {
+  private constructor(store: KvStore, order: PieceOrder, rowBytes: number, other?: PieceStore) {
     this.store = store;
     this.order = order;
     this.rowBytes = rowBytes;
+    this.ids = other?.ids ?? new Set();
+    this.lookups = other?.lookups ?? new Map();
+    this.ended = other?.ended ?? { last: 0 };
+  }
+
+  /** The same store for pieces whose rows have another length. */
+  withRows(rowBytes: number): PieceStore {
+    return rowBytes === this.rowBytes ? this : new PieceStore(this.store, this.order, rowBytes, this);
   }
 
   /** Opens the store. @param rowBytes bytes of a row of the state @throws state_corrupt if the
@@ -205,7 +213,7 @@ export class PieceStore {
   /** Opens a writer of temporary rows in any order. `drop` deletes them, and so does the next
    *  start. */
   endedWriter(): RowsWriter {
-    const id = ++this.lastEnded;
+    const id = ++this.ended.last;
     const writer = new ChunkWriter(this.store, ENDED_FAMILY, this.rowBytes, 'start', id, () => {});
     return new BufferedChunkWriter(writer, undefined, (rows) => ({
       rowCount: rows,
@@ -249,7 +257,7 @@ export class PieceStore {
     return { piece: summary.piece(entry.id, entry.part) };
   }
 
-  async rows(piece: SpilledRun): Promise<RowStream> {
+  async rows(piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>): Promise<RowStream> {
     return new PieceRows(
       await this.store.scan(FAMILY, rangeOf(piece.id), shapeOf(this.rowBytes)),
       piece,

@@ -6,11 +6,12 @@
  *
  *  Times are as in keys.ts. The length keeps the sessions of a key adjacent when another key begins
  *  with the same bytes. */
-import { ROW_BYTES_MAX, type RowForm } from '../../../core/layout/row-form.ts';
+import { ROW_BYTES_MAX } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import { copySpan, type SpanRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
-import type { KvPage, KvStore } from '../../../io/rocksdb/port.ts';
+import type { KvPage } from '../../../io/rocksdb/port.ts';
+import type { RowEras } from '../../aggregate/eras.ts';
 import { KEY_BYTES_MAX } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
@@ -113,7 +114,7 @@ export function keyedResults(
   { bytes, ends }: Required<KvPage>,
   count: number,
   family: 'windows' | 'sessions',
-  form: RowForm,
+  eras: RowEras,
 ): WindowResult[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const isWindow = family === 'windows';
@@ -125,22 +126,6 @@ export function keyedResults(
       ? bytes.slice(from + BOUNDS_BYTES, keyEnd)
       : bytes.slice(from + BUCKET_BYTES + LENGTH_BYTES, keyEnd - BOUNDS_BYTES);
     const [start, end] = [getOrdered(view, boundsAt), getOrdered(view, boundsAt + 8)];
-    return { ...resultAt(view, keyEnd, start, end, form), key };
+    return { ...resultAt(view, keyEnd, start, end, eras), key };
   });
-}
-
-/** Reads all rows of a family. */
-export async function* scanKeyed(
-  store: KvStore,
-  family: 'windows' | 'sessions',
-  form: RowForm,
-): AsyncIterable<readonly WindowResult[]> {
-  const scan = await store.scan(family, { from: null, to: null }, { shape: 'spans' });
-  try {
-    const page = keyedPage(4096);
-    for (let count = await scan.next(page); count > 0; count = await scan.next(page))
-      yield keyedResults(page, count, family, form);
-  } finally {
-    scan.close();
-  }
 }

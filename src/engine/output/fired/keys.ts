@@ -15,7 +15,9 @@ import { RowForm } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
 import type { FixedRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
-import { readerOf } from '../../aggregate/results.ts';
+import type { KvPage } from '../../../io/rocksdb/port.ts';
+import type { RowEras } from '../../aggregate/eras.ts';
+import { engineError } from '../../errors.ts';
 import { isEarlyRow, type WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import { ResultRows } from '../sink/rows.ts';
@@ -127,15 +129,15 @@ export const keyedSessions = (pages: readonly FiredPage[], bucketMs: number): Fi
 export const sortedSessions = (page: FiredPage, bucketMs: number): FixedRows =>
   keyed([page], SESSION_KEY_BYTES, sessionKeys(bucketMs), (rows) => sessionOrder(rows, bucketMs));
 
-/** Decodes a value of a form, with the bounds from its key. */
+/** Decodes a value, with the bounds from its key. */
 export function resultAt(
   view: DataView,
   at: number,
   start: number,
   end: number,
-  form: RowForm,
+  eras: RowEras,
 ): WindowResult {
-  const aggregated = readerOf(form)?.read(view, at);
+  const aggregated = eras.read(view, at, start);
   const sum = view.getBigInt64(at + ACCUMULATOR.SUM_LOW, true);
   return {
     ...(aggregated === undefined ? {} : { aggregates: aggregated.values }),
@@ -154,12 +156,38 @@ export function resultAt(
 }
 
 /** Decodes the rows of a scan page of a family. */
-export function resultsOf(page: Uint8Array, count: number, keyBytes: number, form: RowForm): WindowResult[] {
+export function resultsOf(page: Uint8Array, count: number, keyBytes: number, eras: RowEras): WindowResult[] {
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
-  const bounds = keyBytes === WINDOW_KEY_BYTES ? 0 : 16;
+  const rowBytes = keyBytes + eras.current.bytes;
+  return Array.from({ length: count }, (_, row) => resultBehind(view, row * rowBytes, keyBytes, eras));
+}
+
+/** Decodes the rows of a scan page whose rows have several forms. @throws state_corrupt */
+export function spanResults(
+  { bytes, ends }: Required<KvPage>,
+  count: number,
+  keyBytes: number,
+  eras: RowEras,
+): WindowResult[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return Array.from({ length: count }, (_, row) => {
-    const at = row * (keyBytes + form.bytes);
-    const start = getOrdered(view, at + bounds);
-    return resultAt(view, at + keyBytes, start, getOrdered(view, at + bounds + 8), form);
+    const from = row === 0 ? 0 : (ends[row * 2 - 1] as number);
+    const length = (ends[row * 2 + 1] as number) - (ends[row * 2] as number);
+    const start = getOrdered(view, from + boundsAt(keyBytes));
+    if (length !== eras.formAt(start).bytes) throw corrupt(`a row of ${length} bytes`);
+    return resultBehind(view, from, keyBytes, eras);
   });
 }
+
+const boundsAt = (keyBytes: number): number => (keyBytes === WINDOW_KEY_BYTES ? 0 : 16);
+
+/** Decodes a row whose key is at a byte offset. */
+function resultBehind(view: DataView, at: number, keyBytes: number, eras: RowEras): WindowResult {
+  const bounds = at + boundsAt(keyBytes);
+  return resultAt(view, at + keyBytes, getOrdered(view, bounds), getOrdered(view, bounds + 8), eras);
+}
+
+export const corrupt = (what: string): Error =>
+  engineError('state_corrupt', `the store of fired windows holds ${what}`, {
+    next: 'move its folder away; a new store fills as windows fire',
+  });

@@ -4,21 +4,14 @@
  *  short key range for each bucket. A page does a bounded amount of work: if it ends before it is
  *  full, `next` continues. */
 
-import type { RowForm } from '../../../core/layout/row-form.ts';
 import type { Keys } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvRange, KvStore } from '../../../io/rocksdb/port.ts';
-import { engineError } from '../../errors.ts';
+import type { RowEras } from '../../aggregate/eras.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
-import { keyedPage, keyedResults, keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
-import {
-  putWindowKey,
-  resultAt,
-  resultsOf,
-  SESSION_KEY_BYTES,
-  sessionKey,
-  WINDOW_KEY_BYTES,
-} from './keys.ts';
+import { keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
+import { corrupt, putWindowKey, resultAt, sessionKey, WINDOW_KEY_BYTES } from './keys.ts';
+import { openFiredScan } from './scan.ts';
 import type { TimeRange } from './time-range.ts';
 
 export interface WindowBounds {
@@ -67,7 +60,7 @@ export async function findWindows(
   held: TimeRange,
   expiredTo: number,
   query: WindowQuery,
-  form: RowForm,
+  eras: RowEras,
 ): Promise<WindowPage> {
   const { sizeMs, slideMs } = grid;
   const { accountId, limit, after } = query;
@@ -99,8 +92,8 @@ export async function findWindows(
       if (length < 0) continue;
       const windowStart = start + i * slideMs;
       const windowEnd = windowStart + sizeMs;
-      if (length !== form.bytes) throw corrupt(`a window's row of ${length} bytes`);
-      const row = resultAt(values, found.start[i] as number, windowStart, windowEnd, form);
+      if (length !== eras.formAt(windowStart).bytes) throw corrupt(`a window's row of ${length} bytes`);
+      const row = resultAt(values, found.start[i] as number, windowStart, windowEnd, eras);
       rows.push(query.key === undefined ? row : { ...row, key: query.key });
       if (rows.length === limit) return { rows, next: { windowStart, windowEnd } };
     }
@@ -137,7 +130,7 @@ export async function findSessions(
   held: TimeRange,
   expiredTo: number,
   query: WindowQuery,
-  form: RowForm,
+  eras: RowEras,
 ): Promise<WindowPage> {
   const { accountId, key, from, to, limit, after } = query;
   const sessionAt = (bucket: number, start: number, end?: number): Uint8Array =>
@@ -160,7 +153,7 @@ export async function findSessions(
         ? keyAfter(sessionAt(start, after.windowStart, after.windowEnd))
         : sessionAt(start, from);
       const range = { from: first, to: sessionAt(start, to) };
-      return readBucket(store, form, range, key !== undefined, limit - rows.length, accept);
+      return readBucket(store, eras, range, key !== undefined, limit - rows.length, accept);
     });
     for (const found of await Promise.all(reads)) {
       for (const row of found) {
@@ -186,30 +179,20 @@ function keyAfter(key: Uint8Array): Uint8Array {
 /** Returns the first accepted rows of a range; at most one scan page more than `rowsMax`. */
 async function readBucket(
   store: KvStore,
-  form: RowForm,
+  eras: RowEras,
   range: KvRange,
   isKeyed: boolean,
   rowsMax: number,
   accept: (row: WindowResult) => boolean,
 ): Promise<readonly WindowResult[]> {
-  const fixed = { shape: 'fixed', keyBytes: SESSION_KEY_BYTES, valueBytes: form.bytes } as const;
-  const scan = await store.scan('sessions', range, isKeyed ? { shape: 'spans' } : fixed, {
-    keepBlocks: true,
+  const scan = await openFiredScan(store, 'sessions', range, {
+    ...{ eras, isKeyed, rows: SCAN_ROWS, keepBlocks: true },
   });
   try {
     const rows: WindowResult[] = [];
-    const page = isKeyed
-      ? keyedPage(SCAN_ROWS)
-      : {
-          bytes: new Uint8Array(SCAN_ROWS * (SESSION_KEY_BYTES + form.bytes)),
-          ends: new Uint32Array(0),
-        };
     while (rows.length < rowsMax) {
-      const count = await scan.next(page);
-      if (count === 0) break;
-      const read = isKeyed
-        ? keyedResults(page, count, 'sessions', form)
-        : resultsOf(page.bytes, count, SESSION_KEY_BYTES, form);
+      const read = await scan.next();
+      if (read.length === 0) break;
       rows.push(...read.filter(accept));
     }
     return rows;
@@ -217,8 +200,3 @@ async function readBucket(
     scan.close();
   }
 }
-
-const corrupt = (what: string): Error =>
-  engineError('state_corrupt', `the store of fired windows holds ${what}`, {
-    next: 'move its folder away; a new store fills as windows fire',
-  });

@@ -2,7 +2,7 @@
  */
 import { DURATION_MS_MAX } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
-import { formOf, isSameAggregates } from '../../aggregate/definition.ts';
+import { aggregateChange, formOf } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isKeyType, type KeyType } from '../../keys/type.ts';
 
@@ -38,12 +38,12 @@ export function shapeText(shape: FiredShape): string {
   return `${windowsText(shape)}${aggregates === undefined ? '' : ` with ${aggregates}`}`;
 }
 
-/** True if results of both have the same keys and rows. */
-export const isSameShape = (a: FiredShape, b: FiredShape): boolean =>
-  windowsText(a) === windowsText(b) &&
-  (a.aggregates === undefined || b.aggregates === undefined
-    ? a.aggregates === b.aggregates
-    : isSameAggregates(a.aggregates, b.aggregates));
+/** True if the results of `from` have the keys of `to`, and no aggregate that `to` lacks. */
+export const mayBecome = (from: FiredShape, to: FiredShape): boolean =>
+  windowsText(from) === windowsText(to) &&
+  (from.aggregates === undefined || to.aggregates === undefined
+    ? from.aggregates === to.aggregates
+    : aggregateChange(from.aggregates, to.aggregates).isAllowed);
 
 function windowsText(shape: FiredShape): string {
   if (shape.kind === 'sessions') return `sessions with a gap of ${shape.gapMs} ms`;

@@ -3,15 +3,16 @@
  *  Rows are visited in the order of the store: windows by (window_start, window_end, key), sessions
  *  by (bucket of window_end, key, window_start, window_end). Every scan page is a turn of the event
  *  loop. */
-import type { RowForm } from '../../../core/layout/row-form.ts';
 import { floorTo } from '../../../core/time.ts';
-import type { KvScanShape, KvStore } from '../../../io/rocksdb/port.ts';
+import type { KvStore } from '../../../io/rocksdb/port.ts';
+import type { RowEras } from '../../aggregate/eras.ts';
 import { engineError } from '../../errors.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import { type ColumnValue, type ResultColumn, rankOf } from '../columns.ts';
-import { keyedPage, keyedResults, keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
-import { putWindowKey, resultsOf, SESSION_KEY_BYTES, sessionKey, timeKey, WINDOW_KEY_BYTES } from './keys.ts';
+import { keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
+import { putWindowKey, sessionKey, timeKey, WINDOW_KEY_BYTES } from './keys.ts';
 import type { Mark } from './mark.ts';
+import { openFiredScan } from './scan.ts';
 
 export interface RangeQuery {
   /** Bounds of window_start: [from, to). */
@@ -48,8 +49,7 @@ const SCAN_ROWS = 2_048;
 export interface RangeSource {
   readonly store: KvStore;
   readonly mark: Mark;
-  /** Form of the rows. */
-  readonly form: RowForm;
+  readonly eras: RowEras;
   /** Windows that end at or before this time have expired. */
   readonly expiredTo: number;
 }
@@ -64,7 +64,7 @@ interface VisitedPage {
 
 /** Visits the rows from a key or time on, page by page. */
 async function* visit(
-  { store, mark, form, expiredTo }: RangeSource,
+  { store, mark, eras, expiredTo }: RangeSource,
   { from, to, after }: Pick<RangeQuery, 'from' | 'to' | 'after'>,
 ): AsyncIterable<VisitedPage> {
   if (from >= to) return;
@@ -76,24 +76,14 @@ async function* visit(
     to: family === 'windows' ? timeKey(to) : null,
   };
   if (range.to !== null && Buffer.compare(range.from, range.to) >= 0) return;
-  const keyBytes = family === 'windows' ? WINDOW_KEY_BYTES : SESSION_KEY_BYTES;
   const isKeyed = mark.key !== undefined;
-  const shape: KvScanShape = isKeyed
-    ? { shape: 'spans' }
-    : { shape: 'fixed', keyBytes, valueBytes: form.bytes };
-  const page = isKeyed
-    ? keyedPage(SCAN_ROWS)
-    : { bytes: new Uint8Array(SCAN_ROWS * (keyBytes + form.bytes)), ends: new Uint32Array(0) };
-  const scan = await store.scan(family, range, shape);
+  const scan = await openFiredScan(store, family, range, { eras, isKeyed, rows: SCAN_ROWS });
   try {
-    for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
-      const read = isKeyed
-        ? keyedResults(page, count, family, form)
-        : resultsOf(page.bytes, count, keyBytes, form);
+    for (let read = await scan.next(); read.length > 0; read = await scan.next()) {
       const rows = read.filter(
         ({ windowStart, windowEnd }) => windowStart >= from && windowStart < to && windowEnd > expiredTo,
       );
-      yield { rows, visited: count, last: read.at(-1) as WindowResult };
+      yield { rows, visited: read.length, last: read.at(-1) as WindowResult };
     }
   } finally {
     scan.close();

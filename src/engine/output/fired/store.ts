@@ -10,26 +10,20 @@ import { portionRows, RowForm } from '../../../core/layout/row-form.ts';
 import type { Rows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
-import { formOf } from '../../aggregate/definition.ts';
+import { isExtension, plainAggregates } from '../../aggregate/definition.ts';
+import { RowEras } from '../../aggregate/eras.ts';
 import { engineError } from '../../errors.ts';
 import { isSameType, type KeyType, typeText } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
+import type { ResultShape } from '../columns.ts';
 import type { WindowSink } from '../sink/port.ts';
 import { ResultRows } from '../sink/rows.ts';
-import { keyedRows, scanKeyed } from './keyed-rows.ts';
-import {
-  keyedSessions,
-  keyedWindows,
-  resultsOf,
-  SESSION_KEY_BYTES,
-  sortedSessions,
-  timeKey,
-  WINDOW_KEY_BYTES,
-  windowPrefix,
-} from './keys.ts';
+import { pagesOfEras } from './era-pages.ts';
+import { keyedRows } from './keyed-rows.ts';
+import { keyedSessions, keyedWindows, sortedSessions, timeKey, windowPrefix } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
-import { type FiredShape, isSameShape, type Mark, readMark, shapeText, writeMark } from './mark.ts';
+import { type FiredShape, type Mark, mayBecome, readMark, shapeText, writeMark } from './mark.ts';
 import {
   findRange,
   findTop,
@@ -38,6 +32,7 @@ import {
   type RangeSource,
   type TopQuery,
 } from './range.ts';
+import { openFiredScan } from './scan.ts';
 import { findTimeRange, type TimeRange, union } from './time-range.ts';
 
 export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
@@ -54,6 +49,7 @@ const WRITE_ROWS_MAX = 131_072;
 /** Most rows of one put. */
 const PUT_ROWS_MAX = 16_384;
 const READ_ROWS = 8_192;
+const READ_KEYED_ROWS = 4_096;
 /** Session buckets for each retention; `BUCKET_MS_MIN` is the least length of a bucket. */
 const BUCKETS_PER_RETENTION = 32;
 const BUCKET_MS_MIN = 60_000;
@@ -82,7 +78,7 @@ export class FiredStore implements WindowSink {
   private readonly store: KvStore;
   private readonly retainMs: number;
   private readonly family: 'windows' | 'sessions';
-  private readonly form: RowForm;
+  private eras: RowEras;
   private mark: Mark;
   private held: TimeRange;
   private newestEnd: number;
@@ -90,7 +86,7 @@ export class FiredStore implements WindowSink {
   private constructor(store: KvStore, retainMs: number, mark: Mark, held: TimeRange, hasEarly: boolean) {
     this.store = store;
     this.mark = mark;
-    this.form = formOf(mark.shape.aggregates);
+    this.eras = new RowEras(mark.shape.aggregates);
     this.retainMs = retainMs;
     this.family = mark.shape.kind;
     this.held = held;
@@ -113,11 +109,11 @@ export class FiredStore implements WindowSink {
         ? BUCKET_MS_UNLIMITED
         : Math.max(BUCKET_MS_MIN, Math.ceil(retainMs / BUCKETS_PER_RETENTION));
     let mark = found ?? { shape, bucketMs, role, trimmed: false };
-    if (!isSameShape(mark.shape, shape)) {
+    if (!mayBecome(mark.shape, shape)) {
       throw engineError(
         'job_changed',
-        `${store.folder} holds ${shapeText(mark.shape)}, not ${shapeText(shape)}`,
-        { next: 'start with the same windows and aggregates, or give another folder' },
+        `${store.folder} holds ${plainText(mark.shape)}, not ${plainText(shape)}`,
+        { next: 'start with the same windows and at least these aggregates, or give another folder' },
       );
     }
     if (role === 'sink' && mark.role === 'beside' && mark.trimmed) {
@@ -140,9 +136,31 @@ export class FiredStore implements WindowSink {
     return this.mark.key;
   }
 
-  /** A store without results adopts the type. @throws job_changed if it has results by other keys
+  /** A store without results adopts the type and the aggregates; a store with results adopts
+   *  further aggregates. @throws job_changed if it has results by other keys or of other aggregates
    */
-  async bind(type: KeyType | undefined): Promise<void> {
+  async bind(type: KeyType | undefined, shape?: Pick<ResultShape, 'aggregate'>): Promise<void> {
+    await this.bindKey(type);
+    if (shape !== undefined) await this.bindAggregates(shape.aggregate);
+  }
+
+  private async bindAggregates(aggregates: string | undefined): Promise<void> {
+    const { shape } = this.mark;
+    const was = shape.aggregates;
+    if (was === aggregates || was === undefined || aggregates === undefined) return;
+    const isEmpty = !(this.held.oldest <= this.held.newest);
+    if (!isEmpty && !isExtension(was, aggregates))
+      throw engineError(
+        'job_changed',
+        `${this.store.folder} holds results of other aggregates: they were ${was}, are ${aggregates}`,
+        { next: 'give the -aggregate of these results again, or another folder or -state-dir' },
+      );
+    this.mark = { ...this.mark, shape: { ...shape, aggregates } };
+    this.eras = new RowEras(aggregates);
+    await writeMark(this.store, this.mark);
+  }
+
+  private async bindKey(type: KeyType | undefined): Promise<void> {
     const { key } = this.mark;
     if (type === undefined ? key === undefined : key !== undefined && isSameType(type, key)) return;
     if (this.held.oldest <= this.held.newest) {
@@ -166,7 +184,7 @@ export class FiredStore implements WindowSink {
     const windows: FiredPage[] = [];
     const sessions: FiredPage[] = [];
     const isKeyed = this.mark.key !== undefined;
-    for (const page of pages) {
+    for (const page of pages.flatMap((one) => pagesOfEras(one, this.eras))) {
       // The rows of a page ascend by id, so those by other keys are no sorted run.
       if (page.rowCount >= RUN_ROWS_MIN && !isKeyed) await this.writeRun(page);
       else (page.bounds.kind === 'window' ? windows : sessions).push(...partsOf(page));
@@ -182,11 +200,11 @@ export class FiredStore implements WindowSink {
 
   /** Finds fired windows of one account. */
   find(query: WindowQuery): Promise<WindowPage> {
-    const { store, held, mark, form } = this;
+    const { store, held, mark, eras } = this;
     const expiredTo = this.newestEnd - this.retainMs;
     return mark.shape.kind === 'windows'
-      ? findWindows(store, mark.shape, held, expiredTo, query, form)
-      : findSessions(store, mark.bucketMs, held, expiredTo, query, form);
+      ? findWindows(store, mark.shape, held, expiredTo, query, eras)
+      : findSessions(store, mark.bucketMs, held, expiredTo, query, eras);
   }
 
   /** Finds a page of the fired windows of all keys. @throws range_too_wide */
@@ -200,8 +218,8 @@ export class FiredStore implements WindowSink {
   }
 
   private get visible(): RangeSource {
-    const { store, mark, form } = this;
-    return { store, mark, form, expiredTo: this.newestEnd - this.retainMs };
+    const { store, mark, eras } = this;
+    return { store, mark, eras, expiredTo: this.newestEnd - this.retainMs };
   }
 
   /** Bytes on disk; includes expired rows until compaction removes their files. */
@@ -224,7 +242,7 @@ export class FiredStore implements WindowSink {
               shape: 'records',
               count: page.rowCount,
               bytes: page.rows,
-              recordBytes: this.form.bytes,
+              recordBytes: (page.form ?? RowForm.HEADS).bytes,
               prefix: windowPrefix(bounds.start, bounds.end),
               wordAt: 0,
             }
@@ -245,7 +263,8 @@ export class FiredStore implements WindowSink {
     let batch: FiredPage[] = [];
     let rows = 0;
     for (const page of pages) {
-      if (rows + page.rowCount > PUT_ROWS_MAX) {
+      const isOther = batch.length > 0 && batch[0]?.form !== page.form;
+      if (rows + page.rowCount > PUT_ROWS_MAX || isOther) {
         await this.store.put(family, keyed(batch), 'on');
         batch = [];
         rows = 0;
@@ -286,6 +305,10 @@ export class FiredStore implements WindowSink {
   }
 }
 
+/** Text of a shape with the aggregates as flags have them. */
+const plainText = ({ aggregates, ...grid }: FiredShape): string =>
+  shapeText(aggregates === undefined ? grid : { ...grid, aggregates: plainAggregates(aggregates) });
+
 /** Splits a page into parts of at most PUT_ROWS_MAX rows; no part if there are no rows. */
 function partsOf(page: FiredPage): readonly FiredPage[] {
   if (page.rowCount <= PUT_ROWS_MAX) return page.rowCount === 0 ? [] : [page];
@@ -319,21 +342,13 @@ export async function firedRows(store: KvStore): Promise<FiredRows> {
  */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   const { keyType, aggregates } = await firedRows(store);
-  const form = formOf(aggregates);
-  if (keyType !== undefined) {
-    for (const family of ['windows', 'sessions'] as const) yield* scanKeyed(store, family, form);
-    return;
-  }
-  for (const [family, keyBytes] of [
-    ['windows', WINDOW_KEY_BYTES],
-    ['sessions', SESSION_KEY_BYTES],
-  ] as const) {
-    const shape = { shape: 'fixed', keyBytes, valueBytes: form.bytes } as const;
-    const scan = await store.scan(family, { from: null, to: null }, shape);
+  const eras = new RowEras(aggregates);
+  const isKeyed = keyType !== undefined;
+  const rows = isKeyed ? READ_KEYED_ROWS : portionRows(READ_ROWS, eras.current.bytes);
+  for (const family of ['windows', 'sessions'] as const) {
+    const scan = await openFiredScan(store, family, { from: null, to: null }, { eras, isKeyed, rows });
     try {
-      const bytes = new Uint8Array(portionRows(READ_ROWS, form.bytes) * (keyBytes + form.bytes));
-      for (let count = await scan.next({ bytes }); count > 0; count = await scan.next({ bytes }))
-        yield resultsOf(bytes, count, keyBytes, form);
+      for (let page = await scan.next(); page.length > 0; page = await scan.next()) yield page;
     } finally {
       scan.close();
     }

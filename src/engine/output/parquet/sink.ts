@@ -17,7 +17,7 @@ import { isKeyType, type KeyType, typeText } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 import { type ResultShape, shapeOfKeys } from '../columns.ts';
-import { type FiredShape, shapeText } from '../fired/mark.ts';
+import { type FiredShape, mayBecome, shapeText } from '../fired/mark.ts';
 import type { WindowSink } from '../sink/port.ts';
 import { ResultRows } from '../sink/rows.ts';
 import { ParquetEncoder, ROW_GROUP_ROWS, readParquet } from './file.ts';
@@ -93,6 +93,13 @@ export class ParquetSink implements WindowSink {
 
   async bind(_type: KeyType | undefined, shape: ResultShape): Promise<void> {
     this.shape = shape;
+    const { disk } = this;
+    const found = disk && (await readMark(disk));
+    const now = this.markNow();
+    if (disk === undefined || found === undefined || now === undefined) return;
+    this.demandSame(found, now);
+    // Aggregates were added, or it is known now since when they exist.
+    if (found.aggregates !== now.aggregates) await saved(() => writeMark(disk, now));
   }
 
   /** Creates the folder with its description. */
@@ -100,7 +107,7 @@ export class ParquetSink implements WindowSink {
     const disk = await this.opened('make');
     const mark = this.markNow();
     if (mark === undefined || (await readMark(disk)) !== undefined) return;
-    await saved(() => disk.write(MARK, [Buffer.from(`${JSON.stringify(mark)}\n`)]));
+    await saved(() => writeMark(disk, mark));
   }
 
   async check(): Promise<void> {
@@ -122,7 +129,7 @@ export class ParquetSink implements WindowSink {
   private demandSame(found: Mark, now: Mark): void {
     const changes = [
       ['topic', found.topic, now.topic],
-      ['windows', found.windows, now.windows],
+      ['windows', found.windows, this.mayAdd(found) ? found.windows : now.windows],
       ['key', typeText(found.key), typeText(now.key)],
     ].filter(([, was, is]) => was !== is);
     if (changes.length === 0) return;
@@ -132,15 +139,24 @@ export class ParquetSink implements WindowSink {
     });
   }
 
+  /** True if the results of the folder lack at most aggregates that were added since. */
+  private mayAdd({ windows, aggregates }: Mark): boolean {
+    const wanted = this.parts.job?.windows;
+    if (wanted === undefined) return false;
+    const { aggregates: _, ...grid } = wanted;
+    const shape = aggregates === undefined ? grid : { ...grid, aggregates };
+    return windows === shapeText(shape) && mayBecome(shape, wanted);
+  }
+
   private markNow(): Mark | undefined {
     const { job } = this.parts;
     if (job === undefined || this.shape === undefined) return undefined;
-    const { parts: key, isFixed } = this.shape;
-    const { aggregates } = job.windows;
+    const { parts: key, isFixed, aggregate: aggregates } = this.shape;
+    const { aggregates: _, ...grid } = job.windows;
     return {
       form: FORM,
       topic: job.topic,
-      windows: shapeText(job.windows),
+      windows: shapeText(aggregates === undefined ? grid : { ...grid, aggregates }),
       key,
       isFixed,
       ...(aggregates === undefined ? {} : { aggregates }),
@@ -331,6 +347,9 @@ async function saved<T>(step: () => Promise<T>): Promise<T> {
     });
   }
 }
+
+const writeMark = (disk: Disk, mark: Mark): Promise<void> =>
+  disk.write(MARK, [Buffer.from(`${JSON.stringify(mark)}\n`)]);
 
 /** Undefined: the folder has no description. @throws sink_foreign */
 async function readMark(disk: Disk): Promise<Mark | undefined> {

@@ -213,7 +213,8 @@ function encoderOf(schema: Schema, id: number, columns: readonly ResultColumn[])
 
 /** Value as the codecs of Avro and Protobuf take it. */
 function plainValue(type: ColumnType, value: ColumnValue, isAvro: boolean): unknown {
-  if (value === null) return null;
+  // A repeated field of Protobuf has no null.
+  if (value === null) return type === 'top' && !isAvro ? [] : null;
   if (type === 'timestamp') return BigInt(value as number);
   if (type === 'top')
     return topItems(value as string).map((item) => ({ value: item.value, count: BigInt(item.count) }));

@@ -103,7 +103,7 @@ export class ResultRows {
 
   /** Results of the job's aggregates; undefined: the results are those of the head. */
   aggregated(row: number): AggregateResults | undefined {
-    return this.reader?.read(this.view, row * this.stride * CELL);
+    return this.reader?.read(this.view, row * this.stride * CELL, this.windowStart(row));
   }
 
   result(row: number): WindowResult {

@@ -5,7 +5,13 @@
  *  `-key=@key:long`, `-time=created_at:us`, `-time=@timestamp`, `-value=amount`,
  *  `-value=price:decimal2`. */
 import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
-import { Aggregates, decimalField, isSameAggregates, valueAggregates } from '../../aggregate/definition.ts';
+import {
+  Aggregates,
+  aggregateChange,
+  decimalField,
+  plainAggregates,
+  valueAggregates,
+} from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isVariable, KEY_KINDS, KEY_PARTS_MAX, type KeyKind, type KeyType } from '../../keys/type.ts';
 
@@ -251,12 +257,17 @@ export interface InputChange {
   readonly flag: Name;
   readonly was: string | undefined;
   readonly is: string | undefined;
+  /** A run may resume with the other value. */
+  readonly isSafe: boolean;
 }
 
 /** The same setting: a text that leaves the form open equals one that states it. */
 function isSame(name: Name, given: string, saved: string): boolean {
   if (given === saved) return true;
-  if (name === 'aggregate') return isSameAggregates(given, saved);
+  if (name === 'aggregate') {
+    const { added, isAllowed } = aggregateChange(saved, given);
+    return isAllowed && added.length === 0;
+  }
   if (name !== 'key') return false;
   const [is, was] = [keySpec(given), keySpec(saved)];
   if (is.from === 'record') return is.form === undefined && was.from === 'record';
@@ -281,6 +292,11 @@ export function inputChanges(saved: InputDefinition, asked: InputDefinition): re
       given === undefined
         ? was === undefined || saved.inferred?.includes(name) === true
         : was !== undefined && isSame(name, given, was);
-    return isKept ? [] : [{ flag: name, was, is: given }];
+    if (isKept) return [];
+    if (name !== 'aggregate' || was === undefined || given === undefined)
+      return [{ flag: name, was, is: given, isSafe: false }];
+    // Other settings change which events are in the windows that are open.
+    const { isAllowed } = aggregateChange(was, given);
+    return [{ flag: name, was: plainAggregates(was), is: given, isSafe: isAllowed }];
   });
 }

@@ -3,6 +3,7 @@
  *  Each window has a position of its own, because each has a checkpoint of its own. Rows are
  *  borrowed from the reader for one turn: from the answer to `next` until the window asks again. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
+import { plainAggregates } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
 import type { Stages } from '../../stages.ts';
@@ -57,11 +58,17 @@ export class WindowSource implements EventSource {
   isOpen = true;
   private readonly reader: Reader;
   private definition: InputDefinition | undefined;
+  /** Aggregates of the flags, or of this window's checkpoint: each window has had its changes at its
+   *  own time. */
+  private aggregate: string | undefined;
+  /** Definition of the reader that `definition` was made from. */
+  private shared: InputDefinition | undefined;
 
   constructor(reader: Reader, parts: WindowSourceParts) {
     this.reader = reader;
     this.parts = parts;
     this.definition = reader.input?.definition;
+    this.aggregate = this.definition?.aggregate;
     this.hold();
     const own = this;
     this.input = {
@@ -144,7 +151,7 @@ export class WindowSource implements EventSource {
     this.waitedMs += waitedMs;
     try {
       if (rows !== undefined) {
-        this.definition = this.reader.input?.definition;
+        this.adopt(this.reader.input?.definition);
         const interning = this.intern(rows.events);
         if (interning !== undefined) await interning;
       }
@@ -221,12 +228,36 @@ export class WindowSource implements EventSource {
     if (input === undefined || saved.format === 'undecided') return;
     const { definition } = input;
     if (definition.format === 'undecided' || definition === this.definition) input.resume(saved);
-    else if (JSON.stringify(definition) !== JSON.stringify(saved))
+    else if (readText(definition) !== readText(saved))
       throw engineError(
         'job_changed',
         `window ${this.parts.name} reads the records in another way than the other windows of -state-dir: ${JSON.stringify(saved)}, not ${JSON.stringify(definition)}`,
         { next: 'give each set of windows a -state-dir of its own' },
       );
-    this.definition = input.definition;
+    this.aggregate = saved.aggregate;
+    this.adopt(input.definition);
+  }
+
+  /** Takes the definition of the reader, with the aggregates of this window.
+   *  @throws job_changed if the reader has them in another order */
+  private adopt(definition: InputDefinition | undefined): void {
+    const { aggregate } = this;
+    if (definition === this.shared) return;
+    this.shared = definition;
+    this.definition = definition;
+    if (definition?.aggregate === undefined || aggregate === undefined) return;
+    if (definition.aggregate === aggregate) return;
+    const order = plainAggregates(definition.aggregate);
+    if (plainAggregates(aggregate) !== order)
+      throw engineError(
+        'job_changed',
+        `window ${this.parts.name} has the aggregates ${plainAggregates(aggregate)} in another order than the other windows`,
+        { next: `give -aggregate=${order}` },
+      );
+    this.definition = { ...definition, aggregate };
   }
 }
+
+/** What decides how records are read: not since when an aggregate exists. */
+const readText = ({ aggregate, ...definition }: InputDefinition): string =>
+  JSON.stringify([definition, aggregate === undefined ? undefined : plainAggregates(aggregate)]);
