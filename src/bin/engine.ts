@@ -49,6 +49,8 @@ import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { EMIT_SETTINGS } from './engine/emit.ts';
+import { FLINK_FLAGS, FLINK_SETTINGS } from './engine/flink/settings.ts';
+import { submitJob } from './engine/flink/submit.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { type InferredJob, inferredJob, jobFileText } from './engine/jobfile/inferred.ts';
@@ -162,6 +164,7 @@ const SETTINGS = {
   },
   ...VALIDATE_SETTINGS,
   ...VERIFY_SETTINGS,
+  ...FLINK_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
@@ -174,6 +177,7 @@ const ACTION_FLAGS = [
   ['offline', 'validate'],
   ...VERIFY_FLAGS.map((flag) => [flag, 'verify'] as const),
   ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
+  ...FLINK_FLAGS.map((flag) => [flag, flag === 'against' ? 'verify' : 'submit'] as const),
 ] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -738,8 +742,8 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
-  positionalMax: 1,
-  positionalHelp: '[export|savepoint|validate|verify]',
+  positionalMax: 2,
+  positionalHelp: '[export|savepoint|submit|validate|verify]',
   file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
@@ -754,7 +758,9 @@ inferred from the first records; engine validate checks a job file and prints ea
     });
   },
   async run(context) {
-    const [action] = context.positional;
+    const [action, more] = context.positional;
+    if (action === 'submit') return submitJob(context);
+    if (more !== undefined) throw coreError('usage', `engine ${action} has no ${more}`, { next: 'see -help' });
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
     if (action === 'verify') return verifyResults(context);
@@ -762,7 +768,7 @@ inferred from the first records; engine validate checks a job file and prints ea
     if (action !== undefined) {
       throw coreError(
         'usage',
-        `engine accepts only the arguments export, savepoint, validate and verify, not ${JSON.stringify(action)}`,
+        `engine accepts only the arguments export, savepoint, submit, validate and verify, not ${JSON.stringify(action)}`,
         {
           next: 'see -help',
         },

@@ -18,7 +18,7 @@ export interface FlinkAggregates {
   readonly values: readonly ViewColumn[];
   /** Expressions by the names of the results' columns. */
   readonly results: ReadonlyMap<string, string>;
-  /** Columns of the view without which a record is no event. */
+  /** Conditions without which a record is no event. */
   readonly required: readonly string[];
   readonly notes: readonly string[];
 }
@@ -49,8 +49,9 @@ function plainAggregates(value: readonly string[] | undefined, source: FlinkFiel
   const column = 'value_0';
   results.set('sum', `SUM(${column})`).set('min', `MIN(${column})`).set('max', `MAX(${column})`);
   results.set('overflow', isTooWide(column));
-  const sql = integerSql('value', value.join('.'), source.of(value));
-  return { values: [{ name: column, sql }], results, required: [column], notes: [] };
+  const field = source.of(value);
+  const sql = integerSql('value', value.join('.'), field);
+  return { values: [{ name: column, sql }], results, required: [`${field.sql} IS NOT NULL`], notes: [] };
 }
 
 function ownAggregates(specs: readonly AggregateSpec[], source: FlinkFields): FlinkAggregates {

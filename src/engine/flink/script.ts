@@ -77,7 +77,7 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
   const columns = [...key.parts, ...aggregates.values];
   const where = [
     lateRule(job),
-    ...new Set([...time.required, ...key.required]),
+    ...new Set([...time.required, ...key.required, ...aggregates.required]),
     ...(fields.where === undefined ? [] : [filterSql(fields.where, source)]),
   ];
   const view = [
@@ -95,11 +95,10 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
     const sql = column.role === 'key' ? quotedName(name) : resultSql(job, column.name, aggregates.results);
     return `  ${sink.cell(column, sql)}`;
   });
-  const required = aggregates.required.map((name) => `${quotedName(name)} IS NOT NULL`);
   const insert = [
     `INSERT INTO ${quotedName(RESULTS)} SELECT`,
     cells.join(',\n'),
-    `FROM ${windowSql(job, names, required.length === 0 ? ON_TIME : WITH_VALUE)}`,
+    `FROM ${windowSql(job, names)}`,
     `GROUP BY ${[...names.map(quotedName), 'window_start', 'window_end'].join(', ')}`,
   ].join('\n');
   return {
@@ -107,7 +106,6 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
       ...settingsOf(plan),
       eventsTable(plan, source, key.column, time.sql),
       view,
-      ...(required.length === 0 ? [] : [valueView(required)]),
       tableText(RESULTS, sink.lines, { ...sink.options, username: plan.sink.user, password: plan.sink.password }, true),
       insert,
     ],
@@ -115,12 +113,6 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
     notes: notesOf(plan, aggregates.notes),
   };
 }
-
-const WITH_VALUE = 'millrace_with_value';
-
-/** Rows that have a value: `value_0` is a column of the first view. */
-const valueView = (required: readonly string[]): string =>
-  `CREATE TEMPORARY VIEW ${quotedName(WITH_VALUE)} AS SELECT * FROM ${quotedName(ON_TIME)}\nWHERE ${required.join(' AND ')}`;
 
 const duration = (ms: number): string =>
   `INTERVAL '${Math.floor(ms / 1000)}.${String(ms % 1000).padStart(3, '0')}' SECOND(10, 3)`;
@@ -199,9 +191,9 @@ function eventsTable(
   );
 }
 
-function windowSql(job: Job, keys: readonly string[], from: string): string {
+function windowSql(job: Job, keys: readonly string[]): string {
   const time = `DESCRIPTOR(${quotedName(TIME)})`;
-  const table = `TABLE ${quotedName(from)}`;
+  const table = `TABLE ${quotedName(ON_TIME)}`;
   switch (job.window) {
     case 'tumbling':
       return `TABLE(TUMBLE(${table}, ${time}, ${duration(job.sizeMs)}))`;
