@@ -4,7 +4,7 @@ import { avroTypeName, type AvroNode } from '../../formats/avro/syntax/tree.ts';
 import { flinkAvro } from '../../formats/flink/avro.ts';
 import { quotedName } from '../../formats/flink/sql.ts';
 import type { AvroSchema } from '../../formats/schema.ts';
-import type { FilterNode } from '../../core/filter/compile.ts';
+import type { Filter, FilterNode } from '../../core/filter/compile.ts';
 import type { InputFields, TimeSpec } from '../source/input/definition.ts';
 import { avroField } from '../verify/values.ts';
 import { unsayable } from './error.ts';
@@ -175,7 +175,7 @@ function jsonDemands(fields: InputFields): readonly Demand[] {
       ({ steps }, field): Demand => ({
         setting: 'where',
         path: steps as readonly string[],
-        type: comparedType(where.tree, field, steps.join('.')),
+        type: comparedType((where as Filter).tree, field, steps.join('.')),
       }),
     ),
   ];
@@ -203,10 +203,19 @@ const LITERAL_TYPES: Readonly<Record<string, FieldType>> = {
 };
 
 function literalsOf(node: FilterNode, field: number): readonly unknown[] {
-  if (node.kind === 'and' || node.kind === 'or') return node.parts.flatMap((part) => literalsOf(part, field));
-  if (node.kind === 'not') return literalsOf(node.part, field);
-  if (node.field !== field || node.kind === 'null') return [];
-  return node.kind === 'in' ? node.literals : [node.literal];
+  switch (node.kind) {
+    case 'and':
+    case 'or':
+      return node.parts.flatMap((part) => literalsOf(part, field));
+    case 'not':
+      return literalsOf(node.part, field);
+    case 'null':
+      return [];
+    case 'compare':
+      return node.field === field ? [node.literal] : [];
+    case 'in':
+      return node.field === field ? node.literals : [];
+  }
 }
 
 /** One demand for each field. A number that is compared may also be a BIGINT elsewhere. */

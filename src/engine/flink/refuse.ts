@@ -36,7 +36,18 @@ export function demandSayable(job: Job, settings: OtherSettings): void {
   demandWindow(job);
 }
 
+/** Longest interval of Flink SQL, 999 days, in ms. */
+const INTERVAL_MS_MAX = 999 * 86_400_000;
+
 function demandWindow(job: Job): void {
+  const { skewMs, latenessMs } = job;
+  const times = {
+    ...(job.window === 'session' ? { gap: job.gapMs } : { size: job.sizeMs }),
+    'allowed-lateness': skewMs + latenessMs,
+  };
+  for (const [setting, ms] of Object.entries(times))
+    if (ms > INTERVAL_MS_MAX)
+      throw unsayable(setting, `${ms}ms`, 'is longer than an interval of Flink SQL, 999 days', 'give a shorter time');
   if (job.window === 'sliding' && job.sizeMs % job.slideMs !== 0)
     throw unsayable('slide', `${job.slideMs}ms`, `does not divide -size of ${job.sizeMs} ms, as Flink SQL demands`, 'give a -slide that divides -size');
   if (job.window === 'session' && job.gapMs < 2)

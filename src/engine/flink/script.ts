@@ -114,8 +114,14 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
   };
 }
 
-const duration = (ms: number): string =>
-  `INTERVAL '${Math.floor(ms / 1000)}.${String(ms % 1000).padStart(3, '0')}' SECOND(10, 3)`;
+/** An interval as `1 00:00:15.001` in days, hours, minutes and seconds: the first part of an
+ *  interval has at most three digits in Flink SQL. */
+function duration(ms: number): string {
+  const two = (value: number): string => String(Math.floor(value)).padStart(2, '0');
+  const clock = [ms / 3_600_000, ms / 60_000, ms / 1000].map((value, at) => two(value % (at === 0 ? 24 : 60)));
+  const days = Math.floor(ms / 86_400_000);
+  return `INTERVAL '${days} ${clock.join(':')}.${String(ms % 1000).padStart(3, '0')}' DAY(3) TO SECOND(3)`;
+}
 
 /** Delay of Flink's watermark behind the greatest time. */
 const delayOf = ({ skewMs, latenessMs, window }: Job): number =>
