@@ -73,6 +73,7 @@ import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { openTopics } from './engine/source/topics.ts';
 import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
 import { STORE_SETTINGS } from './engine/store/settings.ts';
+import { verifyAgainstFlink } from './engine/verify/against.ts';
 import { verifyResults } from './engine/verify/recompute.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { runAll } from './engine/windows/run.ts';
@@ -763,7 +764,8 @@ inferred from the first records; engine validate checks a job file and prints ea
     if (more !== undefined) throw coreError('usage', `engine ${action} has no ${more}`, { next: 'see -help' });
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
-    if (action === 'verify') return verifyResults(context);
+    if (action === 'verify')
+      return context.settings.against === undefined ? verifyResults(context) : verifyAgainstFlink(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(

@@ -218,18 +218,23 @@ function literalsOf(node: FilterNode, field: number): readonly unknown[] {
   }
 }
 
-/** One demand for each field. A number that is compared may also be a BIGINT elsewhere. */
+/** One demand for each field. A number that two settings read is an integer if one demands it. */
 function merged(demands: readonly Demand[]): readonly Demand[] {
   const found = new Map<string, Demand>();
   for (const demand of demands) {
     const name = demand.path.join('.');
     const before = found.get(name);
-    const type = before?.type ?? demand.type;
-    const isSame = before === undefined || demand.type === undefined || demand.type === type;
-    const isNumber = demand.setting === 'where' && demand.type === 'DOUBLE' && isNumeric(type);
-    if (!isSame && !isNumber)
-      throw unsayable(demand.setting, name, `needs the type ${demand.type}, and -${before?.setting} needs ${type}`, NEXT);
-    found.set(name, { ...(before ?? demand), type });
+    const types = [before?.type, demand.type].filter((type) => type !== undefined);
+    const [first, second = first] = types;
+    const isOne = first === second || (types.every(isNumeric) && types.includes('DOUBLE'));
+    if (!isOne)
+      throw unsayable(
+        demand.setting,
+        name,
+        `needs the type ${demand.type}, and -${before?.setting} needs ${before?.type}`,
+        NEXT,
+      );
+    found.set(name, { ...(before ?? demand), type: first === 'DOUBLE' ? second : first });
   }
   return [...found.values()];
 }

@@ -68,12 +68,12 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
   const { job, registry } = plan;
   const fields = fieldsOf(job.input);
   const source = registry === undefined ? jsonFields(fields) : avroFields(fields, registry.schema);
+  const aggregates = flinkAggregates(fields, source);
   const shape = resultShape(job);
   const sink = postgresSink(shape, plan.sink);
   const names = sink.names.filter((_, at) => shape.columns[at]?.role === 'key');
   const key = flinkKey(fields, source, names);
   const time = flinkTime(fields, source);
-  const aggregates = flinkAggregates(fields, source);
   const columns = [...key.parts, ...aggregates.values];
   const where = [
     lateRule(job),
