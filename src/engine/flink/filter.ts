@@ -8,6 +8,8 @@ import type { FieldType, FlinkField, FlinkFields } from './fields.ts';
 
 /** Integers of a double that have no neighbour between them. */
 const EXACT = 2n ** 53n;
+/** Digits of a literal that has no type: it has 64 bits. */
+const PLAIN_DIGITS_MAX = 18;
 /** Most digits of a number in Flink SQL. */
 const DIGITS_MAX = 38;
 
@@ -87,9 +89,11 @@ function literalSql(field: Named, literal: FilterLiteral): string {
   }
   const digits = isWhole ? String(BigInt(literal)) : plainDecimal(literal as number);
   if (isBinary(field)) return `CAST(${quotedText(digits)} AS DOUBLE)`;
-  if (digits.replace(/[^0-9]/g, '').length > DIGITS_MAX)
+  const count = digits.replace(/[^0-9]/g, '').length;
+  if (count > DIGITS_MAX)
     throw unsayable('where', field.text, `compares with ${literal}, and Flink SQL has numbers of ${DIGITS_MAX} digits`, NEXT);
-  return digits;
+  const scale = digits.split('.')[1]?.length ?? 0;
+  return count > PLAIN_DIGITS_MAX ? `CAST(${quotedText(digits)} AS DECIMAL(${DIGITS_MAX}, ${scale}))` : digits;
 }
 
 /** Decimal digits of a double without an exponent. */

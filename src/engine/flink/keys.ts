@@ -17,7 +17,8 @@ export interface FlinkKey {
 
 export const RECORD_KEY = 'millrace_key';
 const UUID = "'^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$'";
-const U64_MAX = 2n ** 64n - 1n;
+/** A literal of Flink SQL without a type has at most 64 bits. */
+const U64_MAX = `CAST('${2n ** 64n - 1n}' AS DECIMAL(20, 0))`;
 /** Earliest time that Flink SQL has: a record without a time gets it, and advances no watermark. */
 const NO_TIME_MS = -62_135_596_800_000;
 

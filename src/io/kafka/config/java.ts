@@ -26,6 +26,13 @@ const PARTS: readonly string[] = [
   'ssl.key.password',
 ];
 
+/** Properties that decide which servers are trusted, and that the Java client has in other forms. */
+const NO_EQUAL: readonly string[] = [
+  'enable.ssl.certificate.verification',
+  'ssl.crl.location',
+  'ssl.keystore.location',
+];
+
 const quoted = (text: string): string => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
 
 /** @throws bad_broker_property for a property that decides how the cluster is reached and has no
@@ -44,7 +51,7 @@ export function javaProperties(
     else if (name === 'security.protocol') made[name] = value.toUpperCase();
     else if (name === 'sasl.mechanism' || name === 'sasl.mechanisms') made['sasl.mechanism'] = value;
     else if (name === 'ssl.endpoint.identification.algorithm') made[name] = value === 'none' ? '' : value;
-    else if (!PARTS.includes(name) && (!SHOWN_PROPERTIES.has(name) || name === 'ssl.keystore.location'))
+    else if (!PARTS.includes(name) && (!SHOWN_PROPERTIES.has(name) || NO_EQUAL.includes(name)))
       throw coreError('bad_value', `the property ${name} of the Kafka client has no equal in the Java client`, {
         next: 'give security.protocol, sasl.mechanism, sasl.username, sasl.password, and certificates in PEM',
         details: { setting: 'broker-property' },

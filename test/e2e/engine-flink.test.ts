@@ -1,0 +1,185 @@
+/** The same job here and on Apache Flink: a real cluster and its SQL gateway, one broker, one
+ *  database. Without late events the results are equal for every kind of window; with late events
+ *  they are equal where each subtask reads one partition, and bounded where it reads several. */
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { runEngine } from '../fixtures/engine.ts';
+import { type Flink, startFlink } from '../fixtures/flink.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { launcher, withDefaults } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { until } from '../wait.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const registry = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
+const EVENTS = 20_000;
+const PARTITIONS = 2;
+const topicOf = (name: string): string => `flink-${name}-${own.suffix}`;
+const tableOf = (engine: string, name: string): string => `${engine}_${name}_${own.suffix}`;
+let flink: Flink;
+let pool: SqlPool;
+
+beforeAll(async () => {
+  pool = await pgDriver.connect({
+    ...{ url: stack.postgres, connectionsMax: 1, applicationName: 'engine-flink', connectTimeoutMs: 60_000 },
+  });
+  const generate = (name: string, flags: readonly string[]) =>
+    generateEvents(own, { brokers: stack.brokers, topic: topicOf(name) }, [
+      ...[`-count=${EVENTS}`, '-per-ms=1', '-accounts=200', `-partitions=${PARTITIONS}`, ...flags],
+    ]);
+  await generate('avro', ['-format=avro', `-registry=${registry}`, '-order=true']);
+  await generate('json', ['-format=json', '-key-type=string', '-order=true']);
+  const late = ['-order=delayed', '-tail=0.05', '-tail-max=8s', '-stragglers=0.001', '-straggler-max=1h'];
+  await generate('late', ['-format=avro', `-registry=${registry}`, ...late]);
+  flink = await startFlink(own);
+});
+afterAll(() => pool?.close());
+
+const AVRO = ['-key=account_id', '-time=event_ts', '-value=value', `-registry=${registry}`, '-format=avro'];
+const JSON_FIELDS = [
+  ...['-format=json', '-key=account_id:string,seq:i64', '-time=event_ts:ms'],
+  '-aggregate=count,count(value) as known,sum(value) as total,avg(value) as mean,min(value) as least,max(value:double) as most',
+  '-where=value > 10 and not (value in (20, null) or account_id is null)',
+];
+const SKEWED = ['-allowed-skew=1s', '-allowed-lateness=1s'];
+
+/** Flags of a job of both engines. */
+const job = (topic: string, name: string, flags: readonly string[]): readonly string[] =>
+  withDefaults(
+    [
+      ...[`-brokers=${stack.brokers}`, `-topic=${topicOf(topic)}`, `-state-dir=${join(own.dir, name)}`],
+      ...[`-sink=postgres:${stack.postgres}`, `-sink-table=${tableOf('own', name)}`],
+      // A slow machine must not make a partition idle.
+      '-idle-timeout=0',
+    ],
+    flags,
+  );
+const onFlink = (name: string): readonly string[] => [
+  ...[`-flink=${flink.gateway}`, `-flink-jars=${flink.jars}`, `-flink-table=${tableOf('flink', name)}`],
+];
+
+async function must(flags: readonly string[]): Promise<string> {
+  const run = await runEngine(own, flags);
+  expect(run, run.stderr).toMatchObject({ code: 0 });
+  return run.stdout;
+}
+
+/** Submits a job, and returns its id. */
+const submitted = async (flags: readonly string[]): Promise<string> =>
+  JSON.parse(await must(['submit', ...flags, '-json'])).job;
+
+const follow = async (action: string, id: string, flags: readonly string[] = []) =>
+  JSON.parse(await must(['submit', action, `-flink-rest=${flink.rest}`, `-flink-job=${id}`, '-json', ...flags]));
+
+async function stateOf(id: string): Promise<string> {
+  const answer = await fetch(`${flink.rest}/jobs/${id}`);
+  return ((await answer.json()) as { readonly state: string }).state;
+}
+
+/** Runs a bounded job on both engines, and compares the tables. */
+async function both(topic: string, name: string, flags: readonly string[], more: readonly string[] = []) {
+  const whole = job(topic, name, [...flags, '-bounded']);
+  const ran = JSON.parse(await must([...whole, '-migrate', '-json']));
+  const id = await submitted([...whole, ...onFlink(name), ...more, '-migrate']);
+  const state = await until(`the end of job ${id}`, async () => {
+    const now = await stateOf(id);
+    return ['FINISHED', 'FAILED', 'CANCELED'].includes(now) ? now : undefined;
+  }, 600_000);
+  expect(state, await follow('logs', id)).toBe('FINISHED');
+  const table = `-flink-table=${tableOf('flink', name)}`;
+  const verified = await runEngine(own, ['verify', '-against=flink', ...whole, table, '-json']);
+  return { ran, verified, report: JSON.parse(verified.stdout) };
+}
+
+describe('topics without late events', () => {
+  it.each<readonly [string, string, readonly string[]]>([
+    ['avro', 'tumbling', [...AVRO, '-size=2s']],
+    ['avro', 'sliding', [...AVRO, '-window=sliding', '-size=2s', '-slide=500ms']],
+    ['avro', 'session', [...AVRO, '-window=session', '-gap=40ms']],
+    ['json', 'tumbling', [...JSON_FIELDS, '-size=2s']],
+    ['json', 'sliding', [...JSON_FIELDS, '-window=sliding', '-size=2s', '-slide=1s']],
+    ['json', 'session', withDefaults(JSON_FIELDS, ['-key=account_id:string', '-window=session', '-gap=40ms'])],
+  ])('%s records in %s windows have equal results', async (format, kind, flags) => {
+    const { ran, verified, report } = await both(format, `${format}_${kind}`, flags);
+    expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
+    expect(verified.code).toBe(0);
+    expect(report.windows).toBeGreaterThan(500);
+    expect(ran).toMatchObject({ consumed: EVENTS, droppedLate: 0, invalid: 0 });
+  });
+});
+
+/** Sum of the counts, and the windows, of a table. */
+async function counted(table: string): Promise<{ readonly events: number; readonly windows: number }> {
+  const { rows } = await pool.query<{ readonly events: bigint; readonly windows: bigint }>(
+    `SELECT sum(count)::int8 AS events, count(*) AS windows FROM ${table}`,
+  );
+  return { events: Number(rows[0]?.events), windows: Number(rows[0]?.windows) };
+}
+
+describe('a topic with late events', () => {
+  const flags = [...AVRO, ...SKEWED, '-size=2s'];
+
+  it('with a subtask for each partition the results are equal, and so are the dropped events', async () => {
+    const { ran, verified, report } = await both('late', 'late_exact', flags, [`-flink-parallelism=${PARTITIONS}`]);
+    expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0 });
+    expect(ran.droppedLate).toBeGreaterThan(100);
+    expect((await counted(tableOf('flink', 'late_exact'))).events).toBe(ran.accepted);
+  });
+
+  it('with one subtask for both partitions Flink keeps some events that are late here, and the difference is listed', async () => {
+    const { ran, verified, report } = await both('late', 'late_one', flags, ['-flink-parallelism=1']);
+    const [here, there] = [await counted(tableOf('own', 'late_one')), await counted(tableOf('flink', 'late_one'))];
+    expect(there.events - here.events).toBeGreaterThanOrEqual(0);
+    expect(there.events - here.events).toBeLessThanOrEqual(ran.droppedLate);
+    // No window of this engine is missing there, and none has fewer events there.
+    const { rows } = await pool.query<{ readonly bad: bigint }>(
+      `SELECT count(*) AS bad FROM ${tableOf('own', 'late_one')} a LEFT JOIN ${tableOf('flink', 'late_one')} b
+       USING (account_id, window_start, window_end) WHERE b.count IS NULL OR b.count < a.count`,
+    );
+    expect(Number(rows[0]?.bad)).toBe(0);
+    expect(report.flink_windows).toBe(there.windows);
+    expect(verified.code).toBe(report.equal ? 0 : 1);
+    if (!report.equal) {
+      expect(report.differing).toBeLessThanOrEqual(there.events - here.events);
+      expect(report.differences[0]).toMatch(/^key -?\d+ \[\d+, \d+\): /);
+    }
+  });
+});
+
+describe('a job that runs', () => {
+  it('it is stopped with a savepoint, continued from it, and cancelled', async () => {
+    const flags = job('avro', 'running', [...AVRO, '-size=2s', '-checkpoint-interval=1s']);
+    const first = await submitted([...flags, ...onFlink('running'), '-migrate']);
+    const reads = async (id: string): Promise<number> => {
+      const { state, tasks } = await follow('status', id);
+      expect(state).not.toBe('FAILED');
+      return state === 'RUNNING' ? (tasks[0]?.read ?? 0) : 0;
+    };
+    await until('a job that has read the topic', async () => (await reads(first)) >= EVENTS, 600_000);
+    const { savepoint } = await follow('savepoint-and-stop', first, [`-flink-savepoint-dir=file://${flink.savepoints}`]);
+    expect(savepoint).toContain(flink.savepoints);
+    expect(await stateOf(first)).toBe('FINISHED');
+    const second = await submitted([...flags, ...onFlink('running'), `-flink-from=${savepoint}`]);
+    await until('a job that runs again', async () => (await follow('status', second)).state === 'RUNNING', 600_000);
+    const { logs, failures } = await follow('logs', second);
+    expect(failures).toEqual([]);
+    expect(logs[0].end).toContain(second);
+    // Its name finds the job, because one of that name runs.
+    const named = await must(['submit', 'cancel', `-flink-rest=${flink.rest}`, ...flags, '-json']);
+    expect(JSON.parse(named)).toEqual({ job: second, state: 'CANCELED' });
+    expect(await stateOf(second)).toBe('CANCELED');
+  });
+
+  it('a statement that Flink refuses is an error with its cause, without the password of the sink', async () => {
+    const flags = job('avro', 'refused', [...AVRO, '-size=2s']);
+    const table = ['-migrate', '-flink-set=parallelism.default=many'];
+    const run = await runEngine(own, ['submit', ...flags, ...onFlink('refused'), ...table]);
+    expect(run.code).toBe(1);
+    expect(run.stderr).toMatch(/Flink refuses .*many.*\[flink_refused\]/);
+    expect(run.stderr).not.toContain(new URL(stack.postgres).password);
+  });
+});
