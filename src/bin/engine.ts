@@ -729,6 +729,8 @@ with 1 if they differ, and prints the first 20 differences.
 A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
 inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
 
+engine submit runs the job on Apache Flink as Flink SQL, and follows it there: status, savepoint-and-stop, cancel, logs.
+
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -sink=postgres:postgres://me@127.0.0.1/shop -migrate
@@ -740,6 +742,7 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
   millrace engine -job=job.yaml -checkpoint-store=s3://backups/orders -standby
   millrace engine verify -job=job.yaml -verify-from=2026-01-31T00:00:00Z -verify-to=2026-02-01T00:00:00Z
+  millrace engine submit -flink=http://flink:8083 -job=job.yaml -flink-table=results_flink -migrate
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,

@@ -1,17 +1,22 @@
 /** The same job here and on Apache Flink: a real cluster and its SQL gateway, one broker, one
  *  database. Without late events the results are equal for every kind of window; with late events
  *  they are equal where each subtask reads one partition, and bounded where it reads several. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { runEngine } from '../fixtures/engine.ts';
 import { type Flink, startFlink } from '../fixtures/flink.ts';
-import { generateEvents } from '../fixtures/gen.ts';
+import { generateEvents, runGen } from '../fixtures/gen.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { until } from '../wait.ts';
+import { replay, stepsOf, withOutputs } from './session-page.ts';
+
+const PAGE = join(packageRoot(), 'docs', 'how-to', 'outgrow-one-machine.md');
 
 const own = launcher();
 const stack = await sharedStack();
@@ -27,14 +32,17 @@ beforeAll(async () => {
   pool = await pgDriver.connect({
     ...{ url: stack.postgres, connectionsMax: 1, applicationName: 'engine-flink', connectTimeoutMs: 60_000 },
   });
-  const generate = (name: string, flags: readonly string[]) =>
-    generateEvents(own, { brokers: stack.brokers, topic: topicOf(name) }, [
-      ...[`-count=${EVENTS}`, '-per-ms=1', '-accounts=200', `-partitions=${PARTITIONS}`, ...flags],
-    ]);
-  await generate('avro', ['-format=avro', `-registry=${registry}`, '-order=true']);
-  await generate('json', ['-format=json', '-key-type=string', '-order=true']);
-  const late = ['-order=delayed', '-tail=0.05', '-tail-max=8s', '-stragglers=0.001', '-straggler-max=1h'];
-  await generate('late', ['-format=avro', `-registry=${registry}`, ...late]);
+  const size = [`-count=${EVENTS}`, '-per-ms=1', '-accounts=200', `-partitions=${PARTITIONS}`];
+  const avro = ['-format=avro', `-registry=${registry}`];
+  const ordered = async (name: string, flags: readonly string[]): Promise<void> => {
+    const to = [`-out=kafka:${topicOf(name)}`, `-brokers=${stack.brokers}`];
+    const made = await runGen(own, ['-kind=events', ...to, ...size, ...flags]);
+    expect(made, made.stderr).toMatchObject({ code: 0 });
+  };
+  await ordered('avro', avro);
+  await ordered('json', ['-format=json', '-key-type=string']);
+  const late = ['-tail=0.05', '-tail-max=8s', '-stragglers=0.001', '-straggler-max=1h'];
+  await generateEvents(own, { brokers: stack.brokers, topic: topicOf('late') }, [...size, ...avro, ...late]);
   flink = await startFlink(own);
 });
 afterAll(() => pool?.close());
@@ -181,5 +189,44 @@ describe('a job that runs', () => {
     expect(run.code).toBe(1);
     expect(run.stderr).toMatch(/Flink refuses .*many.*\[flink_refused\]/);
     expect(run.stderr).not.toContain(new URL(stack.postgres).password);
+  });
+});
+
+describe('docs/how-to/outgrow-one-machine.md', () => {
+  it('every command of the page gives the output that the page shows', async () => {
+    const page = readFileSync(PAGE, 'utf8');
+    const steps = stepsOf(page);
+    expect(steps.length).toBeGreaterThan(7);
+    const dir = join(own.dir, 'page');
+    mkdirSync(dir);
+    const outputs = await replay(steps, {
+      dir,
+      path: join(packageRoot(), 'bin'),
+      substitutions: [
+        { page: 'postgres://me@127.0.0.1/shop', real: stack.postgres },
+        { page: '127.0.0.1:9092', real: stack.brokers },
+        { page: 'http://127.0.0.1:8083', real: flink.gateway },
+        { page: 'http://127.0.0.1:8081', real: flink.rest },
+        { page: '/opt/flink/jars', real: flink.jars },
+        { page: 'order_totals', real: `order_totals_${own.suffix}` },
+        { page: 'kafka:orders', real: `kafka:${topicOf('orders')}` },
+        { page: 'topic: orders', real: `topic: ${topicOf('orders')}` },
+        { page: '-topic=orders', real: `-topic=${topicOf('orders')}` },
+        { page: 'millrace orders ', real: `millrace ${topicOf('orders')} ` },
+        { page: "'topic' = 'orders'", real: `'topic' = '${topicOf('orders')}'` },
+        { page: '`orders`', real: `\`${topicOf('orders')}\`` },
+      ],
+      placeholders: [
+        [/ in [\d.]+ s to /, ' in SECONDS s to '],
+        [/limited by: .*/, 'limited by: STAGE'],
+        [/\b[0-9a-f]{32}\b(?= \(|$)/gm, 'ID'],
+        [/-flink-job=[0-9a-f]{32}/, '-flink-job=ID'],
+      ],
+    });
+    if (process.env['MILLRACE_RECORD'] === '1') writeFileSync(PAGE, withOutputs(page, outputs));
+    else
+      expect(steps.map(({ command }, at) => ({ command, output: outputs[at] }))).toEqual(
+        steps.map(({ command, output }) => ({ command, output })),
+      );
   });
 });

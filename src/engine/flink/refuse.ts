@@ -7,7 +7,6 @@ export interface OtherSettings {
   readonly windows: number;
   readonly 'late-topic': string | undefined;
   readonly 'exit-at-end': boolean;
-  readonly source: string;
 }
 
 const HERE = 'leave it out, or keep this job here';
@@ -31,8 +30,6 @@ export function demandSayable(job: Job, settings: OtherSettings): void {
     throw unsayable('late-topic', settings['late-topic'], 'has late events, which Flink SQL drops', HERE);
   if (settings['exit-at-end'])
     throw unsayable('exit-at-end', '', 'leaves windows open for the next run, and a bounded job of Flink fires them', 'give -bounded, or neither');
-  if (settings.source === 'group')
-    throw unsayable('source', 'group', 'shares the partitions among processes, as Flink does by itself', 'leave -source and -group out');
   demandWindow(job);
 }
 

@@ -27,7 +27,6 @@ type Settings = SettingsOf<typeof FLINK_SETTINGS> &
   Parameters<typeof readSink>[0]['settings'] & {
     readonly 'broker-property': Properties;
     readonly start: string;
-    readonly source: string;
     readonly 'idle-timeout': number;
     readonly 'checkpoint-interval': number;
     readonly 'exit-at-end': boolean;

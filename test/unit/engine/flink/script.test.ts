@@ -137,7 +137,7 @@ describe('parts of a job that Flink SQL cannot say', () => {
     );
   });
 
-  const others: OtherSettings = { windows: 1, 'late-topic': undefined, 'exit-at-end': false, source: 'partitions' };
+  const others: OtherSettings = { windows: 1, 'late-topic': undefined, 'exit-at-end': false };
   it.each<readonly [string, Partial<Job>, Partial<OtherSettings>, string]>([
     ['several windows', {}, { windows: 2 }, 'window'],
     ['the fixed layout', { input: { format: 'binary256' } }, {}, 'format'],
@@ -148,7 +148,6 @@ describe('parts of a job that Flink SQL cannot say', () => {
     ['early results', { emit: 'updates' }, {}, 'emit'],
     ['late events', {}, { 'late-topic': 'late' }, 'late-topic'],
     ['open windows at the end', {}, { 'exit-at-end': true }, 'exit-at-end'],
-    ['a group of processes', {}, { source: 'group' }, 'source'],
     ['a slide that does not divide the size', { window: 'sliding', sizeMs: 2000, slideMs: 700 } as Partial<Job>, {}, 'slide'],
     ['a gap of one millisecond', { window: 'session', gapMs: 1 } as Partial<Job>, {}, 'gap'],
     ['a window of three years', { sizeMs: 1100 * 86_400_000 } as Partial<Job>, {}, 'size'],
