@@ -4,15 +4,17 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { FLINK_JARS, jarFile } from '../../src/engine/flink/jars.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { SchemaRegistry } from '../../src/registry/index.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { runEngine } from '../fixtures/engine.ts';
 import { type Flink, startFlink } from '../fixtures/flink.ts';
 import { generateEvents, runGen } from '../fixtures/gen.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { packageRoot } from '../../src/shell/package.ts';
 import { until } from '../wait.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
 
@@ -45,7 +47,10 @@ beforeAll(async () => {
   await generateEvents(own, { brokers: stack.brokers, topic: topicOf('late') }, [...size, ...avro, ...late]);
   flink = await startFlink(own);
 });
-afterAll(() => pool?.close());
+afterAll(async () => {
+  await flink?.stop();
+  await pool?.close();
+});
 
 const AVRO = ['-key=account_id', '-time=event_ts', '-value=value', `-registry=${registry}`, '-format=avro'];
 const JSON_FIELDS = [
@@ -189,6 +194,111 @@ describe('a job that runs', () => {
     expect(run.code).toBe(1);
     expect(run.stderr).toMatch(/Flink refuses .*many.*\[flink_refused\]/);
     expect(run.stderr).not.toContain(new URL(stack.postgres).password);
+  });
+});
+
+/** Runs statements in a session of the gateway, and returns the fields of the rows of the last. */
+async function rowsOf(statements: readonly string[]): Promise<readonly (readonly unknown[])[]> {
+  const ask = async (method: string, path: string, body?: object): Promise<any> => {
+    const sent = body === undefined ? {} : { body: JSON.stringify(body) };
+    const response = await fetch(`${flink.gateway}${path}`, {
+      ...{ method, headers: { 'content-type': 'application/json' } },
+      ...sent,
+    });
+    const answer = await response.json();
+    if (!response.ok) throw new Error(JSON.stringify(answer).slice(0, 4000));
+    return answer;
+  };
+  const session = `/v3/sessions/${(await ask('POST', '/v3/sessions', {})).sessionHandle}`;
+  let rows: unknown[][] = [];
+  for (const statement of statements) {
+    const { operationHandle } = await ask('POST', `${session}/statements`, { statement });
+    rows = [];
+    let page = `${session}/operations/${operationHandle}/result/0?rowFormat=JSON`;
+    await until(`the rows of ${statement.slice(0, 60)}`, async () => {
+      const { resultType, results, nextResultUri } = await ask('GET', page).catch((thrown) => ({
+        resultType: 'FAILED',
+        results: { data: [{ fields: [String(thrown)] }] },
+        nextResultUri: undefined,
+      }));
+      rows.push(...(results?.data ?? []).map(({ fields }: { readonly fields: unknown[] }) => fields));
+      if (resultType === 'FAILED') return true;
+      if (nextResultUri !== undefined) page = nextResultUri;
+      return resultType === 'EOS';
+    }, 600_000);
+  }
+  await ask('DELETE', session);
+  return rows;
+}
+
+describe('tables of gen ddl', () => {
+  const ddl = async (flags: readonly string[]): Promise<string> => {
+    const made = await runGen(own, ['ddl', '-flink', `-brokers=${stack.brokers}`, '-table=t', ...flags]);
+    expect(made, made.stderr).toMatchObject({ code: 0 });
+    return made.stdout.replace(/;\s*$/, '');
+  };
+  const jars = (): readonly string[] =>
+    [FLINK_JARS.kafka, FLINK_JARS.avro].map((jar) => `ADD JAR '${join(flink.jars, jarFile(jar))}'`);
+  const BATCH = "SET 'execution.runtime-mode' = 'batch'";
+  const ALL = "t /*+ OPTIONS('scan.bounded.mode' = 'latest-offset') */";
+
+  it('Flink reads the records of an Avro subject and of a JSON topic', async () => {
+    const avro = await ddl([`-registry=${registry}`, `-subject=${topicOf('avro')}-value`]);
+    const json = await ddl([`-topic=${topicOf('json')}`, '-column=account_id=STRING', '-column=value=BIGINT']);
+    const sums = 'SELECT COUNT(*), COUNT(DISTINCT account_id), SUM(`value`) FROM';
+    const [one] = await rowsOf([...jars(), BATCH, avro, `${sums} ${ALL}`]);
+    const [two] = await rowsOf([...jars(), BATCH, json, `${sums} ${ALL}`]);
+    expect(one?.[0]).toBe(EVENTS);
+    expect(two).toEqual(one);
+  });
+
+  it('Flink reads an enum, a fixed and a timestamp in microseconds by their plain forms', async () => {
+    const topic = topicOf('plain');
+    const fields = [
+      { name: 'kind', type: { type: 'enum', name: 'Kind', symbols: ['NEW', 'PAID'] } },
+      { name: 'hash', type: { type: 'fixed', name: 'Hash', size: 4 } },
+      { name: 'at', type: { type: 'long', logicalType: 'timestamp-micros' } },
+      { name: 'list', type: { type: 'array', items: ['null', 'string'] } },
+    ];
+    const text = JSON.stringify({ type: 'record', name: 'Plain', fields });
+    await new SchemaRegistry({ url: registry }).client.register(`${topic}-value`, 'AVRO', text);
+    const made = await runGen(own, [
+      ...[`-registry=${registry}`, `-subject=${topic}-value`, '-count=300', '-seed=7'],
+      ...[`-out=kafka:${topic}`, `-brokers=${stack.brokers}`, '-partitions=1'],
+    ]);
+    expect(made, made.stderr).toMatchObject({ code: 0 });
+    const table = await ddl([`-registry=${registry}`, `-subject=${topic}-value`]);
+    const [row] = await rowsOf([
+      ...[...jars(), BATCH, table],
+      `SELECT COUNT(*), COUNT(\`at\`), COUNT(\`hash\`) FROM ${ALL} WHERE kind IN ('NEW', 'PAID')`,
+    ]);
+    expect(row).toEqual([300, 300, 300]);
+  });
+
+  it('Flink writes records of a registered schema, which this engine reads', async () => {
+    const topic = topicOf('written');
+    const fields = [
+      { name: 'id', type: 'long' },
+      { name: 'at', type: { type: 'long', logicalType: 'timestamp-millis' } },
+      { name: 'note', type: ['null', 'string'], default: null },
+      { name: 'price', type: { type: 'bytes', logicalType: 'decimal', precision: 10, scale: 2 } },
+    ];
+    const text = JSON.stringify({ type: 'record', name: 'Written', fields });
+    const { client } = new SchemaRegistry({ url: registry });
+    const id = await client.register(`${topic}-value`, 'AVRO', text);
+    const table = await ddl([`-registry=${registry}`, `-subject=${topic}-value`]);
+    expect(table).not.toContain('For reading only');
+    const values = "(1, TIMESTAMP '2026-01-01 00:00:01.500', 'a', 1.25), (1, TIMESTAMP '2026-01-01 00:00:02', CAST(NULL AS STRING), 3)";
+    const done = await rowsOf([
+      ...[...jars(), "SET 'table.dml-sync' = 'true'", table],
+      `INSERT INTO t VALUES ${values}`,
+    ]);
+    expect(String(done[0]?.[0])).not.toContain('Error');
+    expect((await client.version(`${topic}-value`, 'latest')).id).toBe(id);
+    const folder = `-state-dir=${join(own.dir, 'written')}`;
+    const flags = [`-brokers=${stack.brokers}`, `-topic=${topic}`, `-registry=${registry}`, folder];
+    const ran = JSON.parse(await must([...flags, '-key=id', '-time=at', '-size=1m', '-bounded', '-json']));
+    expect(ran).toMatchObject({ consumed: 2, accepted: 2, invalid: 0 });
   });
 });
 
