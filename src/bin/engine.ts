@@ -764,7 +764,8 @@ engine submit runs the job on Apache Flink as Flink SQL, and follows it there: s
   async run(context) {
     const [action, more] = context.positional;
     if (action === 'submit') return submitJob(context);
-    if (more !== undefined) throw coreError('usage', `engine ${action} has no ${more}`, { next: 'see -help' });
+    if (more !== undefined)
+      throw coreError('usage', `engine ${action} has no ${more}`, { next: 'see -help' });
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
     if (action === 'verify')

@@ -86,7 +86,9 @@ const submitted = async (flags: readonly string[]): Promise<string> =>
   JSON.parse(await must(['submit', ...flags, '-json'])).job;
 
 const follow = async (action: string, id: string, flags: readonly string[] = []) =>
-  JSON.parse(await must(['submit', action, `-flink-rest=${flink.rest}`, `-flink-job=${id}`, '-json', ...flags]));
+  JSON.parse(
+    await must(['submit', action, `-flink-rest=${flink.rest}`, `-flink-job=${id}`, '-json', ...flags]),
+  );
 
 async function stateOf(id: string): Promise<string> {
   const answer = await fetch(`${flink.rest}/jobs/${id}`);
@@ -98,10 +100,14 @@ async function both(topic: string, name: string, flags: readonly string[], more:
   const whole = job(topic, name, [...flags, '-bounded']);
   const ran = JSON.parse(await must([...whole, '-migrate', '-json']));
   const id = await submitted([...whole, ...onFlink(name), ...more, '-migrate']);
-  const state = await until(`the end of job ${id}`, async () => {
-    const now = await stateOf(id);
-    return ['FINISHED', 'FAILED', 'CANCELED'].includes(now) ? now : undefined;
-  }, 600_000);
+  const state = await until(
+    `the end of job ${id}`,
+    async () => {
+      const now = await stateOf(id);
+      return ['FINISHED', 'FAILED', 'CANCELED'].includes(now) ? now : undefined;
+    },
+    600_000,
+  );
   expect(state, await follow('logs', id)).toBe('FINISHED');
   const table = `-flink-table=${tableOf('flink', name)}`;
   const verified = await runEngine(own, ['verify', '-against=flink', ...whole, table, '-json']);
@@ -115,7 +121,11 @@ describe('topics without late events', () => {
     ['avro', 'session', [...AVRO, '-window=session', '-gap=40ms']],
     ['json', 'tumbling', [...JSON_FIELDS, '-size=2s']],
     ['json', 'sliding', [...JSON_FIELDS, '-window=sliding', '-size=2s', '-slide=1s']],
-    ['json', 'session', withDefaults(JSON_FIELDS, ['-key=account_id:string', '-window=session', '-gap=40ms'])],
+    [
+      'json',
+      'session',
+      withDefaults(JSON_FIELDS, ['-key=account_id:string', '-window=session', '-gap=40ms']),
+    ],
   ])('%s records in %s windows have equal results', async (format, kind, flags) => {
     const { ran, verified, report } = await both(format, `${format}_${kind}`, flags);
     expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
@@ -137,7 +147,9 @@ describe('a topic with late events', () => {
   const flags = [...AVRO, ...SKEWED, '-size=2s'];
 
   it('with a subtask for each partition the results are equal, and so are the dropped events', async () => {
-    const { ran, verified, report } = await both('late', 'late_exact', flags, [`-flink-parallelism=${PARTITIONS}`]);
+    const { ran, verified, report } = await both('late', 'late_exact', flags, [
+      `-flink-parallelism=${PARTITIONS}`,
+    ]);
     expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0 });
     expect(ran.droppedLate).toBeGreaterThan(100);
     expect((await counted(tableOf('flink', 'late_exact'))).events).toBe(ran.accepted);
@@ -145,7 +157,10 @@ describe('a topic with late events', () => {
 
   it('with one subtask for both partitions Flink keeps some events that are late here, and the difference is listed', async () => {
     const { ran, verified, report } = await both('late', 'late_one', flags, ['-flink-parallelism=1']);
-    const [here, there] = [await counted(tableOf('own', 'late_one')), await counted(tableOf('flink', 'late_one'))];
+    const [here, there] = [
+      await counted(tableOf('own', 'late_one')),
+      await counted(tableOf('flink', 'late_one')),
+    ];
     expect(there.events - here.events).toBeGreaterThanOrEqual(0);
     expect(there.events - here.events).toBeLessThanOrEqual(ran.droppedLate);
     // No window of this engine is missing there, and none has fewer events there.
@@ -173,11 +188,17 @@ describe('a job that runs', () => {
       return state === 'RUNNING' ? (tasks[0]?.read ?? 0) : 0;
     };
     await until('a job that has read the topic', async () => (await reads(first)) >= EVENTS, 600_000);
-    const { savepoint } = await follow('savepoint-and-stop', first, [`-flink-savepoint-dir=file://${flink.savepoints}`]);
+    const { savepoint } = await follow('savepoint-and-stop', first, [
+      `-flink-savepoint-dir=file://${flink.savepoints}`,
+    ]);
     expect(savepoint).toContain(flink.savepoints);
     expect(await stateOf(first)).toBe('FINISHED');
     const second = await submitted([...flags, ...onFlink('running'), `-flink-from=${savepoint}`]);
-    await until('a job that runs again', async () => (await follow('status', second)).state === 'RUNNING', 600_000);
+    await until(
+      'a job that runs again',
+      async () => (await follow('status', second)).state === 'RUNNING',
+      600_000,
+    );
     const { logs, failures } = await follow('logs', second);
     expect(failures).toEqual([]);
     expect(logs[0].end).toContain(second);
@@ -197,35 +218,47 @@ describe('a job that runs', () => {
   });
 });
 
+interface GatewayAnswer {
+  readonly sessionHandle?: string;
+  readonly operationHandle?: string;
+  readonly resultType?: string;
+  readonly results?: { readonly data?: readonly { readonly fields: readonly unknown[] }[] };
+  readonly nextResultUri?: string;
+}
+
 /** Runs statements in a session of the gateway, and returns the fields of the rows of the last. */
 async function rowsOf(statements: readonly string[]): Promise<readonly (readonly unknown[])[]> {
-  const ask = async (method: string, path: string, body?: object): Promise<any> => {
+  const ask = async (method: string, path: string, body?: object): Promise<GatewayAnswer> => {
     const sent = body === undefined ? {} : { body: JSON.stringify(body) };
     const response = await fetch(`${flink.gateway}${path}`, {
       ...{ method, headers: { 'content-type': 'application/json' } },
       ...sent,
     });
-    const answer = await response.json();
+    const answer = (await response.json()) as GatewayAnswer;
     if (!response.ok) throw new Error(JSON.stringify(answer).slice(0, 4000));
     return answer;
   };
   const session = `/v3/sessions/${(await ask('POST', '/v3/sessions', {})).sessionHandle}`;
-  let rows: unknown[][] = [];
+  let rows: (readonly unknown[])[] = [];
   for (const statement of statements) {
     const { operationHandle } = await ask('POST', `${session}/statements`, { statement });
     rows = [];
     let page = `${session}/operations/${operationHandle}/result/0?rowFormat=JSON`;
-    await until(`the rows of ${statement.slice(0, 60)}`, async () => {
-      const { resultType, results, nextResultUri } = await ask('GET', page).catch((thrown) => ({
-        resultType: 'FAILED',
-        results: { data: [{ fields: [String(thrown)] }] },
-        nextResultUri: undefined,
-      }));
-      rows.push(...(results?.data ?? []).map(({ fields }: { readonly fields: unknown[] }) => fields));
-      if (resultType === 'FAILED') return true;
-      if (nextResultUri !== undefined) page = nextResultUri;
-      return resultType === 'EOS';
-    }, 600_000);
+    await until(
+      `the rows of ${statement.slice(0, 60)}`,
+      async () => {
+        const { resultType, results, nextResultUri } = await ask('GET', page).catch(
+          (thrown): GatewayAnswer => ({
+            resultType: 'EOS',
+            results: { data: [{ fields: [String(thrown)] }] },
+          }),
+        );
+        rows.push(...(results?.data ?? []).map(({ fields }) => fields));
+        page = nextResultUri ?? page;
+        return resultType === 'EOS';
+      },
+      600_000,
+    );
   }
   await ask('DELETE', session);
   return rows;
@@ -244,7 +277,11 @@ describe('tables of gen ddl', () => {
 
   it('Flink reads the records of an Avro subject and of a JSON topic', async () => {
     const avro = await ddl([`-registry=${registry}`, `-subject=${topicOf('avro')}-value`]);
-    const json = await ddl([`-topic=${topicOf('json')}`, '-column=account_id=STRING', '-column=value=BIGINT']);
+    const json = await ddl([
+      `-topic=${topicOf('json')}`,
+      '-column=account_id=STRING',
+      '-column=value=BIGINT',
+    ]);
     const sums = 'SELECT COUNT(*), COUNT(DISTINCT account_id), SUM(`value`) FROM';
     const [one] = await rowsOf([...jars(), BATCH, avro, `${sums} ${ALL}`]);
     const [two] = await rowsOf([...jars(), BATCH, json, `${sums} ${ALL}`]);
@@ -288,7 +325,8 @@ describe('tables of gen ddl', () => {
     const id = await client.register(`${topic}-value`, 'AVRO', text);
     const table = await ddl([`-registry=${registry}`, `-subject=${topic}-value`]);
     expect(table).not.toContain('For reading only');
-    const values = "(1, TIMESTAMP '2026-01-01 00:00:01.500', 'a', 1.25), (1, TIMESTAMP '2026-01-01 00:00:02', CAST(NULL AS STRING), 3)";
+    const values =
+      "(1, TIMESTAMP '2026-01-01 00:00:01.500', 'a', 1.25), (1, TIMESTAMP '2026-01-01 00:00:02', CAST(NULL AS STRING), 3)";
     const done = await rowsOf([
       ...[...jars(), "SET 'table.dml-sync' = 'true'", table],
       `INSERT INTO t VALUES ${values}`,

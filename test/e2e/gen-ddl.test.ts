@@ -22,17 +22,12 @@ const record = (...fields: readonly object[]): string =>
 
 describe('a table over an Avro subject', () => {
   it('the columns are those of the schema, which the table names word for word', async () => {
-    const text = record(
-      { name: 'id', type: 'long' },
-      { name: 'note', type: ['null', 'string'] },
-    );
+    const text = record({ name: 'id', type: 'long' }, { name: 'note', type: ['null', 'string'] });
     const id = await register('orders-value', 'AVRO', text);
     const { code, stdout, stderr } = await ddl(`-registry=${url}`, '-subject=orders-value');
     expect(code, stderr).toBe(0);
     expect(stdout).toContain(`-- Records of subject orders-value, version 1, schema id ${id}.`);
-    expect(stdout).toContain(
-      'CREATE TABLE `orders` (\n  `id` BIGINT NOT NULL,\n  `note` STRING\n) WITH (\n',
-    );
+    expect(stdout).toContain('CREATE TABLE `orders` (\n  `id` BIGINT NOT NULL,\n  `note` STRING\n) WITH (\n');
     expect(stdout).toContain(`'avro-confluent.schema' = '${text}'`);
     expect(stdout).toContain("'topic' = 'orders'");
     expect(stdout).not.toContain('For reading only');
@@ -53,10 +48,20 @@ describe('a table over an Avro subject', () => {
 
 describe('tables that Flink does not have', () => {
   it.each<readonly [string, 'AVRO' | 'PROTOBUF' | 'JSON', string, RegExp]>([
-    ['protobuf', 'PROTOBUF', 'syntax = "proto3"; message A { int32 a = 1; }', /ddl-protobuf is Protobuf framed with a schema id/],
+    [
+      'protobuf',
+      'PROTOBUF',
+      'syntax = "proto3"; message A { int32 a = 1; }',
+      /ddl-protobuf is Protobuf framed with a schema id/,
+    ],
     ['json', 'JSON', '{"type":"object"}', /ddl-json is JSON Schema framed with a schema id/],
     ['text', 'AVRO', '"string"', /ddl-text has values that are no records/],
-    ['union', 'AVRO', record({ name: 'u', type: ['int', 'string'] }), /ddl-union has the field u: it is a union of several types/],
+    [
+      'union',
+      'AVRO',
+      record({ name: 'u', type: ['int', 'string'] }),
+      /ddl-union has the field u: it is a union of several types/,
+    ],
   ])('a subject of %s is refused with the reason', async (name, format, text, message) => {
     await register(`ddl-${name}`, format, text);
     const { code, stderr } = await ddl(`-registry=${url}`, `-subject=ddl-${name}`);
@@ -83,7 +88,12 @@ describe('tables that Flink does not have', () => {
 });
 
 it('columns of plain JSON keep their types, with commas too', async () => {
-  const { code, stdout, stderr } = await ddl('-topic=clicks', '-column=user.id=BIGINT', '-column=price=DECIMAL(10, 2)', '-column=place=ROW<`lat` DOUBLE, `lon` DOUBLE>');
+  const { code, stdout, stderr } = await ddl(
+    '-topic=clicks',
+    '-column=user.id=BIGINT',
+    '-column=price=DECIMAL(10, 2)',
+    '-column=place=ROW<`lat` DOUBLE, `lon` DOUBLE>',
+  );
   expect(code, stderr).toBe(0);
   expect(stdout).toContain(
     'CREATE TABLE `clicks` (\n  `user.id` BIGINT,\n  `price` DECIMAL(10, 2),\n  `place` ROW<`lat` DOUBLE, `lon` DOUBLE>\n) WITH (',

@@ -356,9 +356,7 @@ function conditionOf(node: FilterNode): Condition {
       const { field, literals, hasNull, isNegated } = node;
       const isIn = (value: unknown): boolean =>
         (hasNull && isNull(value)) || literals.some((literal) => isEqual(value, literal));
-      return isNegated
-        ? (read) => !isNull(read(field)) && !isIn(read(field))
-        : (read) => isIn(read(field));
+      return isNegated ? (read) => !isNull(read(field)) && !isIn(read(field)) : (read) => isIn(read(field));
     }
   }
 }

@@ -91,7 +91,8 @@ function demandSayable({ function: name, field, percent, limit }: AggregateSpec)
       : `${name}(${path}${limit === undefined ? '' : `,${limit}`}${field?.kind === 'double' ? ':double' : ''})`;
   const refuse = (why: string): Error =>
     unsayable('aggregate', text, why, 'leave the aggregate out, or keep this job here');
-  if (SKETCHES.includes(name)) throw refuse('is a sketch of this engine, with an error that Flink SQL does not have');
+  if (SKETCHES.includes(name))
+    throw refuse('is a sketch of this engine, with an error that Flink SQL does not have');
   if (name === 'first' || name === 'last')
     throw refuse('is decided by event time, partition and offset, and Flink SQL decides it by arrival');
   if (field?.kind === 'double' && (name === 'sum' || name === 'avg'))
@@ -106,10 +107,20 @@ function resultSql({ function: name }: AggregateSpec, column: string): string {
 function integerSql(setting: string, path: string, { sql, type }: FlinkField): string {
   if (type === 'BIGINT') return sql;
   if (type === 'INT') return `CAST(${sql} AS BIGINT)`;
-  throw unsayable(setting, path, `is ${type === 'other' ? 'no integer' : type}, and an integer is due`, 'give an int or a long, or FIELD:double');
+  throw unsayable(
+    setting,
+    path,
+    `is ${type === 'other' ? 'no integer' : type}, and an integer is due`,
+    'give an int or a long, or FIELD:double',
+  );
 }
 
 function doubleSql(setting: string, path: string, { sql, type }: FlinkField): string {
   if (['INT', 'BIGINT', 'FLOAT', 'DOUBLE'].includes(type)) return `CAST(${sql} AS DOUBLE)`;
-  throw unsayable(setting, path, `is ${type === 'other' ? 'no number' : type}, and a number is due`, 'give a float or a double');
+  throw unsayable(
+    setting,
+    path,
+    `is ${type === 'other' ? 'no number' : type}, and a number is due`,
+    'give a float or a double',
+  );
 }

@@ -1,10 +1,11 @@
 /** Fields of the events as columns of a Flink SQL table: of an Avro schema, or of JSON objects,
  *  whose types are those that the job needs. */
-import { avroTypeName, type AvroNode } from '../../formats/avro/syntax/tree.ts';
+
+import type { Filter, FilterNode } from '../../core/filter/compile.ts';
+import { type AvroNode, avroTypeName } from '../../formats/avro/syntax/tree.ts';
 import { flinkAvro } from '../../formats/flink/avro.ts';
 import { quotedName } from '../../formats/flink/sql.ts';
 import type { AvroSchema } from '../../formats/schema.ts';
-import type { Filter, FilterNode } from '../../core/filter/compile.ts';
 import type { InputFields, TimeSpec } from '../source/input/definition.ts';
 import { avroField } from '../verify/values.ts';
 import { unsayable } from './error.ts';
@@ -65,7 +66,12 @@ function pathsOf({ key, time, value, where, aggregates }: InputFields): Readonly
 export function avroFields(fields: InputFields, schema: AvroSchema): FlinkFields {
   const { tree } = schema;
   if (tree.kind !== 'record')
-    throw unsayable('format', 'avro', `has values of type ${avroTypeName(tree)}, and a table has records`, NEXT);
+    throw unsayable(
+      'format',
+      'avro',
+      `has values of type ${avroTypeName(tree)}, and a table has records`,
+      NEXT,
+    );
   const paths = pathsOf(fields);
   const known = paths.filter((path) => avroField(tree, path) !== undefined);
   const only = new Set(known.map(([name]) => name as string));
@@ -164,12 +170,21 @@ function jsonDemands(fields: InputFields): readonly Demand[] {
     ...keys.map(({ path, kind }): Demand => {
       if (kind !== undefined) return { setting: 'key', path, type: KEY_TYPES[kind] };
       const name = path.join('.');
-      throw unsayable('key', name, 'leaves its type open, and a table of Flink SQL declares it', `give -key=${name}:string, or :i64, :u64, :uuid, :bytes`);
+      throw unsayable(
+        'key',
+        name,
+        'leaves its type open, and a table of Flink SQL declares it',
+        `give -key=${name}:string, or :i64, :u64, :uuid, :bytes`,
+      );
     }),
     ...(time.from === 'record' ? [] : [{ setting: 'time', path: time.path, type: jsonTime(time) }]),
     ...(value === undefined ? [] : [{ setting: 'value', path: value, type: 'BIGINT' as const }]),
     ...(aggregates?.fields ?? []).map(
-      ({ path, kind }): Demand => ({ setting: 'aggregate', path, type: kind === 'double' ? 'DOUBLE' : 'BIGINT' }),
+      ({ path, kind }): Demand => ({
+        setting: 'aggregate',
+        path,
+        type: kind === 'double' ? 'DOUBLE' : 'BIGINT',
+      }),
     ),
     ...(where?.fields ?? []).map(
       ({ steps }, field): Demand => ({
@@ -184,14 +199,24 @@ function jsonDemands(fields: InputFields): readonly Demand[] {
 function jsonTime({ path, unit }: Extract<TimeSpec, { from: 'field' }>): FieldType {
   if (unit !== undefined) return unit === 'iso' ? 'TIMESTAMP_LTZ(3)' : 'BIGINT';
   const name = path.join('.');
-  throw unsayable('time', name, 'leaves its form open, and a table of Flink SQL declares it', `give -time=${name}:iso, or with its unit :s, :ms, :us, :ns`);
+  throw unsayable(
+    'time',
+    name,
+    'leaves its form open, and a table of Flink SQL declares it',
+    `give -time=${name}:iso, or with its unit :s, :ms, :us, :ns`,
+  );
 }
 
 /** Type of the literals that a field is compared with. */
 function comparedType(tree: FilterNode, field: number, name: string): FieldType | undefined {
   const types = new Set(literalsOf(tree, field).map((literal) => LITERAL_TYPES[typeof literal]));
   if (types.size > 1)
-    throw unsayable('where', name, 'compares the field with values of several types', 'compare it with values of one type');
+    throw unsayable(
+      'where',
+      name,
+      'compares the field with values of several types',
+      'compare it with values of one type',
+    );
   return [...types][0];
 }
 

@@ -70,7 +70,12 @@ function demandOrder({ text }: Named, literal: FilterLiteral): void {
   if (typeof literal === 'boolean')
     throw unsayable('where', text, 'orders booleans', 'compare it with = or !=');
   if (typeof literal === 'string' && /[\ud800-\uffff]/.test(literal))
-    throw unsayable('where', text, `orders texts beside ${JSON.stringify(literal)}, which Flink orders by other units`, NEXT);
+    throw unsayable(
+      'where',
+      text,
+      `orders texts beside ${JSON.stringify(literal)}, which Flink orders by other units`,
+      NEXT,
+    );
 }
 
 const isBinary = ({ type }: Named): boolean => type === 'FLOAT' || type === 'DOUBLE';
@@ -91,9 +96,16 @@ function literalSql(field: Named, literal: FilterLiteral): string {
   if (isBinary(field)) return `CAST(${quotedText(digits)} AS DOUBLE)`;
   const count = digits.replace(/[^0-9]/g, '').length;
   if (count > DIGITS_MAX)
-    throw unsayable('where', field.text, `compares with ${literal}, and Flink SQL has numbers of ${DIGITS_MAX} digits`, NEXT);
+    throw unsayable(
+      'where',
+      field.text,
+      `compares with ${literal}, and Flink SQL has numbers of ${DIGITS_MAX} digits`,
+      NEXT,
+    );
   const scale = digits.split('.')[1]?.length ?? 0;
-  return count > PLAIN_DIGITS_MAX ? `CAST(${quotedText(digits)} AS DECIMAL(${DIGITS_MAX}, ${scale}))` : digits;
+  return count > PLAIN_DIGITS_MAX
+    ? `CAST(${quotedText(digits)} AS DECIMAL(${DIGITS_MAX}, ${scale}))`
+    : digits;
 }
 
 /** Decimal digits of a double without an exponent. */

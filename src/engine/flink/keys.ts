@@ -40,7 +40,12 @@ interface Part {
 
 function keyPart(path: string, kind: string, { sql, type, logical }: FlinkField): Part {
   const wrong = (): Error =>
-    unsayable('key', path, `is ${logical ?? type}, which is no ${kind} in Flink SQL`, 'give a key of integers, texts or uuids in text');
+    unsayable(
+      'key',
+      path,
+      `is ${logical ?? type}, which is no ${kind} in Flink SQL`,
+      'give a key of integers, texts or uuids in text',
+    );
   const isThere = `${sql} IS NOT NULL`;
   switch (kind) {
     case 'i64':
@@ -82,7 +87,10 @@ function recordKey({ form }: Extract<KeySpec, { from: 'record' }>, name: string)
   const isThere = `${sql} IS NOT NULL`;
   const part: Part =
     form === 'text'
-      ? { sql: `TRY_CAST(${sql} AS BIGINT)`, required: [`REGEXP(${sql}, '^(0|-?[1-9][0-9]*)$')`, `TRY_CAST(${sql} AS BIGINT) IS NOT NULL`] }
+      ? {
+          sql: `TRY_CAST(${sql} AS BIGINT)`,
+          required: [`REGEXP(${sql}, '^(0|-?[1-9][0-9]*)$')`, `TRY_CAST(${sql} AS BIGINT) IS NOT NULL`],
+        }
       : form === 'uuid'
         ? keyPart('@key', 'uuid', { sql, type: 'STRING' })
         : { sql: form === 'int' ? `CAST(${sql} AS BIGINT)` : sql, required: [isThere] };
@@ -117,7 +125,12 @@ function instantSql({ path, unit }: Extract<TimeSpec, { from: 'field' }>, field:
   if (type === 'TIMESTAMP_LTZ(3)') return sql;
   const known = unit ?? UNITS[logical ?? ''];
   if ((type !== 'BIGINT' && type !== 'INT') || known === undefined || known === 'iso')
-    throw unsayable('time', path.join('.'), `is ${logical ?? type}${known === undefined ? '' : ` in ${known}`}, which Flink SQL does not read as a time`, 'give a timestamp type, an integer with its unit (:s, :ms, :us, :ns), a JSON text in ISO 8601 with Z (:iso), or @timestamp');
+    throw unsayable(
+      'time',
+      path.join('.'),
+      `is ${logical ?? type}${known === undefined ? '' : ` in ${known}`}, which Flink SQL does not read as a time`,
+      'give a timestamp type, an integer with its unit (:s, :ms, :us, :ns), a JSON text in ISO 8601 with Z (:iso), or @timestamp',
+    );
   return `TO_TIMESTAMP_LTZ(${millisSql(type === 'INT' ? `CAST(${sql} AS BIGINT)` : sql, known)}, 3)`;
 }
 

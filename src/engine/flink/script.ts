@@ -106,7 +106,12 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
       ...settingsOf(plan),
       eventsTable(plan, source, key.column, time.sql),
       view,
-      tableText(RESULTS, sink.lines, { ...sink.options, username: plan.sink.user, password: plan.sink.password }, true),
+      tableText(
+        RESULTS,
+        sink.lines,
+        { ...sink.options, username: plan.sink.user, password: plan.sink.password },
+        true,
+      ),
       insert,
     ],
     jars: jarsOf(registry !== undefined),
@@ -118,7 +123,9 @@ export function flinkScript(plan: FlinkJob): FlinkScript {
  *  interval has at most three digits in Flink SQL. */
 function duration(ms: number): string {
   const two = (value: number): string => String(Math.floor(value)).padStart(2, '0');
-  const clock = [ms / 3_600_000, ms / 60_000, ms / 1000].map((value, at) => two(value % (at === 0 ? 24 : 60)));
+  const clock = [ms / 3_600_000, ms / 60_000, ms / 1000].map((value, at) =>
+    two(value % (at === 0 ? 24 : 60)),
+  );
   const days = Math.floor(ms / 86_400_000);
   return `INTERVAL '${days} ${clock.join(':')}.${String(ms % 1000).padStart(3, '0')}' DAY(3) TO SECOND(3)`;
 }

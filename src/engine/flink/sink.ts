@@ -51,9 +51,19 @@ export function postgresSink(shape: ResultShape, target: PostgresTarget): FlinkS
     const setting = role === 'key' ? 'key' : 'aggregate';
     const sql = TYPES[type];
     if (sql === undefined)
-      throw unsayable(setting, name, 'has a type that the JDBC connector of Flink does not write', 'leave it out, or keep this job here');
+      throw unsayable(
+        setting,
+        name,
+        'has a type that the JDBC connector of Flink does not write',
+        'leave it out, or keep this job here',
+      );
     if (!/^[a-z_][a-z0-9_]*$/.test(name) || RESERVED.has(name))
-      throw unsayable(setting, name, 'is a column that PostgreSQL needs quotes for, which the JDBC connector of Flink leaves out', role === 'key' ? 'keep this job here' : 'name the aggregate in small letters: … as total');
+      throw unsayable(
+        setting,
+        name,
+        'is a column that PostgreSQL needs quotes for, which the JDBC connector of Flink leaves out',
+        role === 'key' ? 'keep this job here' : 'name the aggregate in small letters: … as total',
+      );
     return `${quotedName(name)} ${sql}`;
   });
   const primary = names.filter((_, at) => shape.columns[at]?.role !== 'aggregate').map(quotedName);

@@ -5,7 +5,7 @@
  *  refuses a table where they differ. A type that it derives wrongly, or cannot derive, is read by
  *  its plain form: the annotation is left out of the reader's schema, which Avro's schema
  *  resolution allows. Source: AvroSchemaConverter and AvroToRowDataConverters of Apache Flink 2.2. */
-import { printJson } from '../json/text.ts';
+
 import {
   type AvroField,
   type AvroLogical,
@@ -16,6 +16,7 @@ import {
   type AvroRecordNode,
   avroTypeName,
 } from '../avro/syntax/tree.ts';
+import { printJson } from '../json/text.ts';
 import { quotedName } from './sql.ts';
 
 /** Most digits of a DECIMAL. */
@@ -173,7 +174,11 @@ class Converter {
     const { logicalType, precision = 0, scale = 0 }: Partial<AvroLogical> = node.logical ?? {};
     if (logicalType !== 'decimal') return undefined;
     if (!this.isPlain && precision <= DECIMAL_DIGITS_MAX) return `DECIMAL(${precision}, ${scale})`;
-    this.strip(node, path, `unscaled two's complement of a decimal of ${precision} digits, ${scale} behind the point`);
+    this.strip(
+      node,
+      path,
+      `unscaled two's complement of a decimal of ${precision} digits, ${scale} behind the point`,
+    );
     return undefined;
   }
 
@@ -242,8 +247,7 @@ class ReaderText {
     };
     if (node.kind === 'record')
       return object({ ...head, fields: list(node.fields.map((field) => this.field(field))) });
-    if (node.kind === 'fixed')
-      return object({ ...head, size: String(node.size), ...this.annotation(node) });
+    if (node.kind === 'fixed') return object({ ...head, size: String(node.size), ...this.annotation(node) });
     const { symbols, defaultSymbol } = node;
     return object({
       ...head,

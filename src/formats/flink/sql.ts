@@ -16,9 +16,7 @@ export function tableText(
   options: TableOptions,
   isTemporary = false,
 ): string {
-  const given = Object.entries(options).filter(
-    (entry): entry is [string, string] => entry[1] !== undefined,
-  );
+  const given = Object.entries(options).filter((entry): entry is [string, string] => entry[1] !== undefined);
   return [
     `CREATE ${isTemporary ? 'TEMPORARY ' : ''}TABLE ${quotedName(name)} (`,
     lines.map((line) => `  ${line}`).join(',\n'),

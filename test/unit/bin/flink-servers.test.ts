@@ -109,8 +109,18 @@ describe('the SQL gateway', () => {
     ['a server that is no gateway', () => [200, '<html>'], 'flink_unreachable', /no JSON/],
     ['a job manager', () => [404, { errors: ['Not found: /v3/sessions'] }], 'flink_refused', /Not found/],
     ['a session without a handle', () => [200, {}], 'flink_refused', /without a session/],
-    ['a job without an id', gateway(() => [200, { resultType: 'EOS' }]), 'flink_refused', /without the id of a job/],
-    ['a body that is too long', () => [200, 'x'.repeat(17 << 20)], 'flink_unreachable', /over 16777216 bytes/],
+    [
+      'a job without an id',
+      gateway(() => [200, { resultType: 'EOS' }]),
+      'flink_refused',
+      /without the id of a job/,
+    ],
+    [
+      'a body that is too long',
+      () => [200, 'x'.repeat(17 << 20)],
+      'flink_unreachable',
+      /over 16777216 bytes/,
+    ],
   ])('%s is an error with its reason', async (_, handler, code, message) => {
     const { url } = await fake(handler);
     await expect(run(serverOf('flink', url), ['SET a'])).rejects.toMatchObject({
@@ -131,7 +141,9 @@ describe('the SQL gateway', () => {
 
   it('a stop ends the wait for a statement', async () => {
     const { url } = await fake((method, path) =>
-      path.includes('/result/') ? [200, { resultType: 'NOT_READY' }] : gateway(() => [200, {}])(method, path, '{"statement":""}'),
+      path.includes('/result/')
+        ? [200, { resultType: 'NOT_READY' }]
+        : gateway(() => [200, {}])(method, path, '{"statement":""}'),
     );
     const stopped = runStatements(serverOf('flink', url), ['SET a'], {
       clock: systemClock,
@@ -142,8 +154,10 @@ describe('the SQL gateway', () => {
 });
 
 describe('jobs', () => {
-  const overview = (...jobs: readonly object[]): Handler => (_, path) =>
-    path === '/jobs/overview' ? [200, { jobs }] : undefined;
+  const overview =
+    (...jobs: readonly object[]): Handler =>
+    (_, path) =>
+      path === '/jobs/overview' ? [200, { jobs }] : undefined;
 
   it('a job is found by its name: the one that runs, else the newest', async () => {
     const ended = { jid: 'old', name: 'n', state: 'FAILED', 'start-time': 1 };
@@ -155,11 +169,15 @@ describe('jobs', () => {
     expect(await found(ended, newer, other)).toBe('new');
     expect(await found(ended, newer, running)).toBe('run');
     await expect(found(other)).rejects.toMatchObject({ code: 'flink_job_missing' });
-    await expect(found(running, { ...running, jid: 'run2' })).rejects.toThrow(/runs 2 jobs named n: run, run2/);
+    await expect(found(running, { ...running, jid: 'run2' })).rejects.toThrow(
+      /runs 2 jobs named n: run, run2/,
+    );
   });
 
   it('an id that is none is refused before a request', async () => {
-    await expect(findJob(jobsAt('http://127.0.0.1:1'), '../x', 'n')).rejects.toMatchObject({ code: 'bad_value' });
+    await expect(findJob(jobsAt('http://127.0.0.1:1'), '../x', 'n')).rejects.toMatchObject({
+      code: 'bad_value',
+    });
   });
 
   it('a job that Flink does not know is missing', async () => {
@@ -167,7 +185,9 @@ describe('jobs', () => {
     await expect(jobStatus(jobsAt(url), JOB)).rejects.toMatchObject({ code: 'flink_job_missing' });
   });
 
-  const exceptions = { exceptionHistory: { entries: [{ stacktrace: 'a.B: x\nCaused by: c.D: disk full\n' }] } };
+  const exceptions = {
+    exceptionHistory: { entries: [{ stacktrace: 'a.B: x\nCaused by: c.D: disk full\n' }] },
+  };
 
   it('a status has the state, the tasks, the last checkpoint and the last failure', async () => {
     const metrics = { 'read-records': 5, 'write-records': 3 };
@@ -195,7 +215,9 @@ describe('jobs', () => {
     return (method, path) => {
       if (method === 'POST' && path === `/jobs/${JOB}/stop`) return [202, { 'request-id': 'r1' }];
       if (path !== `/jobs/${JOB}/savepoints/r1`) return undefined;
-      return asked++ === 0 ? [200, { status: { id: 'IN_PROGRESS' } }] : [200, { status: { id: 'COMPLETED' }, operation }];
+      return asked++ === 0
+        ? [200, { status: { id: 'IN_PROGRESS' } }]
+        : [200, { status: { id: 'COMPLETED' }, operation }];
     };
   };
 
@@ -206,7 +228,9 @@ describe('jobs', () => {
   });
 
   it('a savepoint that fails has the cause', async () => {
-    const failure = { 'failure-cause': { 'stack-trace': 'a.B: x\nCaused by: java.io.IOException: no space left\n' } };
+    const failure = {
+      'failure-cause': { 'stack-trace': 'a.B: x\nCaused by: java.io.IOException: no space left\n' },
+    };
     const { url } = await fake(savepoints(failure));
     await expect(savepointAndStop(jobsAt(url), JOB, undefined)).rejects.toMatchObject({
       code: 'flink_refused',

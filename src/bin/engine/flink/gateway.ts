@@ -57,20 +57,28 @@ async function run(
       await ask(server, 'DELETE', `${operation}/close`).catch(() => undefined);
       return jobOf(answer);
     }
-    if (signal.aborted)
-      throw coreError('closed', 'engine submit was stopped before the job was submitted');
+    if (signal.aborted) throw coreError('closed', 'engine submit was stopped before the job was submitted');
     if (clock.monotonicMs() - startMs > STATEMENT_MS_MAX)
-      throw engineError('flink_unreachable', `the SQL gateway has not run a statement within ${STATEMENT_MS_MAX / 1000} s`, {
-        next: 'see its log, and the web interface of Flink for a job that was submitted all the same',
-      });
+      throw engineError(
+        'flink_unreachable',
+        `the SQL gateway has not run a statement within ${STATEMENT_MS_MAX / 1000} s`,
+        {
+          next: 'see its log, and the web interface of Flink for a job that was submitted all the same',
+        },
+      );
     await sleep(clock, POLL_MS, signal);
   }
 }
 
 function jobOf(answer: Json): string | undefined {
-  const { jobID, results } = answer as { readonly jobID?: unknown; readonly results?: { readonly data?: unknown } };
+  const { jobID, results } = answer as {
+    readonly jobID?: unknown;
+    readonly results?: { readonly data?: unknown };
+  };
   if (typeof jobID === 'string') return jobID;
-  const [row] = Array.isArray(results?.data) ? (results.data as readonly { readonly fields?: unknown }[]) : [];
+  const [row] = Array.isArray(results?.data)
+    ? (results.data as readonly { readonly fields?: unknown }[])
+    : [];
   const [field] = Array.isArray(row?.fields) ? (row.fields as readonly unknown[]) : [];
   return typeof field === 'string' && /^[0-9a-f]{32}$/.test(field) ? field : undefined;
 }

@@ -1,6 +1,7 @@
 /** JSON exchanges with the SQL gateway and the REST interface of Flink. */
-import { engineError } from '../../../engine/errors.ts';
+
 import { HIDDEN } from '../../../core/secrets.ts';
+import { engineError } from '../../../engine/errors.ts';
 
 /** Timeout of one exchange. */
 const EXCHANGE_MS_MAX = 60_000;
@@ -22,7 +23,11 @@ export interface FlinkServer {
 }
 
 /** Checks an address. @throws bad_value */
-export function serverOf(setting: FlinkServer['setting'], text: string, hidden: readonly string[] = []): FlinkServer {
+export function serverOf(
+  setting: FlinkServer['setting'],
+  text: string,
+  hidden: readonly string[] = [],
+): FlinkServer {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url !== undefined && /^https?:$/.test(url.protocol) && url.username === '')
     return { setting, url: url.href.replace(/\/+$/, ''), hidden };
@@ -59,7 +64,10 @@ async function exchange(
   try {
     const response = await fetch(`${server.url}${path}`, {
       method,
-      headers: { accept: 'application/json', ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      headers: {
+        accept: 'application/json',
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       redirect: 'error',
       signal: AbortSignal.timeout(EXCHANGE_MS_MAX),
@@ -105,9 +113,16 @@ export async function ask(server: FlinkServer, method: string, path: string, bod
     throw engineError('flink_job_missing', `Flink has no such job: ${reason}`, {
       next: 'give -flink-job=ID of a job that the web interface of Flink lists',
     });
-  throw engineError('flink_refused', `Flink refuses ${method} ${path.replace(/[0-9a-f-]{32,36}/g, 'ID')}: ${reason}`, {
-    next: status === 404 ? `check that -${server.setting} is the right server` : 'see the log of Flink for the whole reason',
-  });
+  throw engineError(
+    'flink_refused',
+    `Flink refuses ${method} ${path.replace(/[0-9a-f-]{32,36}/g, 'ID')}: ${reason}`,
+    {
+      next:
+        status === 404
+          ? `check that -${server.setting} is the right server`
+          : 'see the log of Flink for the whole reason',
+    },
+  );
 }
 
 /** End of a log; undefined: the server keeps none in a file. @throws flink_unreachable */
@@ -141,7 +156,10 @@ function reasonOf(answer: Json | undefined): string | undefined {
 export function causeOf(trace: string): string {
   const lines = trace.split('\n').map((line) => line.trim());
   const causes = lines.filter((line) => line.startsWith('Caused by: '));
-  const last = causes.at(-1) ?? lines.filter((line) => line !== '' && !/^at |^\.\.\. |^<Exception/.test(line)).at(-1) ?? '';
+  const last =
+    causes.at(-1) ??
+    lines.filter((line) => line !== '' && !/^at |^\.\.\. |^<Exception/.test(line)).at(-1) ??
+    '';
   return last
     .replace(/^Caused by: /, '')
     .replace(/^(?:[a-z0-9_]+\.)+(?=[A-Z])/, '')

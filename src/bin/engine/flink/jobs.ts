@@ -32,11 +32,16 @@ export async function findJob({ server }: FlinkJobs, id: string | undefined, nam
   const own = all.filter((job) => job['name'] === name);
   const running = own.filter((job) => !ENDED.includes(textOf(job['state'])));
   if (running.length > 1)
-    throw coreError('usage', `Flink runs ${running.length} jobs named ${name}: ${running.map(({ jid }) => jid).join(', ')}`, {
-      next: 'give -flink-job=ID',
-      details: { setting: 'flink-job' },
-    });
-  const [newest] = running.length > 0 ? running : [...own].sort((a, b) => Number(b['start-time']) - Number(a['start-time']));
+    throw coreError(
+      'usage',
+      `Flink runs ${running.length} jobs named ${name}: ${running.map(({ jid }) => jid).join(', ')}`,
+      {
+        next: 'give -flink-job=ID',
+        details: { setting: 'flink-job' },
+      },
+    );
+  const [newest] =
+    running.length > 0 ? running : [...own].sort((a, b) => Number(b['start-time']) - Number(a['start-time']));
   if (newest !== undefined) return textOf(newest['jid']);
   throw engineError('flink_job_missing', `Flink has no job named ${name}`, {
     next: 'give -flink-job=ID, or the -job file with which it was submitted',
@@ -99,7 +104,11 @@ async function failures({ server }: Pick<FlinkJobs, 'server'>, job: string): Pro
 }
 
 /** Stops a job with a savepoint, and returns where it is. @throws flink_refused */
-export async function savepointAndStop(jobs: FlinkJobs, job: string, folder: string | undefined): Promise<string> {
+export async function savepointAndStop(
+  jobs: FlinkJobs,
+  job: string,
+  folder: string | undefined,
+): Promise<string> {
   const { server } = jobs;
   const { 'request-id': request } = await ask(server, 'POST', `/jobs/${job}/stop`, {
     drain: false,
@@ -112,9 +121,13 @@ export async function savepointAndStop(jobs: FlinkJobs, job: string, folder: str
   });
   const failure = savepoint['failure-cause'] as Json | undefined;
   if (failure === undefined) return textOf(savepoint['location']);
-  throw engineError('flink_refused', `Flink made no savepoint: ${hide(server, causeOf(textOf(failure['stack-trace'])))}`, {
-    next: 'the job runs on; see the cause, or give -flink-savepoint-dir=FOLDER that all task managers can write',
-  });
+  throw engineError(
+    'flink_refused',
+    `Flink made no savepoint: ${hide(server, causeOf(textOf(failure['stack-trace'])))}`,
+    {
+      next: 'the job runs on; see the cause, or give -flink-savepoint-dir=FOLDER that all task managers can write',
+    },
+  );
 }
 
 /** Cancels a job, and returns its last state. */
@@ -138,9 +151,13 @@ async function poll<T>(
     if (answer !== undefined) return answer;
     if (signal.aborted) throw coreError('closed', `stopped while waiting for ${what}; Flink continues`);
     if (clock.monotonicMs() - startMs > CHANGE_MS_MAX)
-      throw engineError('flink_unreachable', `Flink has not reported ${what} within ${CHANGE_MS_MAX / 1000} s`, {
-        next: 'see the job in the web interface of Flink',
-      });
+      throw engineError(
+        'flink_unreachable',
+        `Flink has not reported ${what} within ${CHANGE_MS_MAX / 1000} s`,
+        {
+          next: 'see the job in the web interface of Flink',
+        },
+      );
     await sleep(clock, POLL_MS, signal);
   }
 }
@@ -162,7 +179,10 @@ export async function jobLogs(jobs: FlinkJobs, job: string): Promise<JobLogs> {
   }
   const logs = [{ process: 'jobmanager', end: await endOf(server, '/jobmanager/log') }];
   for (const id of [...managers].filter((one) => one !== ''))
-    logs.push({ process: `taskmanager ${id}`, end: await endOf(server, `/taskmanagers/${encodeURIComponent(id)}/log`) });
+    logs.push({
+      process: `taskmanager ${id}`,
+      end: await endOf(server, `/taskmanagers/${encodeURIComponent(id)}/log`),
+    });
   return { failures: await failures(jobs, job), logs };
 }
 

@@ -65,12 +65,19 @@ export async function flinkPlan(context: FlinkContext, shows: boolean): Promise<
   const secret = (text: string): string => (shows ? HIDDEN : text);
   const specs = windowSpecs(settings);
   if (specs[0].name !== undefined)
-    throw unsayable('window', settings.window.join(), 'names windows, and a Flink job of this command has one without a name', 'give -window=KIND and its times, and submit each window by itself');
+    throw unsayable(
+      'window',
+      settings.window.join(),
+      'names windows, and a Flink job of this command has one without a name',
+      'give -window=KIND and its times, and submit each window by itself',
+    );
   const asked = jobOf(settings);
   demandSayable(asked, { ...settings, windows: specs.length });
   const { brokers } = settings;
   if (brokers === undefined)
-    throw coreError('usage', '-brokers is required', { next: 'give -brokers=… as the machines of Flink reach them' });
+    throw coreError('usage', '-brokers is required', {
+      next: 'give -brokers=… as the machines of Flink reach them',
+    });
   const { job, schema } = await decidedJob(context, asked);
   const target = targetOf(context);
   const properties = javaProperties(settings['broker-property'], { textOf: fileText, packagePrefix: SHADED });
@@ -96,8 +103,12 @@ export async function flinkPlan(context: FlinkContext, shows: boolean): Promise<
 /** Texts that no message may show. */
 export function secretsOfPlan({ properties, registry, settings, sink }: FlinkJob): readonly string[] {
   return [
-    ...Object.entries(properties).flatMap(([name, value]) => (isSecret(name) ? [value, value.replaceAll('"', '\\"')] : [])),
-    ...Object.entries(registry?.options ?? {}).flatMap(([name, value]) => (/user-info|token$/.test(name) ? [value ?? ''] : [])),
+    ...Object.entries(properties).flatMap(([name, value]) =>
+      isSecret(name) ? [value, value.replaceAll('"', '\\"')] : [],
+    ),
+    ...Object.entries(registry?.options ?? {}).flatMap(([name, value]) =>
+      /user-info|token$/.test(name) ? [value ?? ''] : [],
+    ),
     ...Object.values(settings).filter((value) => value.length >= 8),
     sink.password,
   ].filter((text) => text !== '');
@@ -114,10 +125,14 @@ function fileText(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (cause) {
-    throw coreError('bad_file', `${path} of -broker-property cannot be read (${(cause as NodeJS.ErrnoException).code})`, {
-      next: 'give the path of a PEM file',
-      cause,
-    });
+    throw coreError(
+      'bad_file',
+      `${path} of -broker-property cannot be read (${(cause as NodeJS.ErrnoException).code})`,
+      {
+        next: 'give the path of a PEM file',
+        cause,
+      },
+    );
   }
 }
 
@@ -131,11 +146,24 @@ async function decidedJob(
   if (input.format === 'json') {
     const found = settings.registry === undefined ? undefined : await latest(context, asked.topic);
     if (found !== undefined)
-      throw unsayable('format', 'json', `is framed, because the registry has the subject ${asked.topic}-value, and Flink has no format for it`, 'write Avro, or leave -registry out if the records have no frame');
-    return { job: { ...asked, input: { ...input, key: input.key ?? '@key', time: input.time ?? '@timestamp' } }, schema: undefined };
+      throw unsayable(
+        'format',
+        'json',
+        `is framed, because the registry has the subject ${asked.topic}-value, and Flink has no format for it`,
+        'write Avro, or leave -registry out if the records have no frame',
+      );
+    return {
+      job: { ...asked, input: { ...input, key: input.key ?? '@key', time: input.time ?? '@timestamp' } },
+      schema: undefined,
+    };
   }
   if (settings.registry === undefined)
-    throw unsayable('format', input.format, 'cannot be decided without records', 'give -format=json with the types of key and time, or -format=avro with -registry');
+    throw unsayable(
+      'format',
+      input.format,
+      'cannot be decided without records',
+      'give -format=json with the types of key and time, or -format=avro with -registry',
+    );
   const schema = await latest(context, asked.topic);
   if (schema === undefined)
     throw coreError('bad_value', `the registry has no subject ${asked.topic}-value`, {
@@ -143,7 +171,12 @@ async function decidedJob(
       details: { setting: 'topic' },
     });
   if (schema.format !== 'AVRO')
-    throw unsayable('format', schema.format.toLowerCase(), 'is framed with a schema id, and Flink has no format for it', 'write the events as Avro, or as JSON without a frame');
+    throw unsayable(
+      'format',
+      schema.format.toLowerCase(),
+      'is framed with a schema id, and Flink has no format for it',
+      'write the events as Avro, or as JSON without a frame',
+    );
   const time = input.time ?? inferredTime(schema) ?? '@timestamp';
   timeSpec(time);
   const known = withKinds({ ...input, format: 'avro', time }, schema, undefined);
@@ -192,7 +225,12 @@ function startupOf(text: string): TableOptions {
     case 'timestamp':
       return { 'scan.startup.mode': 'timestamp', 'scan.startup.timestamp-millis': String(start.ms) };
     default:
-      throw unsayable('start', text, 'is an offset of every partition, which Flink SQL takes for each by itself', 'give earliest, latest or a time');
+      throw unsayable(
+        'start',
+        text,
+        'is an offset of every partition, which Flink SQL takes for each by itself',
+        'give earliest, latest or a time',
+      );
   }
 }
 
@@ -202,11 +240,21 @@ function targetOf(context: FlinkContext): FlinkJob['sink'] {
   const found = postgresSink(own);
   if (found === undefined) {
     const setting = context.settings['flink-sink'] === undefined ? 'sink' : 'flink-sink';
-    throw unsayable(setting, own.settings.sink.split(':', 1)[0] as string, 'is no sink that a Flink job of this command writes', 'give -flink-sink=postgres:URL, or -sink=postgres:URL');
+    throw unsayable(
+      setting,
+      own.settings.sink.split(':', 1)[0] as string,
+      'is no sink that a Flink job of this command writes',
+      'give -flink-sink=postgres:URL, or -sink=postgres:URL',
+    );
   }
   const url = new URL(found.url);
   const { username, password } = url;
   url.username = '';
   url.password = '';
-  return { url: url.href, table: found.table, user: decodeURIComponent(username), password: decodeURIComponent(password) };
+  return {
+    url: url.href,
+    table: found.table,
+    user: decodeURIComponent(username),
+    password: decodeURIComponent(password),
+  };
 }

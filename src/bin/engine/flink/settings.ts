@@ -1,5 +1,5 @@
 /** Settings of `millrace engine submit`, and of `millrace engine verify -against=flink`. */
-import type { SettingsOf, SettingTable } from '../../../core/settings.ts';
+import type { SettingTable } from '../../../core/settings.ts';
 
 export const FLINK_SETTINGS = {
   explain: {
@@ -21,7 +21,7 @@ export const FLINK_SETTINGS = {
   },
   'flink-job': {
     type: 'string',
-    help: 'id of the job in Flink that status, savepoint-and-stop, cancel and logs are for (default: the one that has -flink-name)',
+    help: 'id of the job in Flink that status, savepoint-and-stop, cancel and logs are for (default: the job named -flink-name)',
   },
   'flink-parallelism': {
     type: 'int',
@@ -63,9 +63,13 @@ export const FLINK_SETTINGS = {
   },
 } as const satisfies SettingTable;
 
-export type FlinkSettings = SettingsOf<typeof FLINK_SETTINGS>;
-
 /** Flags of `engine submit` and of a comparison with Flink. */
 export const FLINK_FLAGS = Object.keys(FLINK_SETTINGS);
 /** Flags of one call, which a job file does not have. */
-export const FLINK_CALL_FLAGS = ['explain', 'flink-job', 'flink-from', 'flink-savepoint-dir', 'against'] as const;
+export const FLINK_CALL_FLAGS = [
+  'explain',
+  'flink-job',
+  'flink-from',
+  'flink-savepoint-dir',
+  'against',
+] as const;

@@ -8,7 +8,15 @@ import { openSink } from '../sinks.ts';
 import { runStatements } from './gateway.ts';
 import { serverOf } from './http.ts';
 import { fetchJars } from './jars.ts';
-import { cancelJob, type FlinkJobs, findJob, type JobStatus, jobLogs, jobStatus, savepointAndStop } from './jobs.ts';
+import {
+  cancelJob,
+  type FlinkJobs,
+  findJob,
+  type JobStatus,
+  jobLogs,
+  jobStatus,
+  savepointAndStop,
+} from './jobs.ts';
 import { type FlinkContext, flinkName, flinkPlan, secretsOfPlan, sinkContext } from './plan.ts';
 
 const ACTIONS = ['status', 'savepoint-and-stop', 'cancel', 'logs'] as const;
@@ -97,10 +105,13 @@ async function follow(context: FlinkContext, action: Action): Promise<number> {
     }
     case 'savepoint-and-stop': {
       const savepoint = await savepointAndStop(jobs, job, settings['flink-savepoint-dir']);
-      context.print(`job ${job} has stopped; its savepoint is ${savepoint}; -flink-from=${savepoint} begins with it`, {
-        job,
-        savepoint,
-      });
+      context.print(
+        `job ${job} has stopped; its savepoint is ${savepoint}; -flink-from=${savepoint} begins with it`,
+        {
+          job,
+          savepoint,
+        },
+      );
       return EXIT.done;
     }
     case 'cancel': {
@@ -121,11 +132,13 @@ async function follow(context: FlinkContext, action: Action): Promise<number> {
 }
 
 function statusText({ job, name, state, seconds, tasks, checkpoint, failure }: JobStatus): string {
-  const since = checkpoint === null ? 'no checkpoint' : `checkpoint ${checkpoint.id} of ${checkpoint.bytes} B`;
+  const since =
+    checkpoint === null ? 'no checkpoint' : `checkpoint ${checkpoint.id} of ${checkpoint.bytes} B`;
   return [
     `job ${job} (${name}) is ${state} after ${Math.round(seconds)} s, ${since}`,
     ...tasks.map(
-      (task) => `  ${task.name.slice(0, 80)}: ${task.state}, ${task.parallelism} parallel, ${task.read} in, ${task.written} out`,
+      (task) =>
+        `  ${task.name.slice(0, 80)}: ${task.state}, ${task.parallelism} parallel, ${task.read} in, ${task.written} out`,
     ),
     ...(failure === null ? [] : [`  last failure: ${failure}`]),
   ].join('\n');

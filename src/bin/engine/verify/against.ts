@@ -61,17 +61,21 @@ async function* rowsOf(context: Context, range: Range): AsyncGenerator<readonly 
   const isUnsigned = key?.endsWith(':u64') === true;
   const results = await readSink(context, { aggregate, emit: undefined });
   for await (const page of results.pages)
-    for (const row of page) if (isIn(row, range)) yield [windowText(row, results, isUnsigned), valuesText(row)];
+    for (const row of page)
+      if (isIn(row, range)) yield [windowText(row, results, isUnsigned), valuesText(row)];
 }
 
 const isIn = ({ windowStart, windowEnd }: WindowResult, { fromMs, toMs }: Range): boolean =>
-  (fromMs === undefined || BigInt(windowStart) >= fromMs) && (toMs === undefined || BigInt(windowEnd) <= toMs);
+  (fromMs === undefined || BigInt(windowStart) >= fromMs) &&
+  (toMs === undefined || BigInt(windowEnd) <= toMs);
 
 function windowText(row: WindowResult, { keyType }: SinkResults, isUnsigned: boolean): string {
   const type = keyType();
   const { accountId, key, windowStart, windowEnd } = row;
   const text = isVariable(type ?? [])
-    ? keyValues(type as KeyType, key as Uint8Array).map(valueText).join()
+    ? keyValues(type as KeyType, key as Uint8Array)
+        .map(valueText)
+        .join()
     : String(isUnsigned ? accountId : BigInt.asIntN(64, accountId));
   return `key ${text} [${windowStart}, ${windowEnd})`;
 }

@@ -52,10 +52,14 @@ export function javaProperties(
     else if (name === 'sasl.mechanism' || name === 'sasl.mechanisms') made['sasl.mechanism'] = value;
     else if (name === 'ssl.endpoint.identification.algorithm') made[name] = value === 'none' ? '' : value;
     else if (!PARTS.includes(name) && (!SHOWN_PROPERTIES.has(name) || NO_EQUAL.includes(name)))
-      throw coreError('bad_value', `the property ${name} of the Kafka client has no equal in the Java client`, {
-        next: 'give security.protocol, sasl.mechanism, sasl.username, sasl.password, and certificates in PEM',
-        details: { setting: 'broker-property' },
-      });
+      throw coreError(
+        'bad_value',
+        `the property ${name} of the Kafka client has no equal in the Java client`,
+        {
+          next: 'give security.protocol, sasl.mechanism, sasl.username, sasl.password, and certificates in PEM',
+          details: { setting: 'broker-property' },
+        },
+      );
   }
   const user = properties['sasl.username'];
   if (user !== undefined) {

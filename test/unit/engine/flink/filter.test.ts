@@ -41,7 +41,10 @@ it.each([
   ['n in (1, null)', '(n IS NULL OR COALESCE(n IN (1), FALSE))'],
   ['n not in (1, null)', '(n IS NOT NULL AND NOT (n IS NULL OR COALESCE(n IN (1), FALSE)))'],
   ['n not in ("a")', '(n IS NOT NULL AND NOT FALSE)'],
-  ['n = 1 and (s = "a" or b = false)', "(COALESCE(n = 1, FALSE) AND (COALESCE(s = 'a', FALSE) OR COALESCE(b = FALSE, FALSE)))"],
+  [
+    'n = 1 and (s = "a" or b = false)',
+    "(COALESCE(n = 1, FALSE) AND (COALESCE(s = 'a', FALSE) OR COALESCE(b = FALSE, FALSE)))",
+  ],
 ])('%s becomes %s', (filter, text) => {
   expect(sql(filter)).toBe(text);
 });

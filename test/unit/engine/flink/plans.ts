@@ -18,7 +18,14 @@ export const ORDER = parseSchema(
       { name: 'id', type: 'string' },
       {
         name: 'customer',
-        type: { type: 'record', name: 'Customer', fields: [{ name: 'country', type: 'string' }, { name: 'no', type: 'int' }] },
+        type: {
+          type: 'record',
+          name: 'Customer',
+          fields: [
+            { name: 'country', type: 'string' },
+            { name: 'no', type: 'int' },
+          ],
+        },
       },
       { name: 'amount', type: ['null', 'long'], default: null },
       { name: 'price', type: 'double', default: 0.5 },
@@ -50,9 +57,7 @@ export function planOf({ windows = TUMBLING, input = {}, ...more }: Plan = {}): 
     name: 'millrace orders',
     brokers: 'kafka-1:9092,kafka-2:9092',
     properties: {},
-    ...(format === 'avro'
-      ? { registry: { url: 'http://registry:8081', options: {}, schema: ORDER } }
-      : {}),
+    ...(format === 'avro' ? { registry: { url: 'http://registry:8081', options: {}, schema: ORDER } } : {}),
     startup: { 'scan.startup.mode': 'earliest-offset' },
     isBounded: false,
     idleTimeoutMs: 10_000,

@@ -10,19 +10,32 @@ import { packageRoot } from '../../../../src/shell/package.ts';
 import { type Plan, planOf, SESSION, SLIDING, TUMBLING } from './plans.ts';
 
 const JSON_INPUT = { format: 'json', key: 'user.id:u64', time: 'at:ms' } as const;
-const AGGREGATE = 'count,count(amount) as paid,sum(amount) as total,avg(amount) as mean,max(price:double) as most';
+const AGGREGATE =
+  'count,count(amount) as paid,sum(amount) as total,avg(amount) as mean,max(price:double) as most';
 
 const WHOLE: ReadonlyArray<readonly [string, Plan]> = [
   [
     'avro-tumbling',
-    { input: { aggregate: AGGREGATE, where: 'status = "PAID" and not amount > 1000 and customer.no in (1, null)' } },
+    {
+      input: {
+        aggregate: AGGREGATE,
+        where: 'status = "PAID" and not amount > 1000 and customer.no in (1, null)',
+      },
+    },
   ],
-  ['avro-sliding', { windows: SLIDING, input: { key: 'customer.country:string,customer.no:i64', value: 'amount' } }],
+  [
+    'avro-sliding',
+    { windows: SLIDING, input: { key: 'customer.country:string,customer.no:i64', value: 'amount' } },
+  ],
   [
     'json-session',
     {
       windows: SESSION,
-      input: { ...JSON_INPUT, aggregate: 'count,min(score:double) as least', where: 'user.kind != "bot" and score < 0.5' },
+      input: {
+        ...JSON_INPUT,
+        aggregate: 'count,min(score:double) as least',
+        where: 'user.kind != "bot" and score < 0.5',
+      },
       isBounded: true,
       parallelism: undefined,
     },
@@ -89,10 +102,7 @@ describe('scripts of Flink SQL', () => {
     ['at:iso', 'COALESCE(`at`, TO_TIMESTAMP_LTZ('],
     ['@timestamp', "`millrace_time` TIMESTAMP_LTZ(3) METADATA FROM 'timestamp'"],
   ])('the time %s becomes an attribute, and units are rounded down', (time, sql) => {
-    const events = statement(
-      { input: { ...JSON_INPUT, time } },
-      'CREATE TEMPORARY TABLE `millrace_events`',
-    );
+    const events = statement({ input: { ...JSON_INPUT, time } }, 'CREATE TEMPORARY TABLE `millrace_events`');
     expect(events).toContain(sql);
   });
 
@@ -106,31 +116,79 @@ describe('scripts of Flink SQL', () => {
   });
 
   it('quotes in names and values are doubled', () => {
-    const plan = { input: { ...JSON_INPUT, where: "`o'k` = \"it's\"" } };
+    const plan = { input: { ...JSON_INPUT, where: '`o\'k` = "it\'s"' } };
     expect(statement(plan, 'CREATE TEMPORARY VIEW')).toContain("COALESCE(`o'k` = 'it''s', FALSE)");
   });
 });
 
 describe('parts of a job that Flink SQL cannot say', () => {
   it.each<readonly [string, Plan, RegExp]>([
-    ['a sketch of distinct values', { input: { aggregate: 'distinct(id)' } }, /-aggregate=distinct\(id\) is a sketch/],
+    [
+      'a sketch of distinct values',
+      { input: { aggregate: 'distinct(id)' } },
+      /-aggregate=distinct\(id\) is a sketch/,
+    ],
     ['a percentile', { input: { aggregate: 'p99(amount)' } }, /-aggregate=p99\(amount\) is a sketch/],
-    ['a list of frequent values', { input: { aggregate: 'topk(id,5)' } }, /-aggregate=topk\(id,5\) is a sketch/],
-    ['the first value', { input: { aggregate: 'first(amount)' } }, /-aggregate=first\(amount\) is decided by event time/],
-    ['a sum of doubles', { input: { aggregate: 'sum(price:double)' } }, /-aggregate=sum\(price:double\) has the same bits in any order/],
+    [
+      'a list of frequent values',
+      { input: { aggregate: 'topk(id,5)' } },
+      /-aggregate=topk\(id,5\) is a sketch/,
+    ],
+    [
+      'the first value',
+      { input: { aggregate: 'first(amount)' } },
+      /-aggregate=first\(amount\) is decided by event time/,
+    ],
+    [
+      'a sum of doubles',
+      { input: { aggregate: 'sum(price:double)' } },
+      /-aggregate=sum\(price:double\) has the same bits in any order/,
+    ],
     ['a mean of doubles', { input: { aggregate: 'avg(price:double)' } }, /-aggregate=avg\(price:double\)/],
-    ['an integer aggregate of a text', { input: { aggregate: 'sum(id)' } }, /-aggregate=id is STRING, and an integer is due/],
+    [
+      'an integer aggregate of a text',
+      { input: { aggregate: 'sum(id)' } },
+      /-aggregate=id is STRING, and an integer is due/,
+    ],
     ['a double as a key', { input: { key: 'price' } }, /-key=price is DOUBLE, which is no i64/],
-    ['a union as a field', { input: { where: 'choice is null' } }, /has the field choice, and it is a union of several types/],
+    [
+      'a union as a field',
+      { input: { where: 'choice is null' } },
+      /has the field choice, and it is a union of several types/,
+    ],
     ['an ISO text of Avro', { input: { time: 'id:iso' } }, /-time=id is STRING in iso/],
     ['an open JSON key', { input: { ...JSON_INPUT, key: 'user' } }, /-key=user leaves its type open/],
     ['an open JSON time', { input: { ...JSON_INPUT, time: 'at' } }, /-time=at leaves its form open/],
-    ['a JSON field of two types', { input: { ...JSON_INPUT, where: 'a = 1 or a = "x"' } }, /-where=a compares the field with values of several types/],
-    ['a JSON field that is an object too', { input: { ...JSON_INPUT, where: 'user = 1' } }, /-where=user is a value for one setting and an object for another/],
-    ['an order beside a text with high units', { input: { where: 'id < "\u{1f600}"' } }, /-where=id orders texts/],
-    ['an integer that a double rounds', { input: { where: 'price > 9007199254740993' } }, /-where=price compares doubles with 9007199254740993/],
-    ['a column that needs quotes', { input: { aggregate: 'count as Total' } }, /-aggregate=Total is a column that PostgreSQL needs quotes for/],
-    ['a column with a reserved name', { input: { aggregate: 'count as limit' } }, /-aggregate=limit is a column/],
+    [
+      'a JSON field of two types',
+      { input: { ...JSON_INPUT, where: 'a = 1 or a = "x"' } },
+      /-where=a compares the field with values of several types/,
+    ],
+    [
+      'a JSON field that is an object too',
+      { input: { ...JSON_INPUT, where: 'user = 1' } },
+      /-where=user is a value for one setting and an object for another/,
+    ],
+    [
+      'an order beside a text with high units',
+      { input: { where: 'id < "\u{1f600}"' } },
+      /-where=id orders texts/,
+    ],
+    [
+      'an integer that a double rounds',
+      { input: { where: 'price > 9007199254740993' } },
+      /-where=price compares doubles with 9007199254740993/,
+    ],
+    [
+      'a column that needs quotes',
+      { input: { aggregate: 'count as Total' } },
+      /-aggregate=Total is a column that PostgreSQL needs quotes for/,
+    ],
+    [
+      'a column with a reserved name',
+      { input: { aggregate: 'count as limit' } },
+      /-aggregate=limit is a column/,
+    ],
   ])('%s is refused by name', (_, plan, message) => {
     expect(() => flinkScript(planOf(plan))).toThrow(
       expect.objectContaining({ code: 'flink_unsupported', message: expect.stringMatching(message) }),
@@ -148,7 +206,12 @@ describe('parts of a job that Flink SQL cannot say', () => {
     ['early results', { emit: 'updates' }, {}, 'emit'],
     ['late events', {}, { 'late-topic': 'late' }, 'late-topic'],
     ['open windows at the end', {}, { 'exit-at-end': true }, 'exit-at-end'],
-    ['a slide that does not divide the size', { window: 'sliding', sizeMs: 2000, slideMs: 700 } as Partial<Job>, {}, 'slide'],
+    [
+      'a slide that does not divide the size',
+      { window: 'sliding', sizeMs: 2000, slideMs: 700 } as Partial<Job>,
+      {},
+      'slide',
+    ],
     ['a gap of one millisecond', { window: 'session', gapMs: 1 } as Partial<Job>, {}, 'gap'],
     ['a window of three years', { sizeMs: 1100 * 86_400_000 } as Partial<Job>, {}, 'size'],
   ])('%s: the setting is named', (_, job, other, setting) => {

@@ -5,10 +5,7 @@ import { type AvroSchema, parseSchema } from '../../../../src/formats/schema.ts'
 
 const field = (name: string, type: unknown, more: object = {}) => ({ name, type, ...more });
 const schemaOf = (...fields: readonly object[]): AvroSchema =>
-  parseSchema(
-    'AVRO',
-    JSON.stringify({ type: 'record', name: 'R', namespace: 'a.b', fields }),
-  ) as AvroSchema;
+  parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'R', namespace: 'a.b', fields })) as AvroSchema;
 const columns = (...fields: readonly object[]) =>
   flinkAvro(schemaOf(...fields).tree).columns.map(({ name, type }) => `${name} ${type}`);
 
@@ -22,7 +19,11 @@ describe('types of columns', () => {
     ['a timestamp in ms', { type: 'long', logicalType: 'timestamp-millis' }, 'TIMESTAMP(3) NOT NULL'],
     ['a timestamp in us', { type: 'long', logicalType: 'timestamp-micros' }, 'BIGINT NOT NULL'],
     ['a local timestamp', { type: 'long', logicalType: 'local-timestamp-millis' }, 'BIGINT NOT NULL'],
-    ['a decimal', { type: 'bytes', logicalType: 'decimal', precision: 10, scale: 2 }, 'DECIMAL(10, 2) NOT NULL'],
+    [
+      'a decimal',
+      { type: 'bytes', logicalType: 'decimal', precision: 10, scale: 2 },
+      'DECIMAL(10, 2) NOT NULL',
+    ],
     ['a decimal of 40 digits', { type: 'bytes', logicalType: 'decimal', precision: 40 }, 'BYTES NOT NULL'],
     ['a uuid', { type: 'string', logicalType: 'uuid' }, 'STRING NOT NULL'],
     ['a fixed', { type: 'fixed', name: 'F', size: 4 }, 'VARBINARY(4) NOT NULL'],

@@ -36,7 +36,12 @@ it('SCRAM over TLS has a login module of the package, and certificates as texts'
 it('a certificate of the client is a key store of texts', () => {
   expect(
     javaProperties(
-      { 'security.protocol': 'ssl', 'ssl.certificate.pem': 'chain', 'ssl.key.location': '/key', 'ssl.key.password': 'p' },
+      {
+        'security.protocol': 'ssl',
+        'ssl.certificate.pem': 'chain',
+        'ssl.key.location': '/key',
+        'ssl.key.password': 'p',
+      },
       { textOf },
     ),
   ).toMatchObject({
@@ -51,6 +56,8 @@ it('a certificate of the client is a key store of texts', () => {
 it.each(['ssl.keystore.location', 'sasl.oauthbearer.config', 'enable.ssl.certificate.verification'])(
   'the property %s has no equal, and is named',
   (name) => {
-    expect(() => javaProperties({ [name]: 'x' }, { textOf })).toThrow(new RegExp(`property ${name} of the Kafka client`));
+    expect(() => javaProperties({ [name]: 'x' }, { textOf })).toThrow(
+      new RegExp(`property ${name} of the Kafka client`),
+    );
   },
 );
