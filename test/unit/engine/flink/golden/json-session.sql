@@ -34,7 +34,7 @@ FROM `millrace_events`
 WHERE (CURRENT_WATERMARK(`millrace_time`) IS NULL OR `millrace_time` - INTERVAL '0.001' SECOND(1, 3) > CURRENT_WATERMARK(`millrace_time`))
   AND `at` IS NOT NULL
   AND `user`.`id` IS NOT NULL
-  AND `user`.`id` BETWEEN 0 AND 18446744073709551615
+  AND `user`.`id` BETWEEN 0 AND CAST('18446744073709551615' AS DECIMAL(20, 0))
   AND (COALESCE(`user`.`kind` <> 'bot', FALSE) AND COALESCE(`score` < CAST('0.5' AS DOUBLE), FALSE));
 
 CREATE TEMPORARY TABLE `millrace_results` (
