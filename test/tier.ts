@@ -19,5 +19,5 @@ export const itFull = (isFull ? it : registerNothing) as typeof it;
 /** `describe` for tests that only the full tier runs. */
 export const describeFull = (isFull ? describe : registerNothing) as typeof describe;
 
-/** Number of runs of a property: all in the full tier, a fifth in the fast tier. */
-export const runs = (full: number): number => (isFull ? full : Math.ceil(full / 5));
+/** Number of runs of a property: all in the full tier, a tenth in the fast tier. */
+export const runs = (full: number): number => (isFull ? full : Math.ceil(full / 10));

@@ -22,7 +22,7 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   chaos: { works: 'test/e2e/chaos.test.ts' },
   'compat-check': { works: 'test/e2e/compat-check.test.ts' },
   consumer: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
-  demo: { works: 'test/e2e/contracts-demo.test.ts' },
+  demo: { works: 'test/e2e/effects-demo.test.ts' },
   doctor: { works: 'test/e2e/devstack.test.ts' },
   down: { works: 'test/e2e/devstack.test.ts' },
   effects: { works: 'test/e2e/effects.test.ts' },

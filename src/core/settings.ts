@@ -269,7 +269,7 @@ export function parseValue(name: string, setting: Setting, text: string, source:
   if (entry !== undefined) {
     const form = new RegExp(`^(?:${entry.pattern})$`);
     const isWrong = !Array.isArray(value) || value.length === 0 || !value.every((one) => form.test(one));
-    if (isWrong) throw bad('is not a choice', `choose from ${entry.form}`);
+    if (isWrong) throw bad('is not a choice', `choose from ${entry.form.replaceAll('|', ', ')}`);
   }
   if (typeof value === 'number') {
     if (setting.min !== undefined && value < setting.min)

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
+import { runs } from '../tier.ts';
 import { get, HOST, httpHarness, post } from './http-harness.ts';
 
 /** Routes of the test.
@@ -73,7 +74,7 @@ export function httpRandomContract(driver: HttpDriver): void {
           client.close();
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
     await expect.poll(() => server.inFlight()).toBe(0);
   });
@@ -105,7 +106,7 @@ export function httpRandomContract(driver: HttpDriver): void {
           client.close();
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
     // The timeout for the damaged requests can also end a valid client on a machine that pauses.
     let next = await ask(server, get('/a/alive'));

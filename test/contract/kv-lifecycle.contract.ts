@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../src/io/rocksdb/port.ts';
+import { isFull } from '../tier.ts';
 import {
   ALL,
   code,
@@ -84,7 +85,7 @@ export function kvLifecycleContract(world: KvWorld): void {
           await store.close();
         }
       }),
-      { numRuns: 15 },
+      { numRuns: isFull ? 15 : 5 },
     );
   });
 

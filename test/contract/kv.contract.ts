@@ -260,7 +260,7 @@ export function kvContract(world: KvWorld): void {
     });
 
     it('a long run is read back in order, and a range of it is deleted', async () => {
-      const rows = isFull ? 1_000_000 : 200_000;
+      const rows = isFull ? 1_000_000 : 100_000;
       const perPage = 50_000;
       await opened(async (store) => {
         const run = store.openRun('runs');

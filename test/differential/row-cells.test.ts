@@ -577,7 +577,7 @@ describe('refusals', () => {
         );
         expect(found[1]).toEqual(found[0]);
       }),
-      { numRuns: runs(1000) },
+      { numRuns: Math.max(300, runs(1000)) },
     );
     expect(seen.has(DELTA_STATUS.OK) && seen.has(DELTA_STATUS.BAD_DELTA)).toBe(true);
   });

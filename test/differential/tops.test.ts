@@ -9,6 +9,7 @@ import { CELL, PLACE_COLUMNS, RowForm } from '../../src/core/layout/row-form.ts'
 import { TOP_CELLS, topOf } from '../../src/core/layout/top.ts';
 import { ValueColumns } from '../../src/core/layout/value-columns.ts';
 import { IdHash } from '../../src/engine/aggregate/id-hash.ts';
+import { runs } from '../tier.ts';
 import { admitAll, batchesOf, changed, deltasOf, hexOf } from './window-kit.ts';
 
 const SLICE_MS = 100;
@@ -172,7 +173,7 @@ describe('frequent values', () => {
           expect(hexOf(rowOf(reference, order, size).buffer)).toBe(expected);
         },
       ),
-      { numRuns: 25 },
+      { numRuns: runs(25) },
     );
   });
 
@@ -196,7 +197,7 @@ describe('frequent values', () => {
         }
         state.close();
       }),
-      { numRuns: 15 },
+      { numRuns: runs(15) },
     );
   });
 
@@ -208,7 +209,7 @@ describe('frequent values', () => {
         expect(error === 0).toBe(isExact(counts));
         if (error === 0) expect(values).toEqual(ranked(counts).slice(0, limit));
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -287,7 +288,7 @@ describe('frequent values', () => {
           });
           expect(found[1]).toBe(found[0]);
         }),
-        { numRuns: 400 },
+        { numRuns: runs(400) },
       );
     expect(seen.has(DELTA_STATUS.OK) && seen.has(DELTA_STATUS.BAD_DELTA)).toBe(true);
   });

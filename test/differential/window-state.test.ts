@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { ENTRY_BYTES } from '../../src/addon/reference/window/table.ts';
 import type { WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { DELTA_STATUS, WINDOW_DELTAS } from '../../src/core/layout/layouts.gen.ts';
+import { runs } from '../tier.ts';
 import {
   admitAll,
   batchesOf,
@@ -117,7 +118,7 @@ describe('keyed state', () => {
           expect(addon.state.bytes()).toBe(0);
         },
       ),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 
@@ -144,7 +145,7 @@ describe('keyed state', () => {
           );
         },
       ),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 
@@ -249,7 +250,7 @@ describe('keyed state', () => {
           expect(hex(await emptied(fromReference.copied))).toEqual(hex(all));
         },
       ),
-      { numRuns: 120 },
+      { numRuns: runs(120) },
     );
   });
 
@@ -284,7 +285,7 @@ describe('keyed state', () => {
         );
         expect(found[1]).toEqual(found[0]);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });
@@ -314,7 +315,7 @@ describe('delta decoder', () => {
         );
         expect(found[1]).toEqual(found[0]);
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
     // Guards against an empty property: each verdict occurred.
     expect([...seen].sort()).toEqual(Object.values(DELTA_STATUS).sort());
@@ -340,7 +341,7 @@ describe('delta decoder', () => {
 
 describe('run merge', () => {
   const plainRow = fc.tuple(keys, fc.bigInt(1n, 2n ** 64n - 1n), values, values, values, values, values);
-  const runs = fc.array(fc.array(plainRow, { maxLength: 30 }), { maxLength: 9 });
+  const sorted = fc.array(fc.array(plainRow, { maxLength: 30 }), { maxLength: 9 });
   const rowsBytes = (rows: readonly (readonly bigint[])[]): Uint8Array =>
     new Uint8Array(
       BigUint64Array.from(rows.flatMap((one) => [...one, 7n].map((cell) => BigInt.asUintN(64, cell)))).buffer,
@@ -349,7 +350,7 @@ describe('run merge', () => {
   it('the run merge is the same on both sides page by page, and equals loading all runs into one slice', async () => {
     await fc.assert(
       fc.asyncProperty(
-        runs,
+        sorted,
         fc.integer({ min: 1, max: 8 }),
         fc.integer({ min: 1, max: 8 }),
         async (all, pageRows, outRows) => {
@@ -387,7 +388,7 @@ describe('run merge', () => {
           expect((merged[0] as string[]).join('')).toBe(hexOf(rowsOf(run, 50).buffer));
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -407,7 +408,7 @@ describe('run merge', () => {
         });
         expect(answers[1]).toEqual(answers[0]);
       }),
-      { numRuns: 600 },
+      { numRuns: runs(600) },
     );
   });
 });

@@ -19,7 +19,6 @@ import { sliceContext } from '../fixtures/demo.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { createTopic, deleteTopic } from '../fixtures/topic.ts';
-import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 
 const own = launcher();
@@ -127,21 +126,18 @@ describe('contracts slice', () => {
     expect(facts.some((fact) => fact.seen.includes('2400 orders compared'))).toBe(true);
   });
 
-  itFull.each([0, 1, 2, 3])(
-    'the contracts demo detects an altered decoded order of flow %i',
-    async (index) => {
-      const found = await withLines(index, ([first = '', ...rest]) => [
-        first.replace(
-          /("amount_?[cC]ents":"?)(\d)/,
-          (_all, head: string, digit: string) => `${head}${(Number(digit) % 9) + 1}`,
-        ),
-        ...rest,
-      ]);
-      expect(found).toContain('equal');
-    },
-  );
+  it.each([0, 1, 2, 3])('the contracts demo detects an altered decoded order of flow %i', async (index) => {
+    const found = await withLines(index, ([first = '', ...rest]) => [
+      first.replace(
+        /("amount_?[cC]ents":"?)(\d)/,
+        (_all, head: string, digit: string) => `${head}${(Number(digit) % 9) + 1}`,
+      ),
+      ...rest,
+    ]);
+    expect(found).toContain('equal');
+  });
 
-  itFull('the contracts demo detects an altered digit of a number beyond 2^53', async () => {
+  it('the contracts demo detects an altered digit of a number beyond 2^53', async () => {
     const found = await withLines(0, ([first = '', ...rest]) => [
       first.replace(
         /("account_id":\d+)(\d)/,
@@ -152,17 +148,17 @@ describe('contracts slice', () => {
     expect(found).toContain('equal');
   });
 
-  itFull('the contracts demo detects a wrong default of the newer reader', async () => {
+  it('the contracts demo detects a wrong default of the newer reader', async () => {
     expect(
       await withLines(0, ([first = '', ...rest]) => [first.replace('"coupon":null', '"coupon":""'), ...rest]),
     ).toContain('equal');
   });
 
-  itFull('the contracts demo detects an order that is missing from the decoded file', async () => {
+  it('the contracts demo detects an order that is missing from the decoded file', async () => {
     expect(await withLines(1, (lines) => lines.slice(1))).toEqual(['complete']);
   });
 
-  itFull('the contracts demo detects an order decoded in the place of another', async () => {
+  it('the contracts demo detects an order decoded in the place of another', async () => {
     const found = await withLines(2, ([first = '', second = '', ...rest]) => {
       const value = second.slice(second.indexOf('"value"'));
       return [first.slice(0, first.indexOf('"value"')) + value, second, ...rest];
@@ -170,30 +166,27 @@ describe('contracts slice', () => {
     expect(found).toEqual(['complete']);
   });
 
-  itFull('the contracts demo detects a counter that disagrees with the topic', async () => {
+  it('the contracts demo detects a counter that disagrees with the topic', async () => {
     const flows = run.flows.map((one, i) =>
       i === 0 ? { ...one, counted: { ...one.counted, bad_magic: 3 } } : one,
     );
     expect(await failedClaims({ ...run, flows })).toEqual(['counter']);
   });
 
-  itFull(
-    'the contracts demo detects a missing refusal and a refusal that does not name the field',
-    async () => {
-      const [first, second] = run.refusals as [
-        ContractsRun['refusals'][number],
-        ContractsRun['refusals'][number],
-      ];
-      expect(
-        await failedClaims({ ...run, refusals: [{ ...first, message: 'incompatible' }, second] }),
-      ).toEqual(['refused']);
-      expect(await failedClaims({ ...run, refusals: [first, { ...second, status: 200 }] })).toEqual([
-        'refused',
-      ]);
-    },
-  );
+  it('the contracts demo detects a missing refusal and a refusal that does not name the field', async () => {
+    const [first, second] = run.refusals as [
+      ContractsRun['refusals'][number],
+      ContractsRun['refusals'][number],
+    ];
+    expect(await failedClaims({ ...run, refusals: [{ ...first, message: 'incompatible' }, second] })).toEqual(
+      ['refused'],
+    );
+    expect(await failedClaims({ ...run, refusals: [first, { ...second, status: 200 }] })).toEqual([
+      'refused',
+    ]);
+  });
 
-  itFull('the contracts demo detects a registry that calls the breaking version compatible', async () => {
+  it('the contracts demo detects a registry that calls the breaking version compatible', async () => {
     const subject = subjectOf('avro');
     await ask(run.registry, 'PUT', `/config/${subject}`, { compatibility: 'NONE' });
     expect(await failedClaims()).toEqual(['refused']);
@@ -201,8 +194,8 @@ describe('contracts slice', () => {
     expect(await failedClaims()).toEqual([]);
   });
 
-  describeFull('live upgrades', () => {
-    itFull.each<[string, Partial<FleetRun>]>([
+  describe('live upgrades', () => {
+    it.each<[string, Partial<FleetRun>]>([
       ['ended with success', { code: 0 }],
       ['did not return', { verdict: 'errors' }],
       ['counted one record less', { errors: -1 }],
@@ -212,7 +205,7 @@ describe('contracts slice', () => {
       expect(await failedLive({ ...run, wrongOrder })).toEqual(['wrongOrder']);
     });
 
-    itFull.each<[string, Partial<FleetRun>]>([
+    it.each<[string, Partial<FleetRun>]>([
       ['was refused', { code: 1 }],
       ['returned', { verdict: 'rolled-back' }],
       ['took another order than that of the plan', { order: 'producers-first' }],
@@ -221,23 +214,20 @@ describe('contracts slice', () => {
       expect(await failedLive({ ...run, rightOrder })).toEqual(['rightOrder']);
     });
 
-    itFull('the contracts demo detects a record of a fleet that no consumer decoded', async () => {
+    it('the contracts demo detects a record of a fleet that no consumer decoded', async () => {
       expect(await withLive(run.wrongOrder.decoded.from, (lines) => lines.slice(1))).toEqual(['wrongOrder']);
       expect(await withLive(run.rightOrder.decoded.to, (lines) => lines.slice(1))).toEqual(['rightOrder']);
     });
 
-    itFull(
-      'the contracts demo detects an order that the new version of a consumer read wrongly',
-      async () => {
-        const changed = await withLive(run.rightOrder.decoded.to, ([first = '', ...rest]) => [
-          first.replace('"customer":"', '"customer":"x'),
-          ...rest,
-        ]);
-        expect(changed).toEqual(['rightOrder']);
-      },
-    );
+    it('the contracts demo detects an order that the new version of a consumer read wrongly', async () => {
+      const changed = await withLive(run.rightOrder.decoded.to, ([first = '', ...rest]) => [
+        first.replace('"customer":"', '"customer":"x'),
+        ...rest,
+      ]);
+      expect(changed).toEqual(['rightOrder']);
+    });
 
-    itFull('the contracts demo detects fleets whose versions have other schema ids', async () => {
+    it('the contracts demo detects fleets whose versions have other schema ids', async () => {
       const { ids } = run.rightOrder;
       const swapped = { from: ids.to, to: ids.from };
       const found = await failedLive({
@@ -249,7 +239,7 @@ describe('contracts slice', () => {
     });
   });
 
-  describeFull('redrives', () => {
+  describe('redrives', () => {
     /** A copy of a record that a redrive wrote, to be appended again. */
     async function redriven(topic: string): Promise<RecordInput> {
       let copy: RecordInput | undefined;
@@ -268,7 +258,7 @@ describe('contracts slice', () => {
       return copy as RecordInput;
     }
 
-    itFull('the contracts demo detects a redrive that was not killed, or not in the middle', async () => {
+    it('the contracts demo detects a redrive that was not killed, or not in the middle', async () => {
       const { redrive } = run;
       for (const killed of [
         { ...redrive.killed, signal: null },
@@ -280,7 +270,7 @@ describe('contracts slice', () => {
       }
     });
 
-    itFull('the contracts demo detects a count of a redrive or of a list that is off by one', async () => {
+    it('the contracts demo detects a count of a redrive or of a list that is off by one', async () => {
       const { redrive, rescue } = run;
       const { reported, listed } = redrive;
       for (const change of [
@@ -294,7 +284,7 @@ describe('contracts slice', () => {
       expect(await failedLive({ ...run, rescue: { ...rescue, reported: fewer } })).toEqual(['rescue']);
     });
 
-    itFull('the contracts demo detects a redriven record that was not decoded, or twice', async () => {
+    it('the contracts demo detects a redriven record that was not decoded, or twice', async () => {
       const { rescue, redrive } = run;
       expect(await withLive(rescue.decodedPath, (lines) => lines.slice(1))).toEqual(['rescue']);
       expect(await withLive(redrive.decodedPath, ([first = '', ...rest]) => [first, first, ...rest])).toEqual(
@@ -302,13 +292,13 @@ describe('contracts slice', () => {
       );
     });
 
-    itFull('the contracts demo detects a record of a writer that the redrive was not for', async () => {
+    it('the contracts demo detects a record of a writer that the redrive was not for', async () => {
       const { redrive } = run;
       const writerId = redrive.writerId + 1;
       expect(await failedLive({ ...run, redrive: { ...redrive, writerId } })).toEqual(['redrive']);
     });
 
-    itFull('the contracts demo detects a record that came back twice or changed', async () => {
+    it('the contracts demo detects a record that came back twice or changed', async () => {
       const twice = await redriven(run.redrive.topic);
       await append(stack.brokers, run.redrive.topic, [twice]);
       expect(await failedLive()).toEqual(['redrive', 'counts']);
@@ -319,30 +309,27 @@ describe('contracts slice', () => {
       expect(await failedLive()).toEqual(['rescue', 'redrive', 'counts']);
     });
 
-    itFull(
-      'the contracts demo detects a quarantined record of the fleet that was upgraded in the right order',
-      async () => {
-        const { topic, quarantine } = run.rightOrder;
-        const place = { 'millrace.source_partition': '0', 'millrace.source_offset': '0' };
-        const headers = {
-          'millrace.reason': 'incompatible_schema',
-          'millrace.source_topic': topic,
-          ...place,
-        };
-        await append(stack.brokers, quarantine, [
-          {
-            partition: 0,
-            key: Buffer.from('k'),
-            value: Buffer.from('v'),
-            headers: Object.entries(headers).map(([name, text]) => [name, Buffer.from(text)]),
-          },
-        ]);
-        expect(await failedLive()).toContain('rightOrder');
-      },
-    );
+    it('the contracts demo detects a quarantined record of the fleet that was upgraded in the right order', async () => {
+      const { topic, quarantine } = run.rightOrder;
+      const place = { 'millrace.source_partition': '0', 'millrace.source_offset': '0' };
+      const headers = {
+        'millrace.reason': 'incompatible_schema',
+        'millrace.source_topic': topic,
+        ...place,
+      };
+      await append(stack.brokers, quarantine, [
+        {
+          partition: 0,
+          key: Buffer.from('k'),
+          value: Buffer.from('v'),
+          headers: Object.entries(headers).map(([name, text]) => [name, Buffer.from(text)]),
+        },
+      ]);
+      expect(await failedLive()).toContain('rightOrder');
+    });
   });
 
-  itFull('the contracts demo detects a quarantined record that the demo did not produce', async () => {
+  it('the contracts demo detects a quarantined record that the demo did not produce', async () => {
     const { quarantine, topic } = flow(3);
     const headers = (place: string): Array<[string, Uint8Array]> =>
       Object.entries({
@@ -358,7 +345,7 @@ describe('contracts slice', () => {
     expect(await failedClaims()).toEqual(expect.arrayContaining(['complete', 'quarantine', 'counter']));
   });
 
-  itFull('the contracts demo detects a quarantined record that was dropped', async () => {
+  it('the contracts demo detects a quarantined record that was dropped', async () => {
     await rewriteTopic(flow(2).quarantine, (index) => index !== 3);
     const facts = await judge();
     const seen = facts.find((fact) => CLAIM.quarantine.test(fact.claim));
@@ -366,7 +353,7 @@ describe('contracts slice', () => {
     expect(facts.find((fact) => CLAIM.complete.test(fact.claim))).toMatchObject({ holds: false });
   });
 
-  itFull('the contracts demo detects a quarantined record whose bytes were changed', async () => {
+  it('the contracts demo detects a quarantined record whose bytes were changed', async () => {
     const [bad, ...rest] = flow(1).bad;
     const flows = run.flows.map((one, i) =>
       i === 1 && bad !== undefined
@@ -377,7 +364,7 @@ describe('contracts slice', () => {
     expect(facts.find((fact) => CLAIM.quarantine.test(fact.claim))?.seen).toMatch(/was changed/);
   });
 
-  itFull('the contracts demo detects a record that was produced and never read', async () => {
+  it('the contracts demo detects a record that was produced and never read', async () => {
     await append(stack.brokers, flow(0).topic, [
       { partition: 1, key: null, value: Buffer.from([0, 0, 0, 0, 1, 2]) },
     ]);
@@ -387,7 +374,7 @@ describe('contracts slice', () => {
     );
   });
 
-  itFull('the contracts demo detects an unexpected third version', async () => {
+  it('the contracts demo detects an unexpected third version', async () => {
     await ask(run.registry, 'POST', `/subjects/${subjectOf('protobuf')}/versions`, {
       schema: orderSchema(3, 'protobuf'),
       schemaType: 'PROTOBUF',

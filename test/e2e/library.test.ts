@@ -6,7 +6,7 @@ import { findMillraceError } from '../../src/core/errors.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { OutboxEvent } from '../../src/outbox/append/event.ts';
 import { append, EVENTS_MAX, lockAggregates } from '../../src/outbox/append/events.ts';
-import { outboxTableSql } from '../../src/outbox/append/table.ts';
+import { outboxRecordSql, outboxTableSql } from '../../src/outbox/append/table.ts';
 import { migrationsOf } from '../../src/outbox/database/migration-files.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
 import { inboxWorld, settledOrBlocked } from './inbox-kit.ts';
@@ -255,13 +255,15 @@ describe('outboxTableSql', () => {
     };
   }
 
-  it('outboxTableSql creates the same table as orders -migrate, except for the partitions', async () => {
+  it('outboxTableSql and outboxRecordSql create the same table as orders -migrate, except for the partitions', async () => {
     const other = await inboxWorld();
     await migrate(other.pool, other.schema, 'orders', migrationsOf('orders'));
     const ofOrders = await shape(other.pool, other.schema, 'outbox', 'outbox_default');
-    const own = await shape(world.pool, world.schema, 'parcels', 'parcels');
+    await world.pool.query(outboxTableSql('letters'));
+    await world.pool.query(outboxRecordSql('letters'));
+    const own = await shape(world.pool, world.schema, 'letters', 'letters');
     expect(own).toEqual(ofOrders);
-    expect(own.columns).toHaveLength(8);
+    expect(own.columns).toHaveLength(13);
     expect(own.indexes).toHaveLength(2);
   });
 

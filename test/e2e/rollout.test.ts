@@ -29,7 +29,7 @@ const small = [
 const document = (stdout: string): Record<string, unknown> => JSON.parse(stdout) as Record<string, unknown>;
 
 describe('a live rollout', () => {
-  it('consumers first under BACKWARD upgrades every instance without an unreadable record', async () => {
+  itFull('consumers first under BACKWARD upgrades every instance without an unreadable record', async () => {
     const plot = join(own.dir, 'plot.svg');
     const { code, stdout, stderr } = await runRollout(own, [
       ...small,
@@ -77,7 +77,7 @@ describe('a live rollout', () => {
     },
   );
 
-  it('rollout serves its instances, rates, lag and errors on /metrics while it runs', async () => {
+  itFull('rollout serves its instances, rates, lag and errors on /metrics while it runs', async () => {
     // The instances must not take the address that is meant for rollout.
     const env = { ...process.env, MILLRACE_LISTEN: `127.0.0.1:${await freePort()}` };
     const flags = [...small.filter((flag) => flag !== '-duration=3s'), '-duration=1h'];

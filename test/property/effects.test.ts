@@ -11,7 +11,7 @@ import { goldenPlan, KINDS, type Plan, planOf } from './effects-world/plan.ts';
 import { EffectsWorld, type WorldOptions } from './effects-world/world.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
-const SEEDS = Array.from({ length: isFull ? 300 : 40 }, (_, i) => FIRST + i);
+const SEEDS = Array.from({ length: isFull ? 300 : 15 }, (_, i) => FIRST + i);
 const STEPS_MIN = 1000;
 /** Distance of the steps after which the golden run is killed. */
 const KILL_EVERY = isFull ? 1 : 17;

@@ -124,11 +124,13 @@ const CASES: ReadonlyArray<{ readonly stream: Stream; readonly course: Course }>
   return { stream: { rules: { ...rules, ...shape }, partitions: 2, log }, course };
 });
 
-/** First, middle and last index of each kind of step. */
+/** First, middle and last index of each kind of step; in the fast tier, the middle one. */
 function indexesOf(steps: readonly CheckpointStep[]): number[] {
   const indexes = new Map<CheckpointStep, number[]>();
   for (const [at, step] of steps.entries()) indexes.set(step, [...(indexes.get(step) ?? []), at]);
-  const some = [...indexes.values()].flatMap((at) => [at[0], at[at.length >> 1], at.at(-1)] as number[]);
+  const some = [...indexes.values()].flatMap((at) =>
+    isFull ? [at[0], at[at.length >> 1], at.at(-1)] : [at[at.length >> 1]],
+  ) as number[];
   return [...new Set(some)].sort((a, b) => a - b);
 }
 
@@ -155,7 +157,7 @@ describe.each(SIDES)('run state over the $name kernels', (kernels) => {
       const expected = await runWithoutDeath(kernels, stream, course);
       for (const step of expected.steps) seen.add(step);
       const ends: Life[] = indexesOf(expected.steps).map((atStep) => ({ atStep }));
-      for (let beforeRow = 3; beforeRow < EVENTS; beforeRow += isFull ? 5 : 20) ends.push({ beforeRow });
+      for (let beforeRow = 3; beforeRow < EVENTS; beforeRow += isFull ? 5 : 40) ends.push({ beforeRow });
       for (const [i, life] of ends.entries()) {
         const disk = new SimDisk();
         const found = await runLives(kernels, stream, course, disk, new Results(), [life], drawFrom(i));
@@ -215,7 +217,7 @@ describe('run state on this machine', () => {
       expect(await second.run()).toEqual(expected.outcome);
       await second.close();
     }
-    expect(some.length).toBeGreaterThan(1);
+    expect(some.length).toBeGreaterThan(isFull ? 1 : 0);
   });
 });
 

@@ -5,6 +5,7 @@ import { expect, it } from 'vitest';
 import type { Job } from '../../src/engine/job.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { runs } from '../tier.ts';
 import { engineIn, MemorySink, MemorySource, onDisk, SPILL_FOLDER, streams } from './engine-kit.ts';
 
 const times = fc.record({
@@ -57,5 +58,6 @@ it('a run resumes with another skew, lateness and max-future, and its windows co
         expect(counted).toBe(BigInt(accepted));
       },
     ),
+    { numRuns: runs(100) },
   );
 });

@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { CHECKPOINT_ACTIONS, type CheckpointStep } from '../../src/engine/durability/checkpoint/steps.ts';
 import type { Job } from '../../src/engine/job.ts';
+import { isFull } from '../tier.ts';
 import { feedOracle, jobs, oracleRows, rulesOf, streams, type TestEvent } from './engine-kit.ts';
 import { type Folder, Member, newFolder, PARTITIONS, SESSION_MS, World } from './members-kit.ts';
 
@@ -172,9 +173,11 @@ describe('engines of one group', () => {
             seen[key] += world.seen[key];
           seen.revoked += world.rebalances.revoked;
         }),
-        { numRuns: 60 },
+        { numRuns: isFull ? 60 : 25 },
       );
-      for (const [what, count] of Object.entries(seen)) expect([what, count > 0]).toEqual([what, true]);
+      // A short search need not meet every disturbance.
+      for (const [what, count] of Object.entries(isFull ? seen : { deaths: seen.deaths }))
+        expect([what, count > 0]).toEqual([what, true]);
     },
   );
 });

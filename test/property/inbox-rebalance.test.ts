@@ -8,10 +8,11 @@ import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { CONSUMER_DEFAULTS } from '../../src/outbox/defaults.ts';
 import { InboxConsumer } from '../../src/outbox/inbox/consumer.ts';
+import { isFull } from '../tier.ts';
 import { bytes, GroupWorld, groupViolations, type Product, TOPIC } from './rebalance-kit.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
-const SEEDS = Array.from({ length: 40 }, (_, i) => FIRST + i);
+const SEEDS = Array.from({ length: isFull ? 40 : 10 }, (_, i) => FIRST + i);
 
 const PRODUCT: Product = {
   valueOf: (id) => bytes(id),

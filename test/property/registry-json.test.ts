@@ -7,8 +7,9 @@ import { describe, expect, it } from 'vitest';
 import { parseSchema } from '../../src/formats/schema.ts';
 import { isCompatible } from '../../src/registry/compatibility/finding.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
+import { runs } from '../tier.ts';
 
-const RUNS = Number(process.env['MILLRACE_JSON_RUNS'] ?? 100);
+const RUNS = Number(process.env['MILLRACE_JSON_RUNS'] ?? runs(100));
 const DOCUMENTS = 30;
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json };

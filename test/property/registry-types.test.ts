@@ -13,6 +13,7 @@ import { type AvroSchema, type ProtoSchema, parseSchema } from '../../src/format
 import { schemaTypes } from '../../src/formats/typescript/types.ts';
 import { readerCodec } from '../../src/registry/proof/reader.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
+import { isFull } from '../tier.ts';
 import { datumOf, drawingFrom, type Next, numbers } from './registry-avro-decoder-kit.ts';
 import { Maker, randomOf as randomAvro, render } from './registry-avro-draft.ts';
 import { avroSchema } from './registry-avro-kit.ts';
@@ -28,7 +29,7 @@ import {
   mutated,
 } from './registry-types-kit.ts';
 
-const RUNS = 100;
+const RUNS = isFull ? 100 : 25;
 const MUTANTS = 10;
 
 interface Codec {

@@ -14,6 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
+import { isFull } from '../tier.ts';
 import { GENERATED, projectRoot, repositoryFiles } from './root.ts';
 
 const manifest = JSON.parse(readFileSync(join(projectRoot, 'package.json'), 'utf8'));
@@ -149,12 +150,13 @@ describe('TypeScript service', () => {
   symlinkSync(projectRoot, join(folder, 'node_modules', 'millrace'));
   symlinkSync(join(projectRoot, 'node_modules/@types/node'), join(folder, 'node_modules/@types/node'));
 
-  it.each([
+  const ways = [
     ['commonjs', 'node16', 'node16', 'typescript'],
     ['commonjs', 'nodenext', 'nodenext', 'typescript-native'],
     ['commonjs', 'commonjs', 'bundler', 'typescript-native'],
     ['module', 'node16', 'node16', 'typescript-native'],
-  ])(
+  ];
+  it.each(isFull ? ways : ways.slice(0, 2))(
     'a service of type %s compiles with module %s, including payloads declared as interfaces, and serves its metrics',
     async (type, module, resolution, compiler) => {
       const own = join(folder, `${type}-${module}`);

@@ -6,8 +6,9 @@
  *
  *  Invariants:
  *  1. `append` settles after its records survive a crash: all of them or none.
- *  2. `apply` receives, in log order, every record that this process did not append itself: the
- *     records of the log at `open`, and later those of other processes.
+ *  2. `apply` receives, in log order, the records of the log at `open`, and later those of other
+ *     processes. A shared log gives it the records of this process too, each at its place among
+ *     them and as soon as any process can read it, which may be before `append` settles.
  *  3. A log that is not the leader appends nothing.
  */
 
@@ -45,7 +46,9 @@ export type LogRole =
 
 export interface RegistryLog {
   readonly name: string;
-  /** True: other registries may write to this log, so a record may come from any of them. */
+  /** True: other registries may write to this log, so a record may come from any of them, and
+   *  `apply` receives the appended records. Otherwise the caller of `append` applies them.
+   */
   readonly shared?: true;
   /** Gives all existing records to `sink`, and later each new one. Call it once, before all other
    *  methods.
@@ -55,11 +58,8 @@ export interface RegistryLog {
   /** Appends records. One call at a time; many records in a call make a group commit.
    *  @throws not_leader and store_failed: nothing was kept. store_unknown: the outcome is unknown;
    *    `apply` receives the records if they were kept
-   *  @returns `applied` where `apply` has already received later records of another process: it
-   *    then received these records before them, and the caller must not apply them again. With any
-   *    other value the caller applies them
    */
-  append(records: readonly LogRecord[]): Promise<unknown>;
+  append(records: readonly LogRecord[]): Promise<void>;
   /** Writes `records` into an empty log: all or none, whatever their size. Absent where the store
    *  cannot do that. @throws store_failed
    */

@@ -128,7 +128,7 @@ export class Registry implements RegistryService {
   }
 
   private apply(batch: readonly LogRecord[]): void {
-    this.writer.noteForeign();
+    this.writer.noteApplied();
     for (const encoded of batch) {
       this.notices.count();
       const decoded = decodeRecord(encoded);

@@ -3,7 +3,8 @@
  *
  *  Invariants:
  *  1. A request sees every decision before it.
- *  2. A decision is visible only inside its batch until it is durable.
+ *  2. A decision is visible only inside its batch until it is durable. A shared log shows it to
+ *     reads as soon as readers of other processes can see it, before it is answered.
  *  3. A failed append fails exactly the requests of its batch. Refusals fail too, because a refusal
  *     may rest on a lost decision.
  *  4. After an append with unknown outcome nothing is decided until the log has been read to its
@@ -38,7 +39,6 @@ const FAILURE_LINE_MS = 10_000;
 export class Draft {
   readonly state: State;
   readonly records: LogRecord[] = [];
-  readonly changes: Array<{ readonly record: StoreRecord; readonly ts: number }> = [];
   private readonly ts: number;
   private readonly parent: Draft | undefined;
 
@@ -57,7 +57,6 @@ export class Draft {
     if (encoded.value === null)
       for (const key of this.state.aliases(record))
         this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.ts });
-    this.changes.push({ record, ts });
     this.state.apply(record, ts);
   }
 
@@ -86,18 +85,12 @@ export class Draft {
     return new Draft(this.state, this.ts, this);
   }
 
-  mergeIntoParent(): void {
+  /** Applies the changes to the state that this draft began with, and adds the records to those of
+   *  the draft that it was forked from.
+   */
+  merge(): void {
     this.state.merge();
     this.parent?.records.push(...this.records);
-    this.parent?.changes.push(...this.changes);
-  }
-
-  /** Applies the durable changes to `base`. `moved`: `base` has changed since this draft began, so
-   *  only the records are valid and are applied one by one.
-   */
-  commit(base: State, moved: boolean): void {
-    if (!moved) this.state.merge();
-    else for (const { record, ts } of this.changes) base.apply(record, ts);
   }
 }
 
@@ -208,9 +201,8 @@ export class Writer {
   private queue: Request[] = [];
   private running: Promise<void> | undefined;
   private closed = false;
-  /** Number of batches that other processes wrote. A draft from before the latest of them is stale.
-   */
-  private foreign = 0;
+  /** Number of batches that the log gave to the state. A draft from before the latest is stale. */
+  private applied = 0;
 
   constructor(options: WriterOptions) {
     this.log = options.log;
@@ -231,8 +223,9 @@ export class Writer {
     });
   }
 
-  noteForeign(): void {
-    this.foreign++;
+  /** Call before the log changes the state. */
+  noteApplied(): void {
+    this.applied++;
   }
 
   /** Settles when all queued requests are answered; further requests are refused. */
@@ -259,14 +252,14 @@ export class Writer {
       for (const { reject } of this.queue.splice(0)) reject(error);
       return;
     }
-    const { draft, requests, outcomes, foreign } = await this.decide();
+    const { draft, requests, outcomes } = await this.decide();
     invariant(requests.length === outcomes.length, 'each request of a batch has one outcome');
     if (draft.records.length > 0) {
       try {
-        const how = await this.log.append(draft.records);
+        await this.log.append(draft.records);
         this.notices.appended();
-        // Applying the records again could replace a later value of a key by an earlier one.
-        if (how !== 'applied') draft.commit(this.state, foreign !== this.foreign);
+        // A shared log has applied them. Again, they could replace a later value of a key.
+        if (this.log.shared !== true) draft.merge();
       } catch (thrown) {
         // Another leader is not a failure of the store.
         if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
@@ -286,10 +279,9 @@ export class Writer {
     readonly draft: Draft;
     readonly requests: readonly Request[];
     readonly outcomes: readonly Outcome[];
-    readonly foreign: number;
   }> {
     for (;;) {
-      const foreign = this.foreign;
+      const { applied } = this;
       const draft = new Draft(this.state, Math.floor(this.clock.wallNowMs()));
       const outcomes: Outcome[] = [];
       let bytes = 0;
@@ -298,7 +290,7 @@ export class Writer {
         const attempt = draft.fork();
         try {
           const value = (this.queue[outcomes.length] as Request).decide(attempt);
-          attempt.mergeIntoParent();
+          attempt.merge();
           outcomes.push({ value });
         } catch (error) {
           outcomes.push({ error });
@@ -306,15 +298,15 @@ export class Writer {
         for (const { key, value } of attempt.records) bytes += key.length + (value?.length ?? 0);
         if (this.clock.monotonicMs() < sliceEnd) continue;
         await nextTurn();
-        if (foreign !== this.foreign) break;
+        if (applied !== this.applied) break;
         sliceEnd = this.clock.monotonicMs() + SLICE_MS;
       }
       // The first write into an empty shared topic records that the log is Millrace's own.
       const { state } = draft;
       if (this.log.shared === true && draft.records.length > 0 && !state.foreign)
         if (state.origin() === undefined) draft.put({ kind: 'origin', value: 'PROVEN' });
-      if (foreign === this.foreign)
-        return { draft, requests: this.queue.splice(0, outcomes.length), outcomes, foreign };
+      if (applied === this.applied)
+        return { draft, requests: this.queue.splice(0, outcomes.length), outcomes };
     }
   }
 

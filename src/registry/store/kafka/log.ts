@@ -162,7 +162,7 @@ export class KafkaLog implements RegistryLog {
     return { records, tornBytes: 0 };
   }
 
-  async append(records: readonly LogRecord[]): Promise<'applied' | undefined> {
+  async append(records: readonly LogRecord[]): Promise<void> {
     const { term } = this;
     if (term === undefined || term.ended !== undefined) throw this.notLeader('another instance writes');
     for (const { key, value } of records) {
@@ -178,7 +178,7 @@ export class KafkaLog implements RegistryLog {
     }
     const written = await term.write(records);
     if (written.outcome !== 'kept' || term.ended !== undefined) this.stepDown(term);
-    if (written.outcome === 'kept') return written.applied ? 'applied' : undefined;
+    if (written.outcome === 'kept') return;
     if (written.outcome === 'open') {
       throw registryError('store_unknown', `the outcome of the write is unknown: ${written.why}`, {
         next: 'read it before writing it again',

@@ -2,11 +2,11 @@
  *  records only.
  *
  *  Invariants:
- *  1. Records reach the sink in log order, each once.
- *  2. A record that this process wrote reaches the sink only where a record of another process
- *     follows it before the writer knows the outcome. So an earlier value of a key never replaces a
- *     later one.
- *  3. `applied` is an offset below which no committed record is missing.
+ *  1. Every committed record reaches the sink, in log order, once, whichever process wrote it. So
+ *     the sink shows what the readers of other processes show, also while the writer of a record
+ *     does not know its outcome yet.
+ *  2. The records of an expected run reach the sink in one call.
+ *  3. `applied` is an offset below which the sink misses no committed record.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sleep, type Timers } from '../../../core/clock.ts';
@@ -42,21 +42,15 @@ export interface TailOptions {
 /** Run of records that this process wrote in one transaction, and whose outcome the writer does not
  *  know yet.
  */
-export interface Own {
-  /** Offset of each record, ascending. Gaps and records of other processes may lie between them. */
-  readonly offsets: readonly bigint[];
+export interface Run {
+  /** Offset of each record. Gaps and records of other processes may lie between them. */
+  readonly offsets: ReadonlySet<bigint>;
+  /** Greatest of the offsets. */
   readonly last: bigint;
-  readonly records: readonly LogRecord[];
   /** True when a record of the run was read from the log. The run is one transaction, so all of it
    *  is kept.
    */
   seen: boolean;
-  /** Number of its records that were read. */
-  met: number;
-  /** True: the sink receives the records as they are read. It received the earlier ones before the
-   *  record of another process.
-   */
-  applied: boolean;
 }
 
 interface Waiter {
@@ -72,7 +66,12 @@ export class KafkaTail {
   private readonly options: TailOptions;
   private consumer: BatchConsumer | undefined;
   private batch = RecordBatch.create(ROWS, ARENA_BYTES);
-  private own: Own[] = [];
+  /** Runs whose outcome their writer does not know yet. */
+  private runs: Run[] = [];
+  /** Records that were read and wait for the end of a run, and the offset after them. Their offsets
+   *  are not below `applied`.
+   */
+  private held: { readonly records: LogRecord[]; readonly next: bigint } | undefined;
   private waiters: Waiter[] = [];
   private readonly at = { schemas: 0n, leaders: 0n };
   private running: Promise<void> | undefined;
@@ -157,25 +156,25 @@ export class KafkaTail {
     });
   }
 
-  /** Withholds from the sink the records that this process wrote at these offsets, until `forget`.
+  /** Watches for the records that this process wrote at these offsets, ascending, until `forget`.
+   *  Call it before the transaction can be committed.
    */
-  expect(offsets: readonly bigint[], records: readonly LogRecord[]): Own {
-    const own = { offsets, last: offsets.at(-1) ?? -1n, records, seen: false, met: 0, applied: false };
-    this.own.push(own);
-    return own;
+  expect(offsets: readonly bigint[]): Run {
+    const run = { offsets: new Set(offsets), last: offsets.at(-1) ?? -1n, seen: false };
+    this.runs.push(run);
+    return run;
   }
 
   /** Outcome of a run: certainly in the log, certainly not, or open. */
-  outcome(own: Own): 'kept' | 'lost' | 'open' {
-    if (own.seen) return 'kept';
-    return this.at.schemas > own.last ? 'lost' : 'open';
+  outcome(run: Run): 'kept' | 'lost' | 'open' {
+    if (run.seen) return 'kept';
+    return this.at.schemas > run.last ? 'lost' : 'open';
   }
 
-  /** Ends `expect`, because the writer knows the outcome. Where the outcome is open, the sink
-   *  receives the records if they were kept.
+  /** Ends `expect`. Records of the run that were read only in part no longer wait for the others.
    */
-  forget(own: Own): void {
-    this.own = this.own.filter((one) => one !== own);
+  forget(run: Run): void {
+    this.runs = this.runs.filter((one) => one !== run);
   }
 
   async close(): Promise<void> {
@@ -224,7 +223,7 @@ export class KafkaTail {
         if (consumer === undefined) await this.reopen();
         else {
           this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
-          // Lets writers that wait for these records apply them before the next records.
+          // Other work runs between two batches of records.
           await nextTurn();
         }
       } catch (thrown) {
@@ -247,14 +246,16 @@ export class KafkaTail {
 
   private async reopen(): Promise<void> {
     const consumer = await this.connect();
+    // The new consumer reads them again.
+    this.held = undefined;
     await this.assign(consumer);
     this.consumer = consumer;
   }
 
   private take({ rowCount, ends, events }: ConsumeResult, consumer: BatchConsumer): void {
     const { columns } = this.batch;
-    const records: LogRecord[] = [];
-    let next = this.at.schemas;
+    const records = this.held?.records ?? [];
+    let next = this.held?.next ?? this.at.schemas;
     let leaders = this.at.leaders;
     for (let row = 0; row < rowCount; row++) {
       const offset = columns.offset[row] as bigint;
@@ -264,33 +265,46 @@ export class KafkaTail {
         continue;
       }
       next = offset + 1n;
-      if (this.isOwn(offset, records)) continue;
+      for (const run of this.runs) if (run.offsets.has(offset)) run.seen = true;
       const key = this.batch.key(row);
       // A record without a key belongs to no registry, and a compacted topic does not keep it.
       if (key === null) continue;
-      this.applySeen(records);
       records.push({
         key: key.slice(),
         value: this.batch.value(row)?.slice() ?? null,
         ts: Number(columns.timestamp[row]),
       });
     }
-    if (records.length > 0) {
-      try {
-        this.options.apply(records);
-      } catch (thrown) {
-        this.failure = thrown;
-        this.options.failed();
-        throw thrown;
-      }
-      this.records += records.length;
-    }
     for (const end of ends) {
       if (end.topic === this.options.topic) next = end.offset > next ? end.offset : next;
       else leaders = end.offset > leaders ? end.offset : leaders;
     }
     this.advance('leaders', leaders);
-    this.advance('schemas', next);
+    // No reader may see half of a transaction, and the transaction is not readable before it is
+    // complete, so the rest follows.
+    if (this.runs.some(({ seen, last }) => seen && next <= last)) this.held = { records, next };
+    else {
+      this.held = undefined;
+      this.apply(records);
+      this.advance('schemas', next);
+    }
+    this.enlarge(events);
+  }
+
+  private apply(records: readonly LogRecord[]): void {
+    if (records.length === 0) return;
+    try {
+      this.options.apply(records);
+    } catch (thrown) {
+      this.failure = thrown;
+      this.options.failed();
+      throw thrown;
+    }
+    this.records += records.length;
+  }
+
+  /** Enlarges the arena where a record did not fit. */
+  private enlarge(events: ConsumeResult['events']): void {
     for (const event of events) {
       if (event.code !== OVERSIZE) continue;
       const bytes = this.batch.arenaCapacity * 4;
@@ -306,30 +320,6 @@ export class KafkaTail {
     }
   }
 
-  /** Adds the records of this process that were read before the next record of another process. */
-  private applySeen(records: LogRecord[]): void {
-    for (const own of this.own) {
-      if (!own.seen || own.applied) continue;
-      own.applied = true;
-      records.push(...own.records.slice(0, own.met));
-    }
-  }
-
-  /** True when this process wrote the record at this offset. Withholds it from the sink, unless a
-   *  record of another process was read inside its run.
-   */
-  private isOwn(offset: bigint, records: LogRecord[]): boolean {
-    for (const own of this.own) {
-      const at = placeOf(own.offsets, offset);
-      if (at < 0) continue;
-      own.seen = true;
-      own.met = at + 1;
-      if (own.applied) records.push(own.records[at] as LogRecord);
-      return true;
-    }
-    return false;
-  }
-
   private advance(of: 'schemas' | 'leaders', to: bigint): void {
     if (to <= this.at[of]) return;
     this.at[of] = to;
@@ -339,15 +329,4 @@ export class KafkaTail {
     this.waiters = this.waiters.filter((one) => !done.includes(one));
     for (const waiter of done) waiter.settle();
   }
-}
-
-/** Index of `wanted` in ascending offsets by binary search; -1 where it is missing. */
-function placeOf(offsets: readonly bigint[], wanted: bigint): number {
-  let low = 0;
-  for (let high = offsets.length; low < high; ) {
-    const middle = (low + high) >>> 1;
-    if ((offsets[middle] as bigint) < wanted) low = middle + 1;
-    else high = middle;
-  }
-  return offsets[low] === wanted ? low : -1;
 }

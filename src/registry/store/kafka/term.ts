@@ -5,6 +5,7 @@
  *  2. A transaction whose outcome is not `kept` ends the term, so that the next term searches for
  *     its ghosts.
  *  3. A write that was reported as lost can never be kept later.
+ *  4. While the term lasts, the sink of the tail has received every write that was reported as kept.
  */
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type {
@@ -15,7 +16,7 @@ import type {
   TransactionFailure,
 } from '../../../io/kafka/port.ts';
 import type { LogRecord } from '../log.ts';
-import type { KafkaTail, Own } from './tail.ts';
+import type { KafkaTail, Run } from './tail.ts';
 
 /** Age at which the broker aborts an open transaction. */
 const TRANSACTION_MS = 10_000;
@@ -27,8 +28,7 @@ const SHOWN_MS = 8000;
 const DECIDE_MS = 3000;
 
 export type WriteOutcome =
-  /** `applied`: the sink of the tail has received the records already. */
-  | { readonly outcome: 'kept'; readonly applied: boolean }
+  | { readonly outcome: 'kept' }
   /** `fenced`: a newer leader fenced this one. */
   | { readonly outcome: 'lost'; readonly why: string; readonly fenced: boolean }
   | { readonly outcome: 'open'; readonly why: string };
@@ -51,7 +51,7 @@ const FENCED = new Set([
   'INVALID_PRODUCER_ID_MAPPING',
 ]);
 
-const KEPT: WriteOutcome = { outcome: 'kept', applied: false };
+const KEPT: WriteOutcome = { outcome: 'kept' };
 
 export const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
 
@@ -60,7 +60,7 @@ export class Term {
   private readonly producer: TransactionalProducer;
   private turn: Promise<unknown> = Promise.resolve();
   /** Run that the last transaction wrote. */
-  private expected: Own | undefined;
+  private expected: Run | undefined;
   /** Reason why the term is over. */
   ended: string | undefined;
   /** True: the broker reported that a newer term has begun. */
@@ -145,51 +145,50 @@ export class Term {
       this.end(textOf(event), fenced);
       return { outcome: 'lost', why: textOf(event), fenced };
     }
-    const own = this.expect(report.offset, records);
-    this.expected = own;
+    const run = this.expect(report.offset, records);
+    this.expected = run;
     const failure = await this.producer.commit(COMMIT_MS);
-    if (failure === undefined) return own === undefined ? KEPT : this.shown(own);
+    if (failure === undefined) return run === undefined ? KEPT : this.shown(run);
     this.end(textOf(failure.event), failure.kind === 'fenced');
-    return own === undefined ? this.lost(failure) : this.decide(own, failure);
+    return run === undefined ? this.lost(failure) : this.decide(run, failure);
   }
 
   /** Waits until our own reader has read a committed run. The broker answers a commit when it is
    *  certain to happen; readers see it a moment later. An acknowledged write must be visible on
    *  every instance.
    */
-  private async shown(own: Own): Promise<WriteOutcome> {
+  private async shown(run: Run): Promise<WriteOutcome> {
     const { tail } = this.options;
     try {
-      await tail.reach('schemas', own.last + 1n, SHOWN_MS);
-      return this.kept(own);
+      await tail.reach('schemas', run.last + 1n, SHOWN_MS);
+      return KEPT;
     } catch (thrown) {
-      if (own.seen) return this.kept(own);
-      tail.forget(own);
-      this.end((thrown as Error).message);
-      return { outcome: 'open', why: (thrown as Error).message };
+      const why = (thrown as Error).message;
+      // Even where a part of the run was read: the next write must not be decided on that part.
+      this.end(why);
+      return run.seen ? KEPT : { outcome: 'open', why };
+    } finally {
+      tail.forget(run);
     }
   }
 
   /** Decides by the content of the log, because the answer to a commit may have been lost. */
-  private async decide(own: Own, failure: TransactionFailure): Promise<WriteOutcome> {
+  private async decide(run: Run, failure: TransactionFailure): Promise<WriteOutcome> {
     const { tail } = this.options;
     const why = textOf(failure.event);
-    if (failure.kind === 'abort') {
-      await this.producer.abort(ABORT_MS);
-      tail.forget(own);
-      return { outcome: 'lost', why, fenced: false };
+    try {
+      if (failure.kind === 'abort') {
+        await this.producer.abort(ABORT_MS);
+        return { outcome: 'lost', why, fenced: false };
+      }
+      // A newer leader has ended this transaction, by a commit or an abort.
+      if (failure.kind === 'fenced') await tail.reach('schemas', run.last + 1n, DECIDE_MS).catch(() => {});
+      const outcome = tail.outcome(run);
+      if (outcome === 'kept') return KEPT;
+      return outcome === 'lost' ? { outcome, why, fenced: failure.kind === 'fenced' } : { outcome, why };
+    } finally {
+      tail.forget(run);
     }
-    // A newer leader has ended this transaction, by a commit or an abort.
-    if (failure.kind === 'fenced') await tail.reach('schemas', own.last + 1n, DECIDE_MS).catch(() => {});
-    const outcome = tail.outcome(own);
-    if (outcome === 'kept') return this.kept(own);
-    tail.forget(own);
-    return outcome === 'lost' ? { outcome, why, fenced: failure.kind === 'fenced' } : { outcome, why };
-  }
-
-  private kept(own: Own): WriteOutcome {
-    this.options.tail.forget(own);
-    return { outcome: 'kept', applied: own.applied };
   }
 
   private lost(failure: TransactionFailure): WriteOutcome {
@@ -198,9 +197,9 @@ export class Term {
     return { outcome: 'lost', why: textOf(failure.event), fenced };
   }
 
-  private expect(offsets: BigInt64Array, records: readonly LogRecord[]): Own | undefined {
+  private expect(offsets: BigInt64Array, records: readonly LogRecord[]): Run | undefined {
     if (records.length === 0) return undefined;
-    return this.options.tail.expect([...offsets.subarray(0, records.length)], records);
+    return this.options.tail.expect([...offsets.subarray(0, records.length)]);
   }
 
   private batchOf(records: readonly LogRecord[], announcement: LogRecord | undefined): RecordBatch {

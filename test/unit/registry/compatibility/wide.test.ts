@@ -9,6 +9,7 @@ import { type Finding, isCompatible } from '../../../../src/registry/compatibili
 import { checkPair } from '../../../../src/registry/compatibility/modes.ts';
 import { checkProto } from '../../../../src/registry/compatibility/protobuf/checker.ts';
 import { checkNumberHistory } from '../../../../src/registry/compatibility/protobuf/history.ts';
+import { itFull } from '../../../tier.ts';
 import { worked } from '../../../work.ts';
 
 /** Maximum number of function calls of one comparison. A quadratic walk needs many times more. */
@@ -186,7 +187,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(compared(writer, reader))).toEqual(['PROTO_PRESENCE_CHANGED']);
   });
 
-  it('the comparison of fully connected messages ends within a bound', () => {
+  itFull('the comparison of fully connected messages ends within a bound', () => {
     const mesh = (step: number): Schema =>
       proto(
         indexes(400)
@@ -199,7 +200,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(compared(mesh(1), mesh(3), DENSE_CALLS_MAX))).toEqual(['COMPARISON_TOO_LONG']);
   });
 
-  it('the history check of fields whose messages all differ ends within a bound', () => {
+  itFull('the history check of fields whose messages all differ ends within a bound', () => {
     const mesh = (letter: string): ProtoSchema =>
       proto(
         indexes(300)
@@ -249,7 +250,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(compared(text('A'), text('B')))).toEqual(['PROTO_ENUM_VALUE_RENAMED']);
   });
 
-  it('two rings of messages whose lengths have a large common multiple end within a bound', () => {
+  itFull('two rings of messages whose lengths have a large common multiple end within a bound', () => {
     const ring = (length: number, last = ''): Schema =>
       proto(
         indexes(length)
@@ -269,7 +270,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(compared(proto(text(map)), proto(text(list))))).toContain('PROTO_MAP_KEYS_MERGED');
   });
 
-  it('the history of many numbers over many versions is checked in bounded time', () => {
+  itFull('the history of many numbers over many versions is checked in bounded time', () => {
     const tree = (text: string) => {
       const parsed = proto(text);
       if (parsed.format !== 'PROTOBUF')

@@ -7,11 +7,7 @@ import { Registry } from '../../../../src/registry/store/registry.ts';
 import { decodeRecord, encodeRecord } from '../../../../src/registry/store/state/records.ts';
 import { exportStore, importStore } from '../../../../src/registry/store/transfer.ts';
 import { realClock } from '../../../wait.ts';
-import { avro, TestLog } from './store-kit.ts';
-
-class SharedLog extends TestLog {
-  readonly shared = true;
-}
+import { avro, SharedLog, TestLog } from './store-kit.ts';
 
 const schema = (extra?: Readonly<Record<string, string>>): LogRecord =>
   encodeRecord({

@@ -7,7 +7,17 @@ import { Registry } from '../../../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../../../src/registry/store/service.ts';
 import { encodeRecord } from '../../../../src/registry/store/state/records.ts';
 import { realClock } from '../../../wait.ts';
-import { avro, code, everything, type Kit, openKit, proto, type TestLog, typed } from './store-kit.ts';
+import {
+  avro,
+  code,
+  everything,
+  type Kit,
+  openKit,
+  proto,
+  SharedLog,
+  type TestLog,
+  typed,
+} from './store-kit.ts';
 
 let registry: Registry;
 let log: TestLog;
@@ -324,16 +334,22 @@ describe('writes', () => {
       value: { id: 77, format: 'AVRO', text: '"bytes"', references: [], deleted: false },
     });
 
-  it('records of other processes that arrive during a write are not lost', async () => {
+  it('records of other processes that follow a write are not lost, and replace its values', async () => {
+    const shared = new SharedLog();
+    registry = await Registry.open(shared, silentLogger, { clock: realClock });
     await registry.setConfig('a', { compatibility: 'NONE' });
-    const append = log.append.bind(log);
-    log.append = async (records) => {
-      await append(records);
-      log.sink?.apply([theirs(9)]);
-    };
-    await put('a', '"int"');
-    expect(numbers('a')).toEqual([1, 9]);
-    expect(await put('a', '"long"')).toMatchObject({ version: { id: 78, version: 10 } });
+    const level = { kind: 'config', subject: 'a', value: { compatibilityLevel: 'FULL' } } as const;
+    shared.theirs = [theirs(9), encodeRecord(level)];
+    const { version } = await registry.register('a', { text: '"int"' }, {});
+    shared.theirs = [encodeRecord(level)];
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    expect(version).toMatchObject({ id: 1, version: 1 });
+    expect(registry.versions('a', 'no').map((one) => one.version)).toEqual([1, 9]);
+    expect(registry.config('a', false)).toMatchObject({ compatibilityLevel: 'FULL' });
+    shared.theirs = [];
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    const next = await registry.register('a', { text: '"long"' }, {});
+    expect(next).toMatchObject({ version: { id: 78, version: 10 } });
   });
 
   it('the registry decides again if other processes wrote during its decision', async () => {

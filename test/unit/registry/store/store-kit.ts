@@ -56,6 +56,19 @@ export class TestLog implements RegistryLog {
   async close(): Promise<void> {}
 }
 
+/** Log that other processes may write to: its reader gives every record to the registry. */
+export class SharedLog extends TestLog {
+  readonly shared = true;
+  /** Records of another process that follow each append. */
+  theirs: readonly LogRecord[] = [];
+
+  override async append(records: readonly LogRecord[]): Promise<void> {
+    await super.append(records);
+    this.records.push(...this.theirs);
+    this.sink?.apply([...records, ...this.theirs]);
+  }
+}
+
 /** All observable content of a registry. */
 export const everything = (one: Registry): unknown => ({
   // The text is read through a getter, which a comparison of objects would not see.
