@@ -1,5 +1,5 @@
-/** `millrace gen ddl`: the definition of a Flink SQL table over a topic of a registered Avro schema,
- *  or of JSON objects. */
+/** `millrace gen ddl`: the definition of a Flink SQL table over a topic of a registered Avro
+ *  schema, or of JSON objects. */
 import { writeFileSync } from 'node:fs';
 import { coreError, EXIT } from '../../core/errors.ts';
 import { coordinatesOf, FLINK_JARS, FLINK_VERSION, type FlinkJar } from '../../engine/flink/jars.ts';

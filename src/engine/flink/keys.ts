@@ -46,23 +46,23 @@ function keyPart(path: string, kind: string, { sql, type, logical }: FlinkField)
       `is ${logical ?? type}, which is no ${kind} in Flink SQL`,
       'give a key of integers, texts or uuids in text',
     );
-  const isThere = `${sql} IS NOT NULL`;
+  const isPresent = `${sql} IS NOT NULL`;
   switch (kind) {
     case 'i64':
       if (type !== 'BIGINT' && type !== 'INT') throw wrong();
-      return { sql: type === 'INT' ? `CAST(${sql} AS BIGINT)` : sql, required: [isThere] };
+      return { sql: type === 'INT' ? `CAST(${sql} AS BIGINT)` : sql, required: [isPresent] };
     case 'u64':
       if (type !== 'BIGINT' && type !== 'INT' && type !== 'DECIMAL(20, 0)') throw wrong();
       return {
         sql: type === 'DECIMAL(20, 0)' ? sql : `CAST(${sql} AS DECIMAL(20, 0))`,
-        required: [isThere, `${sql} BETWEEN 0 AND ${U64_MAX}`],
+        required: [isPresent, `${sql} BETWEEN 0 AND ${U64_MAX}`],
       };
     case 'uuid':
       if (type !== 'STRING') throw wrong();
-      return { sql: `LOWER(${sql})`, required: [isThere, `REGEXP(${sql}, ${UUID})`] };
+      return { sql: `LOWER(${sql})`, required: [isPresent, `REGEXP(${sql}, ${UUID})`] };
     default:
       if (type !== 'STRING' || kind === 'bytes') throw wrong();
-      return { sql, required: [isThere] };
+      return { sql, required: [isPresent] };
   }
 }
 
@@ -84,7 +84,7 @@ function recordKey({ form }: Extract<KeySpec, { from: 'record' }>, name: string)
       'give -key=@key:long, @key:int, @key:text, @key:string or @key:uuid, or fields of the value',
     );
   const sql = quotedName(RECORD_KEY);
-  const isThere = `${sql} IS NOT NULL`;
+  const isPresent = `${sql} IS NOT NULL`;
   const part: Part =
     form === 'text'
       ? {
@@ -93,7 +93,7 @@ function recordKey({ form }: Extract<KeySpec, { from: 'record' }>, name: string)
         }
       : form === 'uuid'
         ? keyPart('@key', 'uuid', { sql, type: 'STRING' })
-        : { sql: form === 'int' ? `CAST(${sql} AS BIGINT)` : sql, required: [isThere] };
+        : { sql: form === 'int' ? `CAST(${sql} AS BIGINT)` : sql, required: [isPresent] };
   return { parts: [{ name, sql: part.sql }], column: type, required: part.required };
 }
 

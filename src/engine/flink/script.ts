@@ -1,13 +1,15 @@
 /** A job as statements of Flink SQL, for its SQL gateway.
  *
- *  The rules of the engine are kept by these rewrites. F is the watermark by which the engine drops:
- *  the greatest time of a partition, less -allowed-skew and -allowed-lateness.
- *  (1) Flink SQL fires a window when its watermark W is at least the end less 1 ms, so W is F - 1 ms.
+ *  The rules of the engine are kept by these rewrites. F is the watermark by which the engine
+ *  drops: the greatest time of a partition, less -allowed-skew and -allowed-lateness.
+ *  (1) Flink SQL fires a window when its watermark W is at least the end less 1 ms, so W is F - 1
+ *      ms.
  *  (2) The engine drops an event before F whether or not its window is open: a view keeps the rows
- *      above CURRENT_WATERMARK. It is the least watermark of the partitions that a subtask reads, so
- *      the rule is exact where each subtask reads one partition, and weaker else.
- *  (3) Flink merges sessions that touch. A gap that is 1 ms shorter merges exactly those at less than
- *      the gap; the end is corrected, and W is a further ms lower, or such a session fired early. */
+ *      above CURRENT_WATERMARK. It is the least watermark of the partitions that a subtask reads,
+ *      so the rule is exact where each subtask reads one partition, and weaker else.
+ *  (3) Flink merges sessions that touch. A gap that is 1 ms shorter merges exactly those at less
+ *      than the gap; the end is corrected, and W is a further ms lower, or such a session fired
+ *      early. */
 import { quotedName, quotedText, type TableOptions, tableText } from '../../formats/flink/sql.ts';
 import type { AvroSchema } from '../../formats/schema.ts';
 import type { Job } from '../job.ts';

@@ -4,7 +4,7 @@
  *  Flink compares the types of the columns with those that it derives from the reader's schema, and
  *  refuses a table where they differ. A type that it derives wrongly, or cannot derive, is read by
  *  its plain form: the annotation is left out of the reader's schema, which Avro's schema
- *  resolution allows. Source: AvroSchemaConverter and AvroToRowDataConverters of Apache Flink 2.2. */
+ *  resolution allows. Source: AvroSchemaConverter and AvroToRowDataConverters of Apache Flink. */
 
 import {
   type AvroField,
@@ -69,7 +69,7 @@ const DERIVED: Readonly<Record<string, string>> = {
   'int time-millis': 'TIME(3)',
   'long timestamp-millis': 'TIMESTAMP(3)',
 };
-/** Annotations that Flink derives a type from, and misreads; with the meaning of the plain value. */
+/** Annotations that Flink derives a type from and misreads, with the meaning of the value. */
 const MISREAD: Readonly<Record<string, string>> = {
   'long timestamp-micros': 'microseconds since the epoch',
   'long time-micros': 'microseconds of the day',

@@ -1,5 +1,5 @@
-/** `engine submit` beside a small gateway and job manager of Flink: statements, errors, secrets, and
- *  what follows a job. */
+/** `engine submit` beside a small gateway and job manager of Flink: statements, errors, secrets,
+ *  and what follows a job. */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -159,7 +159,7 @@ describe('jobs', () => {
     (_, path) =>
       path === '/jobs/overview' ? [200, { jobs }] : undefined;
 
-  it('a job is found by its name: the one that runs, else the newest', async () => {
+  it('a job is found by its name: a job that runs, else the newest', async () => {
     const ended = { jid: 'old', name: 'n', state: 'FAILED', 'start-time': 1 };
     const newer = { jid: 'new', name: 'n', state: 'FINISHED', 'start-time': 2 };
     const other = { jid: 'other', name: 'm', state: 'RUNNING', 'start-time': 9 };

@@ -2,7 +2,7 @@
 import { sleep, type Timers } from '../../../core/clock.ts';
 import { coreError } from '../../../core/errors.ts';
 import { engineError } from '../../../engine/errors.ts';
-import { ask, type FlinkServer, type Json } from './http.ts';
+import { ask, type FlinkAnswer, type FlinkServer } from './http.ts';
 
 /** Pause between two questions about a statement. */
 const POLL_MS = 250;
@@ -22,12 +22,12 @@ export async function runStatements(
   options: GatewayOptions,
 ): Promise<string> {
   const { sessionHandle } = await ask(server, 'POST', '/v3/sessions', { sessionName: 'millrace' });
-  if (typeof sessionHandle !== 'string') throw strange(server, 'a session');
+  if (typeof sessionHandle !== 'string') throw foreign(server, 'a session');
   const session = `/v3/sessions/${encodeURIComponent(sessionHandle)}`;
   try {
     let job: string | undefined;
     for (const statement of statements) job = await run(server, session, statement, options);
-    if (job === undefined) throw strange(server, 'the id of a job');
+    if (job === undefined) throw foreign(server, 'the id of a job');
     return job;
   } finally {
     // The job outlives its session.
@@ -35,7 +35,7 @@ export async function runStatements(
   }
 }
 
-const strange = ({ url }: FlinkServer, what: string): Error =>
+const foreign = ({ url }: FlinkServer, what: string): Error =>
   engineError('flink_refused', `the SQL gateway of Flink at ${url} answers without ${what}`, {
     next: 'give -flink the address of a SQL gateway of Flink 2',
   });
@@ -48,7 +48,7 @@ async function run(
   { clock, signal }: GatewayOptions,
 ): Promise<string | undefined> {
   const { operationHandle } = await ask(server, 'POST', `${session}/statements`, { statement });
-  if (typeof operationHandle !== 'string') throw strange(server, 'an operation');
+  if (typeof operationHandle !== 'string') throw foreign(server, 'an operation');
   const operation = `${session}/operations/${encodeURIComponent(operationHandle)}`;
   const startMs = clock.monotonicMs();
   for (;;) {
@@ -70,7 +70,7 @@ async function run(
   }
 }
 
-function jobOf(answer: Json): string | undefined {
+function jobOf(answer: FlinkAnswer): string | undefined {
   const { jobID, results } = answer as {
     readonly jobID?: unknown;
     readonly results?: { readonly data?: unknown };

@@ -12,7 +12,7 @@ const END_BYTES = 16_384;
 /** Most characters of a reason in an error. */
 const REASON_CHARS_MAX = 1_000;
 
-export type Json = Readonly<Record<string, unknown>>;
+export type FlinkAnswer = Readonly<Record<string, unknown>>;
 
 export interface FlinkServer {
   /** Setting that names the server, for messages. */
@@ -58,7 +58,7 @@ type Reader = (response: Response) => Promise<string>;
 async function exchange(
   server: FlinkServer,
   [method, path]: readonly [string, string],
-  body?: Json,
+  body?: FlinkAnswer,
   read: Reader = wholeText,
 ): Promise<Answer> {
   try {
@@ -102,7 +102,12 @@ async function endOfText(response: Response): Promise<string> {
 
 /** Sends a request, and parses the answer.
  *  @throws flink_unreachable; flink_refused with the reason of the server; flink_job_missing */
-export async function ask(server: FlinkServer, method: string, path: string, body?: Json): Promise<Json> {
+export async function ask(
+  server: FlinkServer,
+  method: string,
+  path: string,
+  body?: FlinkAnswer,
+): Promise<FlinkAnswer> {
   const { status, text } = await exchange(server, [method, path], body);
   const parsed = parsedText(text);
   if (status >= 200 && status < 300 && parsed !== undefined) return parsed;
@@ -131,7 +136,7 @@ export async function askEnd(server: FlinkServer, path: string): Promise<string 
   return status === 200 ? text : undefined;
 }
 
-function parsedText(text: string): Json | undefined {
+function parsedText(text: string): FlinkAnswer | undefined {
   try {
     const parsed = text === '' ? {} : JSON.parse(text);
     return typeof parsed === 'object' && parsed !== null ? parsed : undefined;
@@ -147,7 +152,7 @@ export function hide({ hidden }: Pick<FlinkServer, 'hidden'>, text: string): str
 }
 
 /** The innermost cause in the errors of an answer: their texts are stack traces. */
-function reasonOf(answer: Json | undefined): string | undefined {
+function reasonOf(answer: FlinkAnswer | undefined): string | undefined {
   const errors = answer?.['errors'];
   if (!Array.isArray(errors)) return undefined;
   return causeOf(errors.filter((one): one is string => typeof one === 'string').join('\n'));

@@ -2,7 +2,7 @@
 import { sleep, type Timers } from '../../../core/clock.ts';
 import { coreError } from '../../../core/errors.ts';
 import { engineError } from '../../../engine/errors.ts';
-import { ask, askEnd, causeOf, type FlinkServer, hide, type Json } from './http.ts';
+import { ask, askEnd, causeOf, type FlinkAnswer, type FlinkServer, hide } from './http.ts';
 
 const POLL_MS = 500;
 /** Time for a savepoint or a cancellation. */
@@ -15,7 +15,8 @@ export interface FlinkJobs {
   readonly signal: AbortSignal;
 }
 
-const records = (value: unknown): readonly Json[] => (Array.isArray(value) ? (value as readonly Json[]) : []);
+const records = (value: unknown): readonly FlinkAnswer[] =>
+  Array.isArray(value) ? (value as readonly FlinkAnswer[]) : [];
 const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
 
 /** Id of the job that an id or a name means: a job that runs, or else the newest that ended.
@@ -60,22 +61,24 @@ export interface JobStatus {
     readonly read: number;
     readonly written: number;
   }>;
-  /** Of the last whole checkpoint; null: none. */
+  /** The last whole checkpoint; null: none. */
   readonly checkpoint: { readonly id: number; readonly atMs: number; readonly bytes: number } | null;
   readonly failure: string | null;
 }
 
 export async function jobStatus({ server }: FlinkJobs, job: string): Promise<JobStatus> {
   const found = await ask(server, 'GET', `/jobs/${job}`);
-  const { latest } = (await ask(server, 'GET', `/jobs/${job}/checkpoints`)) as { readonly latest?: Json };
-  const completed = (latest?.['completed'] ?? undefined) as Json | undefined;
+  const { latest } = (await ask(server, 'GET', `/jobs/${job}/checkpoints`)) as {
+    readonly latest?: FlinkAnswer;
+  };
+  const completed = (latest?.['completed'] ?? undefined) as FlinkAnswer | undefined;
   return {
     job,
     name: textOf(found['name']),
     state: textOf(found['state']),
     seconds: Number(found['duration']) / 1000,
     tasks: records(found['vertices']).map((vertex) => {
-      const metrics = (vertex['metrics'] ?? {}) as Json;
+      const metrics = (vertex['metrics'] ?? {}) as FlinkAnswer;
       return {
         name: textOf(vertex['name']),
         state: textOf(vertex['status']),
@@ -99,7 +102,7 @@ export async function jobStatus({ server }: FlinkJobs, job: string): Promise<Job
 /** Causes of the failures of a job, newest first. */
 async function failures({ server }: Pick<FlinkJobs, 'server'>, job: string): Promise<readonly string[]> {
   const answer = await ask(server, 'GET', `/jobs/${job}/exceptions?maxExceptions=20`);
-  const { entries } = (answer['exceptionHistory'] ?? {}) as Json;
+  const { entries } = (answer['exceptionHistory'] ?? {}) as FlinkAnswer;
   return records(entries).map((entry) => hide(server, causeOf(textOf(entry['stacktrace']))));
 }
 
@@ -116,10 +119,13 @@ export async function savepointAndStop(
   });
   const savepoint = await poll(jobs, 'the savepoint', async () => {
     const answer = await ask(server, 'GET', `/jobs/${job}/savepoints/${textOf(request)}`);
-    const { status, operation } = answer as { readonly status?: Json; readonly operation?: Json };
+    const { status, operation } = answer as {
+      readonly status?: FlinkAnswer;
+      readonly operation?: FlinkAnswer;
+    };
     return status?.['id'] === 'COMPLETED' ? (operation ?? {}) : undefined;
   });
-  const failure = savepoint['failure-cause'] as Json | undefined;
+  const failure = savepoint['failure-cause'] as FlinkAnswer | undefined;
   if (failure === undefined) return textOf(savepoint['location']);
   throw engineError(
     'flink_refused',

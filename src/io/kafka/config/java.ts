@@ -1,5 +1,6 @@
-/** Properties of the Java client for those of librdkafka, for programs on the JVM that read the same
- *  cluster. Certificates and keys are given as texts, because the other program runs elsewhere. */
+/** Properties of the Java client for those of librdkafka, for programs on the JVM that read the
+ *  same cluster. Certificates and keys are given as texts, because the other program runs
+ *  elsewhere. */
 import { coreError } from '../../../core/errors.ts';
 import type { Properties } from '../../../core/settings.ts';
 import { SHOWN_PROPERTIES } from '../properties.ts';
@@ -26,7 +27,8 @@ const PARTS: readonly string[] = [
   'ssl.key.password',
 ];
 
-/** Properties that decide which servers are trusted, and that the Java client has in other forms. */
+/** Properties that decide which servers are trusted, in other forms than those of the Java client.
+ */
 const NO_EQUAL: readonly string[] = [
   'enable.ssl.certificate.verification',
   'ssl.crl.location',

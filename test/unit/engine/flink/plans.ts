@@ -8,7 +8,7 @@ export const TUMBLING: JobWindows = { window: 'tumbling', sizeMs: 60_000 };
 export const SLIDING: JobWindows = { window: 'sliding', sizeMs: 300_000, slideMs: 60_000 };
 export const SESSION: JobWindows = { window: 'session', gapMs: 30_000 };
 
-export const ORDER = parseSchema(
+const ORDER = parseSchema(
   'AVRO',
   JSON.stringify({
     type: 'record',
