@@ -14,7 +14,7 @@ beforeAll(async () => {
   registry = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
   const { client } = new SchemaRegistry({ url: registry });
   const fields = [
-    { name: 'user', type: 'string' },
+    { name: 'user_id', type: 'string' },
     { name: 'at', type: { type: 'long', logicalType: 'timestamp-millis' } },
   ];
   const record = JSON.stringify({ type: 'record', name: 'Click', fields });
@@ -24,7 +24,7 @@ beforeAll(async () => {
 });
 
 const JOB = [
-  ...['-brokers=kafka:9092', '-topic=orders', '-format=json', '-key=user:string', '-time=at:ms'],
+  ...['-brokers=kafka:9092', '-topic=orders', '-format=json', '-key=user_id:string', '-time=at:ms'],
   '-sink=postgres:postgres://me:db-secret@db/shop',
 ];
 const submit = (...flags: readonly string[]) => runEngine(own, ['submit', ...withDefaults(JOB, flags)]);
@@ -41,7 +41,7 @@ describe('engine submit -explain', () => {
     expect(stdout).toMatch(/^-- -allowed-skew and -allowed-lateness are one delay/m);
     expect(stdout).toContain("'properties.security.protocol' = 'SASL_SSL'");
     expect(stdout).toContain("'password' = '***'");
-    expect(stdout).toMatch(/GROUP BY `user`, window_start, window_end;$/m);
+    expect(stdout).toMatch(/GROUP BY `user_id`, window_start, window_end;$/m);
     expect(stdout + stderr).not.toMatch(/db-secret|kafka-secret/);
   });
 
@@ -50,7 +50,7 @@ describe('engine submit -explain', () => {
     const sink = 'sink: postgres:postgres://me@db/shop\nflink-table: clicks_flink\n';
     writeFileSync(
       file,
-      `brokers: kafka:9092\ntopic: clicks\nregistry: ${registry}\nkey: user\n${sink}size: 1h\n`,
+      `brokers: kafka:9092\ntopic: clicks\nregistry: ${registry}\nkey: user_id\n${sink}size: 1h\n`,
     );
     const { code, stdout, stderr } = await runEngine(own, ['submit', '-explain', `-job=${file}`, '-json']);
     expect(code, stderr).toBe(0);
@@ -67,7 +67,7 @@ describe('refused calls', () => {
     ['no gateway', [], 'usage', /engine submit needs -flink/],
     ['a gateway that is no address', ['-flink=flink:8083'], 'bad_setting', /-flink is not an address/],
     [
-      'a gateway that does not answer',
+      'a sink of this machine',
       ['-flink=http://127.0.0.1:1', '-sink=rocksdb'],
       'flink_unsupported',
       /-sink=rocksdb is no sink that a Flink job/,
