@@ -29,7 +29,7 @@ export const ENGINE_ERRORS = {
   savepoint_exists: errorRow('conflict', { exit: EXIT.usage }),
   savepoint_damaged: errorRow('corrupt'),
   /** The engine holds as many checkpoints for readers as it can. */
-  savepoint_busy: errorRow('unavailable'),
+  savepoint_busy: errorRow('unavailable', { http: 429, grpc: 8 }),
   /** The running engine does not make or send the savepoint. */
   savepoint_failed: errorRow('unavailable'),
   /** Another process has taken over the job of a checkpoint store. */

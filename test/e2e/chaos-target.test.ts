@@ -91,7 +91,15 @@ describe('a service of a user', () => {
     'a service that prints a label for each delivery is found: exit 1, the double effects and the replay command',
     async () => {
       const plot = join(own.dir, 'double.html');
-      const flags = [...given, '-seed=502', '-faults=kill', '-settle-timeout=5s', `-report=${plot}`];
+      const flags = [
+        ...given,
+        '-seed=502',
+        '-duration=20s',
+        '-fault-every=3s',
+        '-faults=kill',
+        '-settle-timeout=5s',
+        `-report=${plot}`,
+      ];
       const outcome = await run(own, 'double', flags, { FORGETS_UNIQUE: 'yes', TMPDIR: own.dir });
       const report = documentOf(outcome);
       expect(outcome.code, outcome.stderr).toBe(1);

@@ -2,6 +2,7 @@
 import { RANKED_NAMES } from '../output/columns.ts';
 import { TOP_LIMIT_MAX, TOP_VISITS_MAX } from '../output/fired/range.ts';
 import { LATE_LIMIT, LATE_LIMIT_MAX } from './late.ts';
+import { OFFSET_MAX } from './savepoints.ts';
 
 type Json = { readonly [name: string]: unknown };
 
@@ -97,6 +98,8 @@ const I64: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,18})$' };
 const KEY: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,19})$' };
 const MS: Json = { ...I64, description: 'Milliseconds since the epoch.' };
 const COUNT: Json = { type: 'integer', minimum: 0 };
+/** Number of a file, or of a byte in it. */
+const OFFSET: Json = { ...COUNT, maximum: OFFSET_MAX };
 
 const SAVEPOINT_ID: Json = { name: 'id', in: 'path', required: true, schema: { type: 'string' } };
 const SAVEPOINT: Json = {
@@ -366,9 +369,14 @@ const PATHS: Json = {
           content: body(SAVEPOINT),
         },
         ...BY_ACCESS,
+        429: failure(
+          'The engine holds two checkpoints already, or over the rate of this client.',
+          ['savepoint_busy', 'rate_limited'],
+          WAIT,
+        ),
         503: failure(
-          'The engine is restoring its checkpoint, or holds two checkpoints already.',
-          ['restoring', 'savepoint_busy', 'kv_io', 'kv_full', 'auth_unavailable'],
+          'The engine is restoring its checkpoint, or cannot make one.',
+          ['restoring', 'kv_io', 'kv_full', 'auth_unavailable'],
           WAIT,
         ),
       },
@@ -381,8 +389,14 @@ const PATHS: Json = {
       security: SECURITY,
       parameters: [
         SAVEPOINT_ID,
-        { name: 'file', in: 'path', required: true, description: 'Place in `files`, from 0.', schema: COUNT },
-        query('from', 'First byte.', { ...COUNT, default: 0 }),
+        {
+          name: 'file',
+          in: 'path',
+          required: true,
+          description: 'Place in `files`, from 0.',
+          schema: OFFSET,
+        },
+        query('from', 'First byte.', { ...OFFSET, default: 0 }),
       ],
       responses: {
         200: {

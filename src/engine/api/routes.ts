@@ -115,7 +115,7 @@ function refused(thrown: unknown): HttpResponse {
   const { http } = thrown.row;
   const body = { error: thrown.message, code: thrown.code };
   return respond(http, body, {
-    ...(http === 503 ? { 'retry-after': RETRY_AFTER_S } : {}),
+    ...(http === 503 || http === 429 ? { 'retry-after': RETRY_AFTER_S } : {}),
     ...refusalHeaders(thrown),
   });
 }

@@ -19,6 +19,8 @@ export interface SavepointQueries {
   remove(id: string): Promise<void>;
 }
 
+/** Greatest number of a file or of a byte in it, 15 digits. */
+export const OFFSET_MAX = 999_999_999_999_999;
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
 function numberIn(name: string, text: string): number {

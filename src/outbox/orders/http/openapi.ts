@@ -137,7 +137,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
         required: false,
         description:
           'Data of tracing systems for the traceparent (W3C Trace Context), stored with the event of the order. Without a valid traceparent, and if invalid or over 512 characters, it is ignored.',
-        schema: { type: 'string', maxLength: 512 },
+        schema: { type: 'string' },
         example: 'rojo=00f067aa0ba902b7',
       },
       ACCEPT,
@@ -428,7 +428,12 @@ const SCHEMAS: Json = {
         items: { enum: ['account_id', 'amount_cents'] },
         description: 'The members that differ from those of the first request; empty if unknown.',
       },
-      idempotency_key: uuid('In canonical form.'),
+      idempotency_key: {
+        type: 'string',
+        minLength: 1,
+        maxLength: 255,
+        description: 'A UUID in canonical form.',
+      },
     },
     additionalProperties: false,
   },
