@@ -5,6 +5,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { FLINK_JARS, jarFile } from '../../src/engine/flink/jars.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { SchemaRegistry } from '../../src/registry/index.ts';
@@ -325,6 +326,10 @@ describe('tables of gen ddl', () => {
     const id = await client.register(`${topic}-value`, 'AVRO', text);
     const table = await ddl([`-registry=${registry}`, `-subject=${topic}-value`]);
     expect(table).not.toContain('For reading only');
+    // The connector of Flink creates no topic.
+    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'engine-flink' });
+    await admin.createTopics([{ topic, partitions: 1 }]);
+    await admin.close();
     const values =
       "(1, TIMESTAMP '2026-01-01 00:00:01.500', 'a', 1.25), (1, TIMESTAMP '2026-01-01 00:00:02', CAST(NULL AS STRING), 3)";
     const done = await rowsOf([
