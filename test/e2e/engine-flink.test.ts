@@ -371,6 +371,7 @@ describe('docs/how-to/outgrow-one-machine.md', () => {
       ],
       placeholders: [
         [/ in [\d.]+ s to /, ' in SECONDS s to '],
+        [/digest [0-9a-f]{32}/, 'digest DIGEST'],
         [/limited by: .*/, 'limited by: STAGE'],
         [/\b[0-9a-f]{32}\b(?= \(|$)/gm, 'ID'],
         [/-flink-job=[0-9a-f]{32}/, '-flink-job=ID'],
