@@ -8,17 +8,26 @@ import { packageRoot } from '../src/shell/package.ts';
 
 const run = promisify(execFile);
 
-/** Compiles peers/NAME and returns the path of the program. Kafka programs link the librdkafka of
- *  the addon. @throws bad_file */
-export async function compilePeer(name: 'raw-broker' | 'raw-engine' | 'raw-window'): Promise<string> {
+/** Libraries that a program links; `librdkafka` is that of the addon. */
+const LIBRARIES = {
+  'raw-broker': 'librdkafka',
+  'raw-engine': 'librdkafka',
+  'raw-fetch': 'lz4',
+  'raw-window': 'none',
+} as const;
+
+/** Compiles peers/NAME and returns the path of the program. @throws bad_file */
+export async function compilePeer(name: keyof typeof LIBRARIES): Promise<string> {
   const root = packageRoot();
   const source = join(root, 'bench', 'peers', name, `${name.replace('-', '_')}.cc`);
   const binary = join(root, '.millrace', 'bench', name);
   const deps = join(root, 'node_modules', 'node-rdkafka', 'build', 'deps');
-  const library =
-    name === 'raw-window'
-      ? []
-      : ['-isystem', `${deps}/include`, join(deps, 'librdkafka.so.1'), `-Wl,-rpath,${deps}`];
+  const flags = {
+    librdkafka: ['-isystem', `${deps}/include`, join(deps, 'librdkafka.so.1'), `-Wl,-rpath,${deps}`],
+    lz4: ['-llz4'],
+    none: [],
+  };
+  const library = flags[LIBRARIES[name]];
   mkdirSync(dirname(binary), { recursive: true });
   // Built under a temporary name: another process may be running the existing program.
   const temporary = `${binary}.${process.pid}`;

@@ -15,7 +15,7 @@ import { loadWindowKernels } from '../src/addon/windows.ts';
 import { invariant } from '../src/core/errors.ts';
 import { AdmittedBatch } from '../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
-import { ACCUMULATOR, WINDOW_CLOCK } from '../src/core/layout/layouts.gen.ts';
+import { WINDOW_CLOCK } from '../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
 import { createClock, createProgress } from '../src/core/layout/window-clock.ts';
 import { fromWords } from '../src/core/time.ts';
@@ -23,6 +23,7 @@ import { DEFAULT_EVENTS } from '../src/gen/event-options.ts';
 import { EventGenerator } from '../src/gen/events.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { compilePeer } from './compile.ts';
+import { addRun, type Digest, digestOf, drainState, textOf } from './engine/state-digest.ts';
 import {
   type Bench,
   type BenchContext,
@@ -42,7 +43,6 @@ const SIZE_MS = 60_000;
 const SKEW_MS = 5_000;
 const LATENESS_MS = 10_000;
 const GAP_MS = 30_000;
-const PAGE_ROWS = 16_384;
 /** Permutes row numbers into distinct accounts without locality; coprime to every count. */
 const STRIDE = 7_368_787;
 const EVENT_BYTES = 32;
@@ -156,57 +156,6 @@ function admitAll(
         clock[WINDOW_CLOCK.NEXT_END / 8] = Number.POSITIVE_INFINITY;
     }
   }
-}
-
-interface Digest {
-  readonly rows: string;
-  readonly count: string;
-  readonly sum: string;
-}
-
-async function drainState(state: WindowState): Promise<void> {
-  const starts = new Float64Array(state.slices(new Float64Array(0)));
-  state.slices(starts);
-  for (const start of starts) (await state.seal(start)).close();
-}
-
-/** Drains a state whose events were shifted in time; equal results have equal digests. */
-async function digestOf(state: WindowState, movedMs: number): Promise<Digest> {
-  const starts = new Float64Array(state.slices(new Float64Array(0)));
-  state.slices(starts);
-  const total = { rows: 0, count: 0n, sum: 0n };
-  for (const start of starts) addRun(total, await state.seal(start), BigInt(start - movedMs));
-  return textOf(total);
-}
-
-interface Total {
-  rows: number;
-  count: bigint;
-  sum: bigint;
-}
-
-const textOf = ({ rows, count, sum }: Total): Digest => ({
-  rows: `${rows}`,
-  count: `${count}`,
-  sum: `${BigInt.asUintN(64, sum)}`,
-});
-
-/** Adds the rows of a run, with `offset` added to each key, and closes the run. */
-function addRun(total: Total, run: RowRun, offset: bigint): void {
-  const page = new ArrayBuffer(PAGE_ROWS * ACCUMULATOR.BYTES);
-  const cells = new BigUint64Array(page);
-  for (let from = 0; from < run.rowCount; ) {
-    const read = run.read(from, page);
-    let pageSum = 0n;
-    for (let at = 0; at < read * 8; at += 8) {
-      total.count += cells[at + 1] as bigint;
-      pageSum += (cells[at + 2] as bigint) * ((cells[at] as bigint) + offset);
-    }
-    total.sum = BigInt.asUintN(64, total.sum + pageSum);
-    total.rows += read;
-    from += read;
-  }
-  run.close();
 }
 
 /** Work of one run in addition to admission. */

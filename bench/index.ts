@@ -4,6 +4,7 @@ import type { Bench } from './harness.ts';
 export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Bench }>>> = {
   unit: () => import('./unit.ts'),
   broker: () => import('./broker.ts'),
+  fetch: () => import('./fetch.ts'),
   frame: () => import('./frame.ts'),
   hash: () => import('./hash.ts'),
   decode: () => import('./decode.ts'),

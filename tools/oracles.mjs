@@ -22,42 +22,66 @@ function javaProgram() {
   return process.env.JAVA_HOME && existsSync(own) ? own : 'java';
 }
 
-function digestOf() {
+function digestOf(paths, also = '') {
   const hash = createHash('sha256');
-  for (const path of SOURCES) hash.update(`${path}\0`).update(readFileSync(join(root, path)));
-  return hash.digest('hex').slice(0, 16);
+  for (const path of paths) hash.update(`${path}\0`).update(readFileSync(join(root, path)));
+  return hash.update(also).digest('hex').slice(0, 16);
 }
 
-const classPath = (dir) =>
-  [join(dir, 'classes'), ...readdirSync(join(dir, 'jars')).map((name) => join(dir, 'jars', name))].join(
-    delimiter,
-  );
+const jarsIn = (folder) => readdirSync(folder).map((name) => join(folder, name));
+const classPath = (dir) => [join(dir, 'classes'), ...jarsIn(join(dir, 'jars'))].join(delimiter);
+const JVM = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Xmx512m'];
 
 /** Program and arguments that start an oracle, by its class name. */
 export function oracleCommand(name, say = () => {}) {
-  const home = join(root, '.millrace', 'oracles');
-  const dir = join(home, digestOf());
-  if (!existsSync(join(dir, 'stamp'))) install(home, dir, say);
-  const flags = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Xmx512m'];
-  return { dir, command: javaProgram(), args: [...flags, '-cp', classPath(dir), name] };
+  const dir = oraclesDir(say);
+  return { dir, command: javaProgram(), args: [...JVM, '-cp', classPath(dir), name] };
 }
 
-function install(home, dir, say) {
-  say('installing the oracles of the tests (Apache Avro for the JVM, 9 MB)');
+/** Program and arguments that start the writer of the tests over the Java client of Kafka.
+ *  @param jars folder with the jars of the broker, which contain the client */
+export function kafkaWriterCommand(jars, say = () => {}) {
+  const source = 'test/clients/java/KafkaWriter.java';
+  const compiler = jarsIn(join(oraclesDir(say), 'jars'));
+  const home = join(root, '.millrace', 'oracles');
+  const dir = join(home, `writer-${digestOf([source], jars)}`);
+  installed(home, dir, (part) => compile(compiler, [source], jarsIn(jars), join(part, 'classes')));
+  const path = [join(dir, 'classes'), ...jarsIn(jars)].join(delimiter);
+  return { command: javaProgram(), args: [...JVM, '-cp', path, 'KafkaWriter'] };
+}
+
+function oraclesDir(say) {
+  const home = join(root, '.millrace', 'oracles');
+  const dir = join(home, digestOf(SOURCES));
+  installed(home, dir, (part) => {
+    say('installing the oracles of the tests (Apache Avro for the JVM, 9 MB)');
+    const jars = join(part, 'jars');
+    const pom = join(root, 'test/oracles/pom.xml');
+    const goal = ['dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${jars}`];
+    run('mvn', 'mvn', ['-q', '-B', '-f', pom, ...goal]);
+    const java = SOURCES.filter((path) => path.endsWith('.java'));
+    compile(jarsIn(jars), java, jarsIn(jars), join(part, 'classes'));
+  });
+  return dir;
+}
+
+function compile(from, sources, path, to) {
+  const compiler = from.find((name) => /ecj-[^/\\]*\.jar$/.test(name));
+  if (compiler === undefined) throw new Error('mvn downloaded no compiler; next: run this again');
+  const flags = ['-17', '-proc:none', '-cp', path.join(delimiter), '-d', to];
+  const java = sources.map((source) => join(root, source));
+  run('compiling the oracles', javaProgram(), ['-jar', compiler, ...flags, ...java]);
+}
+
+/** Makes the folder `dir` unless it exists. */
+function installed(home, dir, make) {
+  if (existsSync(join(dir, 'stamp'))) return;
   // Installed in a temporary folder and renamed, so that concurrent installations do not interfere.
   const part = join(home, `aside-${process.pid}`);
   rmSync(part, { recursive: true, force: true });
   mkdirSync(join(part, 'classes'), { recursive: true });
   try {
-    const jars = join(part, 'jars');
-    const pom = join(root, 'test/oracles/pom.xml');
-    const goal = ['dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${jars}`];
-    run('mvn', 'mvn', ['-q', '-B', '-f', pom, ...goal]);
-    const compiler = readdirSync(jars).find((name) => /^ecj-.*\.jar$/.test(name));
-    if (compiler === undefined) throw new Error('mvn downloaded no compiler; next: run this again');
-    const java = SOURCES.filter((path) => path.endsWith('.java')).map((path) => join(root, path));
-    const to = ['-17', '-proc:none', '-cp', classPath(part), '-d', join(part, 'classes')];
-    run('compiling the oracles', javaProgram(), ['-jar', join(jars, compiler), ...to, ...java]);
+    make(part);
     writeFileSync(join(part, 'stamp'), '');
     try {
       renameSync(part, dir);

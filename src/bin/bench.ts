@@ -64,7 +64,7 @@ const SETTINGS = {
     type: 'int',
     min: 1000,
     max: 1_000_000_000,
-    help: 'relay, inbox: rows of a backlog (1000000); idempotency: requests of a run (20000)',
+    help: 'relay, inbox: rows of a backlog (1000000); idempotency: requests of a run (20000); fetch: events of the topic (9000000)',
   },
   preload: {
     type: 'int',

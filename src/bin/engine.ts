@@ -26,6 +26,7 @@ import { Engine } from '../engine/run.ts';
 import { BrokerSource, type EventSource } from '../engine/source/events.ts';
 import { BINARY256 } from '../engine/source/input/binary256.ts';
 import {
+  aggregatesIn,
   hasGivenKey,
   hasSignedKeys,
   type InputDefinition,
@@ -256,7 +257,7 @@ async function exportSink(context: Context): Promise<number> {
   }
   const job = await jobInFolder(context);
   const emit = context.settings.emit === 'updates' ? 'updates' : job?.emit;
-  const known = { aggregate: context.settings.aggregate ?? job?.input?.aggregate, emit };
+  const known = { aggregate: aggregatesIn(context.settings) ?? aggregatesIn(job?.input ?? {}), emit };
   const { pages, keyType, aggregate } = await readSink(context, known);
   const columns = exportColumns(aggregate, emit);
   let cells: ((row: WindowResult) => string) | undefined;
@@ -475,7 +476,7 @@ function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan
   const job = jobOf(settings);
   const names = sideNames(own, job);
   const shares = memoryOf(own, sideCount(names), job.input?.dedup !== undefined, windows);
-  requireValidSink(own, job.input?.aggregate);
+  requireValidSink(own, aggregatesIn(job.input ?? {}));
   return { name, context: own, job, names, shares };
 }
 

@@ -110,6 +110,14 @@ const SETTINGS = {
     needs: ['relay=poll'],
     help: 'with -relay=poll: interval between polls of an empty outbox if no orders process of this host wakes the relay',
   },
+  'read-every': {
+    type: 'duration',
+    default: '5ms',
+    min: 0,
+    max: 10_000,
+    needs: ['relay=poll'],
+    help: 'with -relay=poll: minimum time between two reads that are not full; a longer time needs less CPU',
+  },
   'rescan-interval': {
     type: 'duration',
     default: '60s',
@@ -250,6 +258,7 @@ async function optionsOf(context: Context): Promise<RelayOptions> {
       fence: settings.fence as 'mark' | 'broker',
       rowsMax: settings['batch-rows'],
       pollIntervalMs: settings['poll-interval'],
+      readEveryMs: settings['read-every'],
       rescanMs: settings['rescan-interval'],
       inFlightBytesMax: settings['in-flight-bytes'],
       answerTimeoutMs: settings['answer-timeout'],

@@ -39,7 +39,7 @@ addresses, and restarts killed servers. Data is kept across down and up.
     'broker-security': {
       type: 'string',
       choices: BROKER_SECURITIES,
-      help: 'protocol of the broker for its clients; any but plaintext makes certificates, the users admin and client (SCRAM-SHA-512, with ssl by certificate) and a file with the client settings of each, and only admin has rights without an access control list (default: that of the folder, plaintext for a new one)',
+      help: 'protocol of the broker for its clients; any but plaintext makes certificates, the users admin and client (SCRAM-SHA-512, also SCRAM-SHA-256 and PLAIN; with ssl by certificate) and a file with the client settings of each, and only admin has rights without an access control list (default: that of the folder, plaintext for a new one)',
     },
     'postgres-security': {
       type: 'string',

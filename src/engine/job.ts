@@ -12,7 +12,12 @@ import type { PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 import { engineError } from './errors.ts';
 import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './source/admission.ts';
 import { BINARY256 } from './source/input/binary256.ts';
-import { checkDefinition, type InputDefinition, inputChanges } from './source/input/definition.ts';
+import {
+  aggregatesIn,
+  checkDefinition,
+  type InputDefinition,
+  inputChanges,
+} from './source/input/definition.ts';
 import type { StateBackend } from './state/port.ts';
 import { SessionsState } from './state/sessions.ts';
 import { SliceState } from './state/slices.ts';
@@ -118,7 +123,7 @@ export function seenIdsOf(job: Job): SeenIds {
 }
 
 /** Form of the rows of the job's state and results. @throws bad_setting */
-export const rowFormOf = (job: Job): RowForm => formOf(job.input?.aggregate);
+export const rowFormOf = (job: Job): RowForm => formOf(aggregatesIn(job.input ?? BINARY256));
 
 /** Order of the sorted runs of the job's state. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');

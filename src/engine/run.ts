@@ -54,7 +54,7 @@ import {
 import type { Bounds, EventRows, EventSource } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
 import { BINARY256 } from './source/input/binary256.ts';
-import { hasSignedKeys, type InputDefinition, keyTypeOf } from './source/input/definition.ts';
+import { hasSignedKeys, type InputDefinition, keyTypeOf, valueScaleOf } from './source/input/definition.ts';
 import type { EventInput } from './source/input/port.ts';
 import {
   demandValidInput,
@@ -600,6 +600,10 @@ export class Engine implements EngineQueries {
   get columns(): readonly ResultColumn[] {
     this.shownColumns ??= resultColumns(this.shaped);
     return this.shownColumns;
+  }
+
+  get valueScale(): number | undefined {
+    return valueScaleOf(this.definition);
   }
 
   windowRange(query: RangeQuery): Promise<RangePage> {

@@ -13,6 +13,7 @@ export const RELAY_DEFAULTS = {
   fence: 'mark',
   rowsMax: 1000,
   pollIntervalMs: 20,
+  readEveryMs: 5,
   rescanMs: 60_000,
   inFlightBytesMax: 64 * 1024 * 1024,
   answerTimeoutMs: 30_000,

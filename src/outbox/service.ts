@@ -150,6 +150,7 @@ const RELAY_NAMES: KnownNames<ServiceRelay> = {
   fence: true,
   rowsMax: true,
   pollIntervalMs: true,
+  readEveryMs: true,
   rescanMs: true,
   inFlightBytesMax: true,
   answerTimeoutMs: true,

@@ -127,7 +127,7 @@ describe('topics without late events', () => {
       'session',
       withDefaults(JSON_FIELDS, ['-key=account_id:string', '-window=session', '-gap=40ms']),
     ],
-  ])('%s records in %s windows have equal results', async (format, kind, flags) => {
+  ])('results of %s records in %s windows are equal', async (format, kind, flags) => {
     const { ran, verified, report } = await both(format, `${format}_${kind}`, flags);
     expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
     expect(verified.code).toBe(0);
@@ -147,7 +147,7 @@ async function counted(table: string): Promise<{ readonly events: number; readon
 describe('a topic with late events', () => {
   const flags = [...AVRO, ...SKEWED, '-size=2s'];
 
-  it('with a subtask for each partition the results are equal, and so are the dropped events', async () => {
+  it('results and dropped events are equal with a subtask for each partition', async () => {
     const { ran, verified, report } = await both('late', 'late_exact', flags, [
       `-flink-parallelism=${PARTITIONS}`,
     ]);
@@ -156,7 +156,7 @@ describe('a topic with late events', () => {
     expect((await counted(tableOf('flink', 'late_exact'))).events).toBe(ran.accepted);
   });
 
-  it('with one subtask for both partitions Flink keeps some events that are late here, and the difference is listed', async () => {
+  it('Flink keeps some late events with one subtask for both partitions, and the difference is listed', async () => {
     const { ran, verified, report } = await both('late', 'late_one', flags, ['-flink-parallelism=1']);
     const [here, there] = [
       await counted(tableOf('own', 'late_one')),
@@ -180,7 +180,7 @@ describe('a topic with late events', () => {
 });
 
 describe('a job that runs', () => {
-  it('it is stopped with a savepoint, continued from it, and cancelled', async () => {
+  it('a running job is stopped with a savepoint, continued from it, and cancelled', async () => {
     const flags = job('avro', 'running', [...AVRO, '-size=2s', '-checkpoint-interval=1s']);
     const first = await submitted([...flags, ...onFlink('running'), '-migrate']);
     const reads = async (id: string): Promise<number> => {

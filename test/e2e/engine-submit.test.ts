@@ -30,7 +30,7 @@ const JOB = [
 const submit = (...flags: readonly string[]) => runEngine(own, ['submit', ...withDefaults(JOB, flags)]);
 
 describe('engine submit -explain', () => {
-  it('prints the jars, the notes and statements that Flink reads, without a secret', async () => {
+  it('-explain prints the jars, the notes and statements that Flink reads, without a secret', async () => {
     const secret = [
       ...['-broker-property=security.protocol=sasl_ssl', '-broker-property=sasl.mechanism=PLAIN'],
       ...['-broker-property=sasl.username=u', '-broker-property=sasl.password=kafka-secret'],
@@ -92,7 +92,7 @@ describe('refused calls', () => {
       /has no equal in the Java client/,
     ],
     ['repeated events', ['-explain', '-dedup=id'], 'flink_unsupported', /-dedup=id finds repeated events/],
-  ])('%s: the setting is named', async (_, flags, code, message) => {
+  ])('the error of a call with %s names the setting', async (_, flags, code, message) => {
     const { code: exit, stderr } = await submit(...flags);
     expect(exit).toBe(2);
     expect(stderr).toMatch(message);

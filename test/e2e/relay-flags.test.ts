@@ -71,7 +71,7 @@ beforeAll(async () => {
       '-in-flight-bytes=1MiB',
       '-wake=on',
     ),
-    start(both[1], '-create-topics=false', '-horizon-warn=1h'),
+    start(both[1], '-create-topics=false', '-horizon-warn=1h', '-read-every=20ms'),
   ]);
   for (const { address } of [fast, usual]) await becomes(address, 'relay_owned_shards', 16);
 });

@@ -43,6 +43,8 @@ const TEXTS = [
   'p50(i),p99.9(i),distinct(i:long),count(i)',
   'p90(d:double),distinct(d:double) as prices,sum(i),last(i),distinct(i)',
   'topk(i,3),count(i),topk(i,100) as all',
+  'sum(i:decimal3),avg(i:decimal3),min(i:decimal3),max(i:decimal3),count(i:decimal3),first(i:decimal3),last(i:decimal3)',
+  'sum(i:decimal18) as sum,last(i),p90(i:decimal4),distinct(i:decimal4),avg(i:decimal0)',
   'count',
 ];
 
@@ -168,6 +170,25 @@ function topOf(texts: readonly string[], limit: number): string {
   return JSON.stringify(list.map(([value, count]) => ({ value, count })));
 }
 
+/** Result of decimals, in the order of their events, as a text. */
+function decimalOf(name: string, found: readonly bigint[], sum: bigint, scale: number): string {
+  const text = (whole: bigint, places: number): string => {
+    const digits = String(whole < 0n ? -whole : whole).padStart(places + 1, '0');
+    const point = digits.length - places;
+    const parts = [digits.slice(0, point), digits.slice(point)].filter((part) => part !== '');
+    return `${whole < 0n ? '-' : ''}${parts.join('.')}`;
+  };
+  if (name === 'avg') {
+    const [size, count] = [(sum < 0n ? -sum : sum) * 1_000_000n, BigInt(found.length)];
+    const [below, twice] = [size / count, 2n * (size % count)];
+    const nearest = twice > count || (twice === count && below % 2n === 1n) ? below + 1n : below;
+    return text(sum < 0n ? -nearest : nearest, scale + 6);
+  }
+  const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
+  const values = { sum, first: found[0], last: found.at(-1), min: ordered[0], max: ordered.at(-1) };
+  return text(values[name as keyof typeof values] as bigint, scale);
+}
+
 /** The result of a window, from its events. Doubles are multiples of 1/8 whose sums are exact. */
 function resultOf({ specs }: Aggregates, events: readonly Placed[]): string {
   let overflow = false;
@@ -180,12 +201,17 @@ function resultOf({ specs }: Aggregates, events: readonly Placed[]): string {
       const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
       if (name === 'topk') return [topOf(found.map(String), limit as number), 0];
       if (name === 'distinct') return [BigInt(new Set(found).size), 0];
-      if (name === 'percentile') return percentileOf(ordered.map(Number), percent as string);
+      const { scale = 0, kind } = field;
+      if (name === 'percentile') {
+        const [value, error] = percentileOf(ordered.map(Number), percent as string) as [number, number];
+        return [found.length === 0 ? null : value / 10 ** scale, error];
+      }
       const sum =
         field.path[0] === 'i'
           ? (found as bigint[]).reduce((total, one) => total + one, 0n)
           : (found as number[]).reduce((total, one) => total + one, 0);
       if (found.length === 0) return null;
+      if (kind === 'decimal') return decimalOf(name, found as bigint[], sum as bigint, scale);
       if (name === 'first') return found[0] as bigint | number;
       if (name === 'last') return found.at(-1) as bigint | number;
       if (name === 'min') return ordered[0] as bigint | number;

@@ -65,6 +65,8 @@ public:
   ~Windows() {
     for (const Table &table : tables_)
       munmap(table.slots, size_ * sizeof(Slot));
+    for (Slot *spare : spare_)
+      munmap(spare, size_ * sizeof(Slot));
   }
   Windows(const Windows &) = delete;
   Windows &operator=(const Windows &) = delete;
@@ -73,15 +75,16 @@ public:
       if (table.start == start)
         return table.slots;
     }
-    void *at = mmap(nullptr, size_ * sizeof(Slot), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-      Fail("mmap");
-    madvise(at, size_ * sizeof(Slot), MADV_HUGEPAGE);
-    if (!is_fresh_)
-      std::memset(at, 0, size_ * sizeof(Slot));
-    tables_.push_back({start, static_cast<Slot *>(at)});
-    return tables_.back().slots;
+    Slot *slots = spare_.empty() ? Make() : spare_.back();
+    if (!spare_.empty())
+      spare_.pop_back();
+    tables_.push_back({start, slots});
+    return slots;
+  }
+  // Makes tables before the loop, which then pays for no page.
+  void Reserve(int tables) {
+    for (int i = 0; i < tables; i++)
+      spare_.push_back(Make());
   }
   std::size_t At(std::uint64_t key) const {
     return (Hash(key) * 0xbf58476d1ce4e5b9U) >> shift_;
@@ -94,10 +97,22 @@ public:
   }
 
 private:
+  Slot *Make() const {
+    void *at = mmap(nullptr, size_ * sizeof(Slot), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+      Fail("mmap");
+    madvise(at, size_ * sizeof(Slot), MADV_HUGEPAGE);
+    if (!is_fresh_)
+      std::memset(at, 0, size_ * sizeof(Slot));
+    return static_cast<Slot *>(at);
+  }
+
   std::size_t size_;
   int shift_;
   bool is_fresh_;
   std::vector<Table> tables_;
+  std::vector<Slot *> spare_;
 };
 
 inline void Fold(const Event *events, std::size_t count, Windows *windows) {

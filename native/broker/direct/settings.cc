@@ -102,6 +102,8 @@ constexpr TextProperty kTexts[] = {
     {"ssl.key.location", [](Settings* to) { return &to->tls.key_location; }},
     {"ssl.key.pem", [](Settings* to) { return &to->tls.key_pem; }},
     {"ssl.key.password", [](Settings* to) { return &to->tls.key_password; }},
+    {"ssl.keystore.location", [](Settings* to) { return &to->tls.keystore_location; }},
+    {"ssl.keystore.password", [](Settings* to) { return &to->tls.keystore_password; }},
 };
 
 bool IsOneOf(std::string_view text, std::initializer_list<std::string_view> words) {

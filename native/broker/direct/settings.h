@@ -31,6 +31,9 @@ struct TlsSettings {
   std::string key_location;
   std::string key_pem;
   std::string key_password;
+  // Path of a PKCS#12 file with certificate, chain and key.
+  std::string keystore_location;
+  std::string keystore_password;
 };
 
 struct SaslSettings {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/pkcs12.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
@@ -81,6 +82,24 @@ bool UseKey(SSL_CTX* context, const std::string& pem, std::string* password) {
   return is_used;
 }
 
+// Uses the certificate, the chain and the key of a PKCS#12 file.
+bool UseKeystore(SSL_CTX* context, const std::string& path, const std::string& password) {
+  const Bio bio(BIO_new_file(path.c_str(), "rb"));
+  PKCS12* store = bio == nullptr ? nullptr : d2i_PKCS12_bio(bio.get(), nullptr);
+  if (store == nullptr) return false;
+  EVP_PKEY* key = nullptr;
+  X509* certificate = nullptr;
+  STACK_OF(X509)* chain = nullptr;
+  const bool is_read = PKCS12_parse(store, password.c_str(), &key, &certificate, &chain) == 1;
+  PKCS12_free(store);
+  const bool is_used = is_read && key != nullptr && certificate != nullptr &&
+                       SSL_CTX_use_cert_and_key(context, certificate, key, chain, 1) == 1;
+  EVP_PKEY_free(key);
+  X509_free(certificate);
+  sk_X509_pop_free(chain, X509_free);
+  return is_used;
+}
+
 bool IsAddress(const std::string& host) {
   unsigned char bytes[16];
   return inet_pton(AF_INET, host.c_str(), bytes) == 1 ||
@@ -140,7 +159,13 @@ bool TlsContext::LoadIdentity(std::string* error) {
     *error = "ssl.key.location cannot be used: " + Reason();
     return false;
   }
-  return true;
+  return own.keystore_location.empty() || LoadKeystore(error);
+}
+
+bool TlsContext::LoadKeystore(std::string* error) {
+  if (UseKeystore(context_, settings_.keystore_location, settings_.keystore_password)) return true;
+  *error = "ssl.keystore.location cannot be used: " + Reason();
+  return false;
 }
 
 std::unique_ptr<TlsContext> TlsContext::Make(const TlsSettings& settings, std::string* error) {

@@ -25,6 +25,7 @@ class TlsContext {
   explicit TlsContext(const TlsSettings& settings) : settings_(settings) {}
   bool LoadAuthorities(std::string* error);
   bool LoadIdentity(std::string* error);
+  bool LoadKeystore(std::string* error);
 
   TlsSettings settings_;
   ssl_ctx_st* context_ = nullptr;

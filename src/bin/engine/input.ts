@@ -43,16 +43,16 @@ export const INPUT_SETTINGS = {
   },
   value: {
     type: 'string',
-    help: 'field that is aggregated, a 64-bit integer (default: none; events are counted, and sum, min and max are 0)',
+    help: 'field that is aggregated, a 64-bit integer, or a decimal with its decimal places (price:decimal2) (default: none; events are counted, and sum, min and max are 0)',
   },
   aggregate: {
     type: 'string',
     hasParts: true,
-    help: 'what the results have, with commas: count, count(FIELD), sum, min, max, avg, first and last of fields, percentiles such as p99(latency), distinct(user), and topk(sku,10), the most frequent values, each with an optional name, such as count,sum(amount),avg(price:double) as price. A field is a 64-bit integer, with :double any number; null is ignored. Sums of doubles have the same bits in any order (default: count, sum, min and max of -value)',
+    help: 'what the results have, with commas: count, count(FIELD), sum, min, max, avg, first and last of fields, percentiles such as p99(latency), distinct(user), and topk(sku,10), the most frequent values, each with an optional name, such as count,sum(amount),avg(price:double) as price. A field is a 64-bit integer, with :double any number, with :decimal2 an exact number with up to 2 decimal places; null is ignored. Sums of doubles have the same bits in any order (default: count, sum, min and max of -value)',
   },
   where: {
     type: 'string',
-    help: 'condition on fields of the value, such as status = "PAID" and amount_cents > 0; other events advance the watermark and are in no window',
+    help: 'condition on fields of the value, such as status = "PAID" and amount_cents > 0, where price:decimal > 9.99 reads a text or a number as an exact decimal; other events advance the watermark and are in no window',
   },
   dedup: {
     type: 'string',

@@ -3,6 +3,8 @@ import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
 import { checkJob, type Job } from '../../engine/job.ts';
 import type { FiredShape } from '../../engine/output/fired/mark.ts';
+import { BINARY256 } from '../../engine/source/input/binary256.ts';
+import { aggregatesIn } from '../../engine/source/input/definition.ts';
 import { type EMIT_SETTINGS, hasUpdates } from './emit.ts';
 import { askedInput, type INPUT_SETTINGS } from './input.ts';
 import { WINDOW_SETTING, type WindowSettings, windowSpecs } from './windows/specs.ts';
@@ -76,7 +78,7 @@ export function jobOf(settings: JobSettings): Job {
 
 /** Shape under which the results of the job are stored. */
 export function shapeOf(job: Job): FiredShape {
-  const own = job.input?.aggregate;
+  const own = aggregatesIn(job.input ?? BINARY256);
   const aggregates = own === undefined ? {} : { aggregates: own };
   if (job.window === 'session') return { kind: 'sessions', gapMs: job.gapMs, ...aggregates };
   return {

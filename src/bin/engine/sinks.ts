@@ -20,6 +20,7 @@ import {
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
+import { aggregatesIn } from '../../engine/source/input/definition.ts';
 import type { WindowResult } from '../../engine/window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../engine/window/firing.ts';
 import { existingDisk, openDisk } from '../../io/disk/node.ts';
@@ -347,7 +348,7 @@ function openExternal(
   context: Context,
   what: Exclude<ChosenSink, { kind: 'rocksdb' }>,
   job?: Job,
-  known: KnownResults = { aggregate: job?.input?.aggregate, emit: job?.emit },
+  known: KnownResults = { aggregate: aggregatesIn(job?.input ?? {}), emit: job?.emit },
 ): Promise<WindowSink> {
   switch (what.kind) {
     case 'postgres':

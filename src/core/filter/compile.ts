@@ -4,14 +4,15 @@
  *  not        = "not" not | "(" filter ")" | condition
  *  condition  = field ("=" | "!=" | "<" | "<=" | ">" | ">=") literal
  *             | field ["not"] "in" "(" literal ("," literal)* ")" | field "is" ["not"] "null"
- *  field      = ["@"] name ("." name | "[" index "]")*
+ *  field      = ["@"] name ("." name | "[" index "]")* [":decimal"]
  *  name       = letters, digits, "_" and "-", or any text in backquotes
  *  literal    = 'text' | "text" | number | true | false | null
  *
  *  Invariants: (1) a comparison with a missing field, with null, or with a value of another type is
  *  false, for "!=" too; only "is null" and "= null" hold for a missing field; (2) numbers are
- *  compared exactly, also 64-bit integers with fractions; (3) texts are compared by UTF-16 units.
- */
+ *  compared exactly, also 64-bit integers with fractions and decimals; (3) texts are compared by
+ *  UTF-16 units. `:decimal` is valid only where the caller reads such fields. */
+import { Decimal } from '../decimal/exact.ts';
 import { coreError } from '../errors.ts';
 
 /** Greatest length of a filter in characters. */
@@ -26,17 +27,30 @@ export interface FilterField {
   /** True for a property of the record itself, such as `@key`, instead of its value. */
   readonly isMeta: boolean;
   readonly steps: readonly (string | number)[];
+  /** True: its value is to be read as a Decimal, from a text too. */
+  readonly isDecimal: boolean;
+}
+
+export interface FilterOptions {
+  /** True: fields may be followed by `:decimal`. */
+  readonly hasDecimals?: boolean;
 }
 
 export interface Filter {
   /** Distinct fields of the filter, in the order of their first use. */
   readonly fields: readonly FilterField[];
   readonly tree: FilterNode;
-  /** @param read value of the field with this index; undefined where it is missing */
+  /** @param read value of the field with this index, a number also as Decimal; undefined where it
+   *  is missing */
   readonly matches: (read: (field: number) => unknown) => boolean;
 }
 
-export type FilterLiteral = string | number | bigint | boolean;
+/** Number of a filter. */
+interface NumberLiteral {
+  readonly number: number | bigint;
+  readonly exact: Decimal;
+}
+export type FilterLiteral = string | NumberLiteral | boolean;
 export type FilterSign = '=' | '!=' | '<' | '<=' | '>' | '>=';
 
 /** Syntax tree of a filter; `field` is an index of its fields. A comparison with null is a node
@@ -69,7 +83,7 @@ interface Token {
 }
 
 const TOKEN =
-  /\s*(?:([A-Za-z_][\w-]*)|`([^`]+)`|'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(<=|>=|!=|<>|==|[=<>().,[\]@]))/suy;
+  /\s*(?:([A-Za-z_][\w-]*)|`([^`]+)`|'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(<=|>=|!=|<>|==|[=<>().,[\]@:]))/suy;
 const KINDS = ['name', 'quoted', 'text', 'text', 'number', 'sign'] as const;
 
 /** Compiles a filter.
@@ -78,8 +92,8 @@ const KINDS = ['name', 'quoted', 'text', 'text', 'number', 'sign'] as const;
  *  const filter = compileFilter('status = "PAID" and amount > 100');
  *  filter.matches((field) => fieldOf(event, filter.fields[field].steps));
  */
-export function compileFilter(text: string): Filter {
-  return new Parser(text).filter();
+export function compileFilter(text: string, options: FilterOptions = {}): Filter {
+  return new Parser(text, options).filter();
 }
 
 /** Value at the steps of a field in a plain value; undefined where there is none. */
@@ -94,13 +108,15 @@ export function valueAt(value: unknown, steps: readonly (string | number)[]): un
 
 class Parser {
   private readonly text: string;
+  private readonly hasDecimals: boolean;
   private readonly tokens: Token[] = [];
   private readonly fields = new Map<string, { readonly index: number; readonly field: FilterField }>();
   private at = 0;
   private depth = 0;
 
-  constructor(text: string) {
+  constructor(text: string, { hasDecimals = false }: FilterOptions) {
     this.text = text;
+    this.hasDecimals = hasDecimals;
     if (text.length > FILTER_CHARS_MAX) this.fail(`it is longer than ${FILTER_CHARS_MAX} characters`, 0);
     this.tokenize();
   }
@@ -242,10 +258,18 @@ class Parser {
       } else break;
     }
     const text = this.text.slice(start, this.peek().at).trim();
-    const key = JSON.stringify([isMeta, steps]);
-    const known = this.fields.get(key) ?? { index: this.fields.size, field: { text, isMeta, steps } };
+    const isDecimal = this.hasDecimals && this.sign(':') && this.kind();
+    const key = JSON.stringify([isMeta, steps, isDecimal]);
+    const field = { text, isMeta, steps, isDecimal };
+    const known = this.fields.get(key) ?? { index: this.fields.size, field };
     this.fields.set(key, known);
     return known.index;
+  }
+
+  /** Consumes the kind of a field. */
+  private kind(): true {
+    if (!this.word('decimal')) this.fail(`${this.shown()} stands where decimal is due`, this.peek().at);
+    return true;
   }
 
   private name(): string {
@@ -258,7 +282,11 @@ class Parser {
   private literal(): Literal {
     const { kind, text, at } = this.take();
     if (kind === 'text') return this.unescaped(text, at);
-    if (kind === 'number') return /^-?\d+$/.test(text) ? BigInt(text) : Number(text);
+    if (kind === 'number') {
+      const exact = Decimal.parse(text);
+      if (exact === undefined) this.fail('the number has too many digits', at);
+      return { number: /^-?\d+$/.test(text) ? BigInt(text) : Number(text), exact };
+    }
     const word = kind === 'name' ? text.toLowerCase() : '';
     if (word === 'true' || word === 'false') return word === 'true';
     if (word === 'null') return null;
@@ -290,35 +318,40 @@ const ESCAPES: Readonly<Record<string, string>> = {
 };
 
 const isNull = (value: unknown): boolean => value === null || value === undefined;
-const isNumeric = (value: unknown): value is number | bigint =>
-  typeof value === 'number' || typeof value === 'bigint';
+const isNumber = (literal: NonNullable<Literal>): literal is NumberLiteral => typeof literal === 'object';
 
-/** True when the two have one type, so that they have an order. */
-function isComparable(value: unknown, literal: NonNullable<Literal>): boolean {
-  return isNumeric(value) ? isNumeric(literal) : typeof value === typeof literal;
+/** Negative, zero or positive, as a value is less than, equal to or greater than a literal of its
+ *  type. NaN: they have no order. Undefined: the types differ. */
+function orderOf(value: unknown, literal: NonNullable<Literal>): number | undefined {
+  if (!isNumber(literal)) {
+    if (typeof value !== typeof literal) return undefined;
+    return (value as string) < (literal as string) ? -1 : value === literal ? 0 : 1;
+  }
+  if (value instanceof Decimal) return value.compare(literal.exact);
+  if (typeof value !== 'number' && typeof value !== 'bigint') return undefined;
+  // A bigint and a number are compared by their order, which is exact.
+  const { number } = literal;
+  return value < number ? -1 : value > number ? 1 : value >= number ? 0 : Number.NaN;
 }
 
-/** A bigint and a number are compared by their order, which is exact. */
-const isEqual = (value: unknown, literal: NonNullable<Literal>): boolean =>
-  value === literal || (isNumeric(value) && isNumeric(literal) && value >= literal && value <= literal);
+const isEqual = (value: unknown, literal: NonNullable<Literal>): boolean => orderOf(value, literal) === 0;
 
 type Compare = (value: unknown, literal: NonNullable<Literal>) => boolean;
-type Ordered = number;
 
 const ordered =
-  (holds: (value: Ordered, literal: Ordered) => boolean): Compare =>
-  (value, literal) =>
-    isComparable(value, literal) && holds(value as Ordered, literal as Ordered);
-const differs: Compare = (value, literal) =>
-  !isNull(value) && isComparable(value, literal) && !isEqual(value, literal);
+  (holds: (order: number) => boolean): Compare =>
+  (value, literal) => {
+    const order = orderOf(value, literal);
+    return order !== undefined && holds(order);
+  };
 
 const COMPARISONS: Readonly<Record<FilterSign, Compare>> = {
   '=': isEqual,
-  '!=': differs,
-  '<': ordered((value, literal) => value < literal),
-  '<=': ordered((value, literal) => value <= literal),
-  '>': ordered((value, literal) => value > literal),
-  '>=': ordered((value, literal) => value >= literal),
+  '!=': ordered((order) => order !== 0),
+  '<': ordered((order) => order < 0),
+  '<=': ordered((order) => order <= 0),
+  '>': ordered((order) => order > 0),
+  '>=': ordered((order) => order >= 0),
 };
 
 /** Signs of the language, with their second spellings. */

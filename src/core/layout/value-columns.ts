@@ -48,6 +48,8 @@ export class ValueColumns {
   readonly cells: BigInt64Array;
   /** The same cells as doubles. */
   readonly doubles: Float64Array;
+  /** The same cells as words: low and high. */
+  readonly words: Int32Array;
   /** @shape u8[columns * capacity]; 0: null */
   readonly valid: Uint8Array;
   /** Values of columns whose cells are the numbers of their first cells in it. */
@@ -58,6 +60,7 @@ export class ValueColumns {
     this.capacity = capacity;
     this.cells = new BigInt64Array(columns * capacity);
     this.doubles = new Float64Array(this.cells.buffer);
+    this.words = new Int32Array(this.cells.buffer);
     this.valid = new Uint8Array(columns * capacity);
   }
 }

@@ -29,7 +29,9 @@ export interface KafkaSecurity {
   readonly users: Readonly<Record<'admin' | 'client', string>>;
 }
 
+/** Mechanism of the client files. */
 const MECHANISM = 'SCRAM-SHA-512';
+const SCRAM_MECHANISMS = ['SCRAM-SHA-256', MECHANISM] as const;
 const FOLDER = 'security';
 const VALID_DAYS = '3650';
 const KEYTOOL_TIMEOUT_MS = 60_000;
@@ -99,11 +101,28 @@ export async function makeCertificates(folder: string, java: string, security: K
 /** Arguments of the storage tool that make the users. */
 export const scramArguments = (security: KafkaSecurity): string[] =>
   usesSasl(security)
-    ? Object.entries(security.users).flatMap(([name, password]) => [
-        '--add-scram',
-        `${MECHANISM}=[name=${name},password=${password}]`,
-      ])
+    ? Object.entries(security.users).flatMap(([name, password]) =>
+        SCRAM_MECHANISMS.flatMap((mechanism) => [
+          '--add-scram',
+          `${mechanism}=[name=${name},password=${password}]`,
+        ]),
+      )
     : [];
+
+/** Settings of the mechanisms, each with the same users and passwords. */
+function saslProperties({ users }: KafkaSecurity): Readonly<Record<string, string>> {
+  const jaas = (mechanism: string): string =>
+    `listener.name.client.${mechanism.toLowerCase()}.sasl.jaas.config`;
+  const module = 'org.apache.kafka.common.security';
+  const plain = Object.entries(users).map(([name, password]) => ` user_${name}="${password}"`);
+  return {
+    'sasl.enabled.mechanisms': [...SCRAM_MECHANISMS, 'PLAIN'].join(','),
+    ...Object.fromEntries(
+      SCRAM_MECHANISMS.map((one) => [jaas(one), `${module}.scram.ScramLoginModule required;`]),
+    ),
+    [jaas('PLAIN')]: `${module}.plain.PlainLoginModule required${plain.join('')};`,
+  };
+}
 
 /** Settings of the broker, for listeners named CLIENT, INTERNAL and CONTROLLER. Paths are relative
  *  to the stack's folder. */
@@ -121,11 +140,7 @@ export function securityProperties(security: KafkaSecurity): Readonly<Record<str
     'listener.name.internal.ssl.client.auth': 'required',
     'listener.name.controller.ssl.client.auth': 'required',
     ...(usesSasl(security)
-      ? {
-          'sasl.enabled.mechanisms': MECHANISM,
-          [`listener.name.client.${MECHANISM.toLowerCase()}.sasl.jaas.config`]:
-            'org.apache.kafka.common.security.scram.ScramLoginModule required;',
-        }
+      ? saslProperties(security)
       : { 'listener.name.client.ssl.client.auth': 'required' }),
     'authorizer.class.name': 'org.apache.kafka.metadata.authorizer.StandardAuthorizer',
     'super.users': 'User:broker;User:admin',

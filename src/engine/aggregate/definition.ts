@@ -1,5 +1,5 @@
-/** Aggregates of a job: `count,sum(amount),avg(price:double),p99(latency),distinct(user)`,
- *  `topk(sku,10)`.
+/** Aggregates of a job: `count,sum(amount),avg(price:double),sum(total:decimal2)`,
+ *  `p99(latency),distinct(user),topk(sku,10)`.
  *
  *  Each is a function of the set of events of a window: it ignores null, and ties of first and last
  *  are decided by event time, partition and offset. */
@@ -25,13 +25,22 @@ const PERCENTILE = /^p(\d{1,2}(?:\.\d{1,3})?)$/;
 
 /** Kinds that the text of a field names: integers of 64 bits, or doubles. */
 const NUMBER_KINDS = ['long', 'double'] as const;
+/** Decimal, with its number of decimal places. */
+const DECIMAL_KIND = /^decimal(0|[1-9]\d{0,3})?$/;
+/** Greatest number of decimal places of a field: a value times 10 to it has 64 bits. */
+export const DECIMAL_SCALE_MAX = 18;
+/** Decimal places that an average has more than its values. */
+export const AVERAGE_PLACES = 6;
 /** Values of a field: of a kind that its text names, or identifiers, which are compared and not
- *  computed with: their hashes, or their texts too. */
-export type ValueKind = (typeof NUMBER_KINDS)[number] | 'id' | 'text';
+ *  computed with: their hashes, or their texts too. A decimal is an integer of 64 bits, the value
+ *  times 10^scale. */
+export type ValueKind = (typeof NUMBER_KINDS)[number] | 'decimal' | 'id' | 'text';
 
 export interface AggregateField {
   readonly path: readonly string[];
   readonly kind: ValueKind;
+  /** Decimal places of a decimal; otherwise absent. */
+  readonly scale?: number;
 }
 
 export interface AggregateSpec {
@@ -57,8 +66,8 @@ const ERROR_SUFFIX = '_error';
 /** Names of other columns of the results. */
 const RESERVED = ['account_id', 'window_start', 'window_end', 'last_update_ts', 'overflow'];
 
-const wrong = (text: string, why: string, next: string): Error =>
-  engineError('bad_setting', `-aggregate=${text.slice(0, 200)} ${why}`, { next });
+const wrong = (text: string, why: string, next: string, flag = 'aggregate'): Error =>
+  engineError('bad_setting', `-${flag}=${text.slice(0, 200)} ${why}`, { next });
 
 /** Splits a list at the commas outside of parentheses. */
 function partsOf(text: string): readonly string[] {
@@ -78,19 +87,64 @@ function partsOf(text: string): readonly string[] {
   return parts;
 }
 
-function fieldOf(text: string, part: string, plain: ValueKind): AggregateField {
+/** Field with a stated kind: `price:double`, `price:decimal2`. Undefined: none is stated. */
+function statedKind(part: string): AggregateField | undefined {
   const at = part.lastIndexOf(':');
-  const named = NUMBER_KINDS.find((kind) => at > 0 && part.slice(at + 1) === kind);
-  const suffix = plain === 'text' ? undefined : named;
-  const base = suffix === undefined ? part : part.slice(0, at);
-  const path = base.split('.');
-  if (path.length > 32 || path.some((name) => !/^[^\s@:[\](),]+$/u.test(name)))
+  const suffix = part.slice(at + 1);
+  if (at < 1) return undefined;
+  const path = part.slice(0, at).split('.');
+  const kind = NUMBER_KINDS.find((one) => one === suffix);
+  if (kind !== undefined) return { path, kind };
+  const found = DECIMAL_KIND.exec(suffix);
+  return found === null ? undefined : { path, kind: 'decimal', scale: Number(found[1]) };
+}
+
+/** Field of a text such as `price:decimal2` if it states a decimal; undefined otherwise.
+ *  @throws bad_setting for a number of places that is missing or too great, or no path
+ *  @param flag setting of the text */
+export function decimalField(flag: 'value' | 'aggregate', text: string): AggregateField | undefined {
+  const field = statedKind(text);
+  if (field?.kind !== 'decimal') return undefined;
+  const { path, scale = Number.NaN } = field;
+  if (!(scale <= DECIMAL_SCALE_MAX))
+    throw wrong(
+      text,
+      'does not state how many decimal places the decimal has',
+      `give it from 0 to ${DECIMAL_SCALE_MAX}, such as ${path.join('.')}:decimal2`,
+      flag,
+    );
+  if (!isPath(path))
+    throw wrong(text, 'is not the path of a field', 'name a field, such as price.amount:decimal2', flag);
+  return field;
+}
+
+const isPath = (path: readonly string[]): boolean =>
+  path.length <= 32 && path.every((name) => /^[^\s@:[\](),]+$/u.test(name));
+
+function fieldOf(text: string, part: string, plain: ValueKind): AggregateField {
+  const stated = plain === 'text' ? undefined : (decimalField('aggregate', part) ?? statedKind(part));
+  if (stated !== undefined && isPath(stated.path)) return stated;
+  const path = part.split('.');
+  if (!isPath(path))
     throw wrong(
       text,
       `names ${JSON.stringify(part)}, which is not the path of a field`,
-      'name a field, with dots into nested records, and its kind unless it is an integer: sum(price.amount:double)',
+      'name a field, with dots into nested records, and its kind unless it is an integer: sum(price.amount:double), or sum(price.amount:decimal2) for a decimal with 2 decimal places',
     );
-  return { path, kind: suffix ?? plain };
+  return { path, kind: plain };
+}
+
+/** Text of a field with its kind. */
+export const fieldText = ({ path, kind, scale }: AggregateField): string =>
+  `${path.join('.')}${kind === 'double' ? ':double' : kind === 'decimal' ? `:decimal${scale}` : ''}`;
+
+/** Aggregates that the results of a decimal `-value` have; undefined: the text states no decimal.
+ *  @throws bad_setting */
+export function valueAggregates(value: string): string | undefined {
+  const field = decimalField('value', value);
+  if (field === undefined) return undefined;
+  const text = fieldText(field);
+  return `count,sum(${text}) as sum,min(${text}) as min,max(${text}) as max`;
 }
 
 /** Plain kind of the field of a function. */
@@ -176,20 +230,27 @@ export function aggregateSpecs(text: string): readonly AggregateSpec[] {
 /** Steps that a function needs beside the count of the field's values. */
 const STEPS: Readonly<Record<AggregateFunction, Readonly<Partial<Record<ValueKind, readonly number[]>>>>> = {
   count: {},
-  sum: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
-  avg: { long: [AGGREGATE.SUM], double: [AGGREGATE.SUM_DOUBLE] },
-  min: { long: [AGGREGATE.MIN], double: [AGGREGATE.MIN_DOUBLE] },
-  max: { long: [AGGREGATE.MAX], double: [AGGREGATE.MAX_DOUBLE] },
-  first: { long: [AGGREGATE.FIRST], double: [AGGREGATE.FIRST] },
-  last: { long: [AGGREGATE.LAST], double: [AGGREGATE.LAST] },
+  sum: numbers(AGGREGATE.SUM, AGGREGATE.SUM_DOUBLE),
+  avg: numbers(AGGREGATE.SUM, AGGREGATE.SUM_DOUBLE),
+  min: numbers(AGGREGATE.MIN, AGGREGATE.MIN_DOUBLE),
+  max: numbers(AGGREGATE.MAX, AGGREGATE.MAX_DOUBLE),
+  first: numbers(AGGREGATE.FIRST, AGGREGATE.FIRST),
+  last: numbers(AGGREGATE.LAST, AGGREGATE.LAST),
   distinct: {
-    long: [AGGREGATE.DISTINCT],
-    double: [AGGREGATE.DISTINCT_DOUBLE],
+    ...numbers(AGGREGATE.DISTINCT, AGGREGATE.DISTINCT_DOUBLE),
     id: [AGGREGATE.DISTINCT],
   },
-  percentile: { long: [AGGREGATE.BUCKETS], double: [AGGREGATE.BUCKETS_DOUBLE] },
+  percentile: numbers(AGGREGATE.BUCKETS, AGGREGATE.BUCKETS_DOUBLE),
   topk: { text: [AGGREGATE.TOP] },
 };
+
+/** Steps of integers, which decimals have too, and of doubles. */
+function numbers(
+  integer: number,
+  double: number,
+): Readonly<Record<'long' | 'decimal' | 'double', readonly number[]>> {
+  return { long: [integer], decimal: [integer], double: [double] };
+}
 
 /** A column of the values, and the field that fills it. */
 export interface FieldColumn extends AggregateField {
@@ -259,8 +320,8 @@ export class Aggregates extends RowForm {
   }
 }
 
-const isSameField = (a: AggregateField, b: AggregateField): boolean =>
-  a.kind === b.kind && a.path.join('.') === b.path.join('.');
+export const isSameField = (a: AggregateField, b: AggregateField): boolean =>
+  a.kind === b.kind && a.scale === b.scale && a.path.join('.') === b.path.join('.');
 
 /** True if two texts define the same aggregates. @throws bad_setting */
 export const isSameAggregates = (a: string, b: string): boolean =>

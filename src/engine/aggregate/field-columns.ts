@@ -12,7 +12,7 @@ import { valuesOf } from './values.ts';
 
 const I64_LIMIT = 2n ** 63n;
 
-/** True if a column has values of the kind. */
+/** True if a column has values of the kind, which is not a decimal. */
 export const isOfKind = (column: Column, kind: ValueKind): boolean =>
   kind === 'id' || kind === 'text'
     ? isIdentifier(column)

@@ -1,14 +1,16 @@
 /** Results of the aggregates in the cells of a row. */
+import { decimalText, dividedHalfEven, powerOfTen } from '../../core/decimal/exact.ts';
 import { doubleOf } from '../../core/layout/double-sum.ts';
 import { ACCUMULATOR, AGGREGATE } from '../../core/layout/layouts.gen.ts';
 import { CELL, type RowForm } from '../../core/layout/row-form.ts';
 import { distinctOf, quantileOf, type SketchCells, sketchCells, usedOf } from '../../core/layout/sketch.ts';
 import { type Top, topOf } from '../../core/layout/top.ts';
 import { idText } from '../dedup/ids.ts';
-import { type AggregateField, type AggregateSpec, Aggregates } from './definition.ts';
+import { type AggregateField, type AggregateSpec, Aggregates, AVERAGE_PLACES } from './definition.ts';
 
-/** Integers as bigint, doubles as number, lists of values as JSON; null: no event had a value. A
- *  sum of integers is its low 64 bits, two's complement. */
+/** Integers as bigint, doubles as number, decimals as text with all their decimal places, lists of
+ *  values as JSON; null: no event had a value. A sum of integers is its low 64 bits, two's
+ *  complement. */
 export type AggregateValue = bigint | number | string | null;
 
 export interface AggregateResults {
@@ -90,9 +92,12 @@ export class ResultReader {
     if (percent === '0') return (row) => distinctOf(cells(row));
     const places = percent.split('.')[1]?.length ?? 0;
     const share = [BigInt(percent.replace('.', '')), 10n ** BigInt(2 + places)] as const;
+    const unit = 10 ** (field.scale ?? 0);
     return (row) => {
       const sketch = cells(row);
-      return usedOf(sketch) === 0 ? { value: null, error: null } : quantileOf(sketch, ...share);
+      if (usedOf(sketch) === 0) return { value: null, error: null };
+      const { value, error } = quantileOf(sketch, ...share);
+      return { value: value / unit, error };
     };
   }
 
@@ -110,15 +115,17 @@ export class ResultReader {
 
   private valueReader(
     name: AggregateSpec['function'],
-    { kind }: AggregateField,
+    { kind, scale }: AggregateField,
     cell: (kind: number) => (row: Row, number?: number) => bigint,
   ): (row: Row, count: bigint) => Read {
     const isDouble = kind === 'double';
+    const shown = (value: bigint): AggregateValue =>
+      scale === undefined ? value : decimalText(value, scale);
     if (name === 'first' || name === 'last') {
       const placed = cell(name === 'first' ? AGGREGATE.FIRST : AGGREGATE.LAST);
       return (row) => {
         const value = placed(row, 3);
-        if (!isDouble) return { value };
+        if (!isDouble) return { value: shown(value) };
         bits[0] = value;
         return { value: double[0] as number };
       };
@@ -127,7 +134,7 @@ export class ResultReader {
       const isMin = name === 'min';
       if (!isDouble) {
         const least = cell(isMin ? AGGREGATE.MIN : AGGREGATE.MAX);
-        return (row) => ({ value: least(row) });
+        return (row) => ({ value: shown(least(row)) });
       }
       const place = cell(isMin ? AGGREGATE.MIN_DOUBLE : AGGREGATE.MAX_DOUBLE);
       return (row) => ({ value: unordered(place(row)) });
@@ -142,6 +149,9 @@ export class ResultReader {
     }
     const sum = cell(AGGREGATE.SUM);
     const whole = (row: Row): bigint => (sum(row, 1) << 64n) + BigInt.asUintN(64, sum(row));
+    if (scale !== undefined && name === 'avg') return (row, count) => average(whole(row), count, scale);
+    // Less than 2^63 values of 63 bits fit into 127 bits.
+    if (scale !== undefined) return (row) => ({ value: decimalText(whole(row), scale) });
     if (name === 'avg') return (row, count) => ({ value: Number(whole(row)) / Number(count) });
     return (row) => {
       const value = sum(row);
@@ -149,6 +159,11 @@ export class ResultReader {
     };
   }
 }
+
+/** Average of decimals: exact, then rounded once, ties to even. */
+const average = (sum: bigint, count: bigint, scale: number): Read => ({
+  value: decimalText(dividedHalfEven(sum * powerOfTen(AVERAGE_PLACES), count), scale + AVERAGE_PLACES),
+});
 
 /** List of values as JSON: `[{"value":"a","count":3}]`. */
 function topRead({ values, error }: Top): Read {

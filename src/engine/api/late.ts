@@ -1,4 +1,5 @@
 /** GET /late: the late events that the engine keeps, by event time and key, in bounded pages. */
+import { decimalText } from '../../core/decimal/exact.ts';
 import { EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { LateEvent } from '../output/late/events.ts';
 import type { LatePage, LatePlace, LateQuery } from '../output/late/store.ts';
@@ -13,6 +14,8 @@ export const LATE_LIMIT_MAX = 10_000;
 const OFFSET_MAX = 2n ** 63n - 1n;
 
 export interface LateQueries extends ShownKeys {
+  /** Decimal places of the value of an event; undefined: it is an integer. */
+  readonly valueScale?: number | undefined;
   /** @throws late_not_kept */
   lateEvents(query: LateQuery): Promise<LatePage>;
 }
@@ -44,10 +47,10 @@ export async function latePage(
   };
 }
 
-const toJson = (event: LateEvent, form: ShownKeys) => ({
+const toJson = (event: LateEvent, form: Pick<LateQueries, 'valueScale'> & ShownKeys) => ({
   ...keyJson(event, form),
   event_ts: String(event.eventTs),
-  value: String(event.value),
+  value: decimalText(event.value, form.valueScale ?? 0),
   reason: event.reason,
   watermark_ms: String(event.watermarkMs),
   partition: event.partition,

@@ -96,6 +96,8 @@ const UNAVAILABLE_WINDOWS = failure(
 const U64: Json = { type: 'string', pattern: '^(0|[1-9][0-9]{0,19})$' };
 const I64: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,18})$' };
 const KEY: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,19})$' };
+/** Integer, or decimal of a job with a decimal value. */
+const NUMBER: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,37})(\\.[0-9]{1,24})?$' };
 const MS: Json = { ...I64, description: 'Milliseconds since the epoch.' };
 const COUNT: Json = { type: 'integer', minimum: 0 };
 /** Number of a file, or of a byte in it. */
@@ -136,7 +138,7 @@ const WINDOW: Json = {
   // Aggregates that the job names.
   additionalProperties: {
     description:
-      'Aggregate of a job with -aggregate: an integer as text, a double, a list of values, or null.',
+      'Aggregate of a job with -aggregate: an integer or a decimal as text, a double, a list of values, or null.',
     type: ['string', 'number', 'array', 'null'],
     items: {
       type: 'object',
@@ -149,9 +151,12 @@ const WINDOW: Json = {
     window_start: MS,
     window_end: { ...MS, description: 'Milliseconds since the epoch; the window ends before it.' },
     count: U64,
-    sum: { ...I64, description: 'Low 64 bits of the exact sum, two’s complement.' },
-    min: I64,
-    max: I64,
+    sum: {
+      ...NUMBER,
+      description: 'Exact sum of decimals; of integers its low 64 bits, two’s complement.',
+    },
+    min: NUMBER,
+    max: NUMBER,
     last_update_ts: { ...MS, description: 'Greatest event_ts folded in.' },
     overflow: { type: 'boolean', description: 'The exact sum does not fit 64 bits.' },
     final: {
@@ -168,7 +173,7 @@ const LATE_EVENT: Json = {
   properties: {
     ...KEY_MEMBERS,
     event_ts: MS,
-    value: I64,
+    value: NUMBER,
     reason: {
       enum: ['late', 'late_after_idle'],
       description: 'Behind the watermark of its partition, or of the engine.',

@@ -93,6 +93,8 @@ function demandSayable({ function: name, field, percent, limit }: AggregateSpec)
     unsayable('aggregate', text, why, 'leave the aggregate out, or keep this job here');
   if (SKETCHES.includes(name))
     throw refuse('is a sketch of this engine, with an error that Flink SQL does not have');
+  if (field?.kind === 'decimal')
+    throw refuse('is of decimals, which this translation does not carry to Flink SQL');
   if (name === 'first' || name === 'last')
     throw refuse('is decided by event time, partition and offset, and Flink SQL decides it by arrival');
   if (field?.kind === 'double' && (name === 'sum' || name === 'avg'))

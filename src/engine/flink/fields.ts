@@ -222,8 +222,7 @@ function comparedType(tree: FilterNode, field: number, name: string): FieldType 
 
 const LITERAL_TYPES: Readonly<Record<string, FieldType>> = {
   string: 'STRING',
-  number: 'DOUBLE',
-  bigint: 'DOUBLE',
+  object: 'DOUBLE',
   boolean: 'BOOLEAN',
 };
 

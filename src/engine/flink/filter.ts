@@ -21,6 +21,11 @@ export function filterSql({ fields, tree }: Filter, source: FlinkFields): string
   return nodeSql(tree, all);
 }
 
+/** A literal with its number as JavaScript has it. */
+type Plain = string | number | bigint | boolean;
+
+const plainOf = (literal: FilterLiteral): Plain => (typeof literal === 'object' ? literal.number : literal);
+
 type Named = FlinkField & { readonly text: string };
 
 function nodeSql(node: FilterNode, fields: readonly Named[]): string {
@@ -34,10 +39,11 @@ function nodeSql(node: FilterNode, fields: readonly Named[]): string {
       return `(${(fields[node.field] as Named).sql} IS ${node.isNegated ? 'NOT ' : ''}NULL)`;
     case 'compare': {
       const field = fields[node.field] as Named;
-      if (!isOfType(field, node.literal)) return 'FALSE';
+      const literal = plainOf(node.literal);
+      if (!isOfType(field, literal)) return 'FALSE';
       const sign = node.sign === '!=' ? '<>' : node.sign;
-      if (node.sign !== '=' && node.sign !== '!=') demandOrder(field, node.literal);
-      return `COALESCE(${valueSql(field)} ${sign} ${literalSql(field, node.literal)}, FALSE)`;
+      if (node.sign !== '=' && node.sign !== '!=') demandOrder(field, literal);
+      return `COALESCE(${valueSql(field)} ${sign} ${literalSql(field, literal)}, FALSE)`;
     }
     case 'in':
       return memberSql(node, fields[node.field] as Named);
@@ -48,7 +54,7 @@ function memberSql(
   { literals, hasNull, isNegated }: Extract<FilterNode, { kind: 'in' }>,
   field: Named,
 ): string {
-  const own = literals.filter((literal) => isOfType(field, literal));
+  const own = literals.map(plainOf).filter((literal) => isOfType(field, literal));
   const list = own.map((literal) => literalSql(field, literal)).join(', ');
   const found = own.length === 0 ? 'FALSE' : `COALESCE(${valueSql(field)} IN (${list}), FALSE)`;
   const isIn = hasNull ? `(${field.sql} IS NULL OR ${found})` : found;
@@ -57,7 +63,7 @@ function memberSql(
 
 const NUMBERS: readonly FieldType[] = ['INT', 'BIGINT', 'DECIMAL(20, 0)', 'FLOAT', 'DOUBLE'];
 
-function isOfType({ type, text }: Named, literal: FilterLiteral): boolean {
+function isOfType({ type, text }: Named, literal: Plain): boolean {
   if (type === 'other' || type === 'BYTES' || type === 'TIMESTAMP_LTZ(3)')
     throw unsayable('where', text, 'compares a value that Flink SQL compares otherwise', NEXT);
   if (NUMBERS.includes(type)) return typeof literal === 'number' || typeof literal === 'bigint';
@@ -66,7 +72,7 @@ function isOfType({ type, text }: Named, literal: FilterLiteral): boolean {
 
 /** Flink orders texts by the bytes of UTF-8, the filter by UTF-16 units. The two agree where one
  *  text has no unit from U+D800. */
-function demandOrder({ text }: Named, literal: FilterLiteral): void {
+function demandOrder({ text }: Named, literal: Plain): void {
   if (typeof literal === 'boolean')
     throw unsayable('where', text, 'orders booleans', 'compare it with = or !=');
   if (typeof literal === 'string' && /[\ud800-\uffff]/.test(literal))
@@ -83,7 +89,7 @@ const isBinary = ({ type }: Named): boolean => type === 'FLOAT' || type === 'DOU
 const valueSql = (field: Named): string =>
   field.type === 'FLOAT' ? `CAST(${field.sql} AS DOUBLE)` : field.sql;
 
-function literalSql(field: Named, literal: FilterLiteral): string {
+function literalSql(field: Named, literal: Plain): string {
   if (typeof literal === 'string') return quotedText(literal);
   if (typeof literal === 'boolean') return literal ? 'TRUE' : 'FALSE';
   const isWhole = typeof literal === 'bigint' || Number.isInteger(literal);

@@ -2,7 +2,14 @@
  *
  *  A result has the columns of its key, then the bounds of its window, then the aggregates. A
  *  further aggregate is one more entry of AGGREGATES; each output has its own form of each type. */
-import { type AggregateSpec, aggregateSpecs, errorName, valueNames } from '../aggregate/definition.ts';
+import { unscaledOf } from '../../core/decimal/exact.ts';
+import {
+  type AggregateSpec,
+  AVERAGE_PLACES,
+  aggregateSpecs,
+  errorName,
+  valueNames,
+} from '../aggregate/definition.ts';
 import type { AggregateValue } from '../aggregate/results.ts';
 import { engineError } from '../errors.ts';
 import {
@@ -16,13 +23,14 @@ import {
   valueText,
 } from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
-import { type InputDefinition, keyPartsOf } from '../source/input/definition.ts';
+import { aggregatesIn, type InputDefinition, keyPartsOf, valueScaleOf } from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.
- *  u64, i64: bigint. f64: number. decimal: exact decimal text. string: text without U+0000. bytes:
- *  Uint8Array. uuid: text of 36 characters. timestamp: whole ms since the epoch, a number of at
- *  most 53 bits. bool: boolean. top: JSON, a list of values with their counts, see TopItem. */
+ *  u64, i64: bigint. f64: number. decimal: exact text with all decimal places. string: text without
+ *  U+0000. bytes: Uint8Array. uuid: text of 36 characters. timestamp: whole ms since the epoch, a
+ *  number of at most 53 bits. bool: boolean. top: JSON, a list of values with their counts, see
+ *  TopItem. */
 export type ColumnType =
   | 'u64'
   | 'i64'
@@ -57,6 +65,8 @@ export interface ResultColumn {
   readonly type: ColumnType;
   /** True if a result may have no value. */
   readonly nullable: boolean;
+  /** Decimal places of a decimal; otherwise absent. */
+  readonly scale?: number;
   /** Value in the form of the type; null only if `nullable`. Bytes are borrowed from the result. */
   read(result: WindowResult): ColumnValue;
 }
@@ -70,6 +80,8 @@ export interface ResultShape {
   readonly keyType: KeyType | undefined;
   /** Names of the job's own aggregates, in their order; undefined: count, sum, min and max. */
   readonly aggregates: readonly string[] | undefined;
+  /** Decimal places of the value of a late event; absent: it is an integer. */
+  readonly valueScale?: number | undefined;
   /** True for events of the fixed layout, whose results have the layouts of its specification. */
   readonly isFixed: boolean;
 }
@@ -81,6 +93,9 @@ const column = (
   read: ResultColumn['read'],
   nullable = false,
 ): ResultColumn => ({ name, role, type, nullable, read });
+
+/** Digits of every decimal of a result: the least precision that holds 127 bits. */
+export const DECIMAL_PRECISION = 38;
 
 const BOUNDS: readonly ResultColumn[] = [
   column('bound', 'window_start', 'timestamp', ({ windowStart }) => windowStart),
@@ -102,10 +117,16 @@ const AGGREGATES: readonly ResultColumn[] = [
 ];
 
 /** Types whose values have an order as numbers. */
-const RANKED_TYPES: ReadonlySet<ColumnType> = new Set(['u64', 'i64', 'f64', 'timestamp']);
+const RANKED_TYPES: ReadonlySet<ColumnType> = new Set(['u64', 'i64', 'f64', 'decimal', 'timestamp']);
 
 /** True for a column by which windows are ranked. */
 export const isRanked = ({ role, type }: ResultColumn): boolean => role !== 'key' && RANKED_TYPES.has(type);
+
+/** Value by which a ranked column orders its rows: values of one column compare by `<`. */
+export const rankOf = ({ type, read }: ResultColumn, result: WindowResult): ColumnValue => {
+  const value = read(result);
+  return type === 'decimal' && value !== null ? unscaledOf(value as string) : value;
+};
 
 /** Names of these columns in a job without aggregates of its own. */
 export const RANKED_NAMES: readonly string[] = [...BOUNDS, ...AGGREGATES]
@@ -122,15 +143,20 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
     const { function: name, field } = spec;
     // An empty number or list has no null.
     const isCount = name === 'count' || name === 'distinct' || name === 'topk';
-    const isDouble = name === 'avg' || name === 'percentile' || (!isCount && field?.kind === 'double');
+    const scale = isCount || name === 'percentile' ? undefined : field?.scale;
+    const isDouble =
+      (name === 'avg' && scale === undefined) ||
+      name === 'percentile' ||
+      (!isCount && field?.kind === 'double');
     const reader =
       (number: number) =>
       ({ aggregates }: WindowResult): ColumnValue => {
         const value = aggregates?.[number] ?? null;
         return name === 'count' && typeof value === 'bigint' ? BigInt.asIntN(64, value) : value;
       };
-    const type = name === 'topk' ? 'top' : isDouble ? 'f64' : 'i64';
-    const columns = [column('aggregate', spec.name, type, reader(at++), !isCount)];
+    const type = name === 'topk' ? 'top' : scale !== undefined ? 'decimal' : isDouble ? 'f64' : 'i64';
+    const places = scale === undefined ? {} : { scale: name === 'avg' ? scale + AVERAGE_PLACES : scale };
+    const columns = [{ ...column('aggregate', spec.name, type, reader(at++), !isCount), ...places }];
     const error = errorName(spec);
     if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), !isCount));
     return columns;
@@ -225,7 +251,8 @@ export const resultColumns = (job: ShapedJob): readonly ResultColumn[] => result
  */
 export function resultShape({ input = BINARY256, emit }: ShapedJob): ResultShape {
   const isFixed = input.format === 'binary256';
-  return { ...shapeOfKeys(keyPartsOf(input), input.aggregate, emit), isFixed };
+  const valueScale = valueScaleOf(input);
+  return { ...shapeOfKeys(keyPartsOf(input), aggregatesIn(input), emit), isFixed, valueScale };
 }
 
 /** Shape of results by keys of these parts, for readers that have no job.
@@ -264,7 +291,11 @@ export function resultOfValues(
 ): WindowResult {
   const values = new Map(columns.map((one) => [one.name, read(one)]));
   const keys = columns.filter(({ role }) => role === 'key').map(({ name }) => values.get(name) as KeyValue);
-  const integer = (name: string): bigint => (values.get(name) ?? 0n) as bigint;
+  // An aggregate of the job may have the name and not the type.
+  const integer = (name: string): bigint => {
+    const value = values.get(name);
+    return typeof value === 'bigint' ? value : 0n;
+  };
   const ms = (name: string): number => Number(values.get(name) ?? 0);
   return {
     // An integer key has canonical bytes too, so that readers need not distinguish the two.

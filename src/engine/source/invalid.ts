@@ -122,7 +122,7 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
   missing_field: 'no value of a field that the job reads',
   bad_key: 'a key that is no 64-bit integer',
   bad_time: 'no valid event time',
-  bad_value: 'a value field that is no 64-bit integer',
+  bad_value: 'a value field that is no 64-bit integer, or no decimal of the stated places',
 };
 
 /** Why a record with this status is no event. `fault`: more about the record. */

@@ -1,9 +1,16 @@
 /** Aggregates of the oracle of `engine verify`: exact arithmetic over the values themselves,
  *  without sketches. A sketch of the engine is compared within the error that it states. */
-import { type AggregateSpec, type Aggregates, errorName } from '../aggregate/definition.ts';
+import {
+  type AggregateSpec,
+  type Aggregates,
+  AVERAGE_PLACES,
+  errorName,
+  isSameField,
+} from '../aggregate/definition.ts';
 import { engineError } from '../errors.ts';
 import type { TopItem } from '../output/columns.ts';
 import type { FieldCell, OracleEvent } from './records.ts';
+import { decimalOfWhole, floorDivide } from './values.ts';
 
 /** Place of an event in the log: ties of equal times are decided by it. */
 export interface LogPlace {
@@ -32,6 +39,13 @@ const exactly = (wanted: bigint | number | null): Expected => ({
   matches: (value) => Object.is(value, wanted) || (wanted === 0 && value === 0),
 });
 
+/** @param scale of a decimal; undefined: the value is shown as it is */
+const shownAs = (wanted: bigint | number | null, scale: number | undefined): Expected => {
+  if (scale === undefined || typeof wanted !== 'bigint') return exactly(wanted);
+  const text = decimalOfWhole(wanted, scale);
+  return { text, matches: (value) => value === text };
+};
+
 class Count implements Cell {
   readonly held = 0;
   private count = 0n;
@@ -47,16 +61,27 @@ class Count implements Cell {
   }
 }
 
+/** The nearest whole number to a quotient, ties to the even one. */
+function nearest(dividend: bigint, divisor: bigint): bigint {
+  const below = floorDivide(dividend, divisor);
+  const twice = 2n * (dividend - below * divisor);
+  const isBelow = twice < divisor || (twice === divisor && BigInt.asUintN(1, below) === 0n);
+  return isBelow ? below : below + 1n;
+}
+
+/** Sum or average of integers, or of decimals of a scale. */
 class Sum implements Cell {
   readonly held = 0;
   private count = 0n;
   private sum = 0n;
   private readonly isAverage: boolean;
-  constructor(isAverage: boolean) {
+  private readonly scale: number | undefined;
+  constructor(isAverage: boolean, scale: number | undefined) {
     this.isAverage = isAverage;
+    this.scale = scale;
   }
   get overflows(): boolean {
-    return !this.isAverage && BigInt.asIntN(64, this.sum) !== this.sum;
+    return !this.isAverage && this.scale === undefined && BigInt.asIntN(64, this.sum) !== this.sum;
   }
   add(value: FieldCell): void {
     if (value === null) return;
@@ -64,8 +89,11 @@ class Sum implements Cell {
     this.sum += value as bigint;
   }
   expected(): Expected {
-    if (this.count === 0n) return exactly(null);
-    return exactly(this.isAverage ? Number(this.sum) / Number(this.count) : BigInt.asIntN(64, this.sum));
+    const { count, sum, scale, isAverage } = this;
+    if (count === 0n) return exactly(null);
+    if (scale === undefined) return exactly(isAverage ? Number(sum) / Number(count) : BigInt.asIntN(64, sum));
+    if (!isAverage) return shownAs(sum, scale);
+    return shownAs(nearest(sum * 10n ** BigInt(AVERAGE_PLACES), count), scale + AVERAGE_PLACES);
   }
 }
 
@@ -132,8 +160,10 @@ class Extreme implements Cell {
   readonly held = 0;
   private best: bigint | number | null = null;
   private readonly isLess: boolean;
-  constructor(isLess: boolean) {
+  private readonly scale: number | undefined;
+  constructor(isLess: boolean, scale: number | undefined) {
     this.isLess = isLess;
+    this.scale = scale;
   }
   add(value: FieldCell): void {
     const number = value as bigint | number | null;
@@ -142,7 +172,7 @@ class Extreme implements Cell {
     if (isBetter) this.best = number;
   }
   expected(): Expected {
-    return exactly(this.best);
+    return shownAs(this.best, this.scale);
   }
 }
 
@@ -150,8 +180,10 @@ class Ordered implements Cell {
   readonly held = 0;
   private best: { readonly at: readonly [bigint, bigint, bigint]; readonly value: FieldCell } | undefined;
   private readonly isFirst: boolean;
-  constructor(isFirst: boolean) {
+  private readonly scale: number | undefined;
+  constructor(isFirst: boolean, scale: number | undefined) {
     this.isFirst = isFirst;
+    this.scale = scale;
   }
   add(value: FieldCell, { timeMs }: OracleEvent, { partition, offset }: LogPlace): void {
     if (value === null) return;
@@ -159,7 +191,7 @@ class Ordered implements Cell {
     if (this.best === undefined || isBefore(at, this.best.at) === this.isFirst) this.best = { at, value };
   }
   expected(): Expected {
-    return exactly((this.best?.value ?? null) as bigint | number | null);
+    return shownAs((this.best?.value ?? null) as bigint | number | null, this.scale);
   }
 }
 
@@ -194,7 +226,9 @@ class Distinct implements Cell {
 class Percentile implements Cell {
   private readonly values: number[] = [];
   private readonly share: readonly [bigint, bigint];
-  constructor(percent: string) {
+  private readonly unit: number;
+  constructor(percent: string, scale: number) {
+    this.unit = 10 ** scale;
     const places = percent.split('.')[1]?.length ?? 0;
     this.share = [BigInt(percent.replace('.', '')), 10n ** BigInt(2 + places)];
   }
@@ -202,7 +236,7 @@ class Percentile implements Cell {
     return this.values.length;
   }
   add(value: FieldCell): void {
-    if (value !== null) this.values.push(Number(value));
+    if (value !== null) this.values.push(Number(value) / this.unit);
   }
   expected(): Expected {
     const { values } = this;
@@ -267,22 +301,23 @@ class Top implements Cell {
 
 function cellOf({ function: name, field, percent, limit }: AggregateSpec): Cell {
   const isDouble = field?.kind === 'double';
+  const scale = field?.scale;
   switch (name) {
     case 'count':
       return new Count(field === undefined);
     case 'sum':
     case 'avg':
-      return isDouble ? new DoubleSum(name === 'avg') : new Sum(name === 'avg');
+      return isDouble ? new DoubleSum(name === 'avg') : new Sum(name === 'avg', scale);
     case 'min':
     case 'max':
-      return new Extreme(name === 'min');
+      return new Extreme(name === 'min', scale);
     case 'first':
     case 'last':
-      return new Ordered(name === 'first');
+      return new Ordered(name === 'first', scale);
     case 'distinct':
       return new Distinct();
     case 'percentile':
-      return new Percentile(percent ?? '50');
+      return new Percentile(percent ?? '50', scale ?? 0);
     case 'topk':
       return new Top(limit as number);
     default:
@@ -306,7 +341,8 @@ export class Accumulator {
   constructor(aggregates: Aggregates | undefined) {
     this.own = (aggregates?.specs ?? []).map((spec) => ({
       spec,
-      at: aggregates?.fields.findIndex((one) => isSameField(one, spec.field)) ?? -1,
+      at:
+        aggregates?.fields.findIndex((one) => spec.field !== undefined && isSameField(one, spec.field)) ?? -1,
       cell: cellOf(spec),
     }));
   }
@@ -353,6 +389,3 @@ const isTrue = (wanted: boolean): Expected => ({
   text: String(wanted),
   matches: (value) => value === wanted,
 });
-
-const isSameField = (a: NonNullable<AggregateSpec['field']>, b: AggregateSpec['field']): boolean =>
-  b !== undefined && a.kind === b.kind && a.path.join('.') === b.path.join('.');

@@ -15,11 +15,14 @@ import {
 } from '../source/input/definition.ts';
 import {
   avroField,
+  decimalOf,
   doubleOf,
   type FieldValue,
+  filterDecimal,
   filterValue,
   identifierOf,
   integerOf,
+  isDecimalMessage,
   isoTime,
   jsonAt,
   jsonOf,
@@ -43,7 +46,8 @@ export interface VerifiedRecord {
   readonly value: Uint8Array | null;
 }
 
-/** Values of the fields of the job's aggregates, by their place in `fields`: null is no value. */
+/** Values of the fields of the job's aggregates, by their place in `fields`: null is no value. A
+ *  decimal is a whole number of 10^-scale. */
 export type FieldCell = bigint | number | string | null;
 
 export interface OracleEvent {
@@ -64,6 +68,8 @@ interface Opened {
   readonly get: Get;
   /** Unit of an integer at the path of the time, where the schema has it. */
   readonly timeUnit: 'ms' | 'us' | 'ns' | undefined;
+  /** Decimal places of a field whose type is a decimal; undefined for other types. */
+  readonly placesOf: (path: readonly string[]) => number | undefined;
 }
 
 /** Reads the schema of an id; undefined: the registry has none. */
@@ -110,11 +116,11 @@ export class RecordReader {
     if (timeMs === undefined || timeMs < -TS_LIMIT || timeMs >= TS_LIMIT) return undefined;
     const { where, value: valuePath, dedup } = this.fields;
     const none = { timeMs, key: [], value: 0n, id: undefined, cells: [] };
-    if (where !== undefined && !matches(where, get)) return { ...none, isFiltered: true };
+    if (where !== undefined && !matches(where, opened)) return { ...none, isFiltered: true };
     const key = this.key(record, get);
     const number = valuePath === undefined ? 0n : integerOf(get(valuePath));
     const id = dedup === undefined ? undefined : identifierOf(get(dedup));
-    const cells = this.cells(get);
+    const cells = this.cells(opened);
     if (key === undefined || number === undefined || !isInRange(number, true) || cells === undefined)
       return undefined;
     if (dedup !== undefined && (id === undefined || Buffer.byteLength(id) - 1 > ID_BYTES_MAX))
@@ -126,7 +132,9 @@ export class RecordReader {
     if (this.format === 'json') {
       const from = value[0] === FRAME.MAGIC ? FRAME.HEADER_BYTES : 0;
       const root = from > value.length ? undefined : jsonOf(value.subarray(from));
-      return root?.kind === 'object' ? { get: (path) => jsonAt(root, path), timeUnit: undefined } : undefined;
+      return root?.kind === 'object'
+        ? { get: (path) => jsonAt(root, path), timeUnit: undefined, placesOf: () => undefined }
+        : undefined;
     }
     try {
       return await this.framed(value);
@@ -148,9 +156,14 @@ export class RecordReader {
     const lacks = this.paths.some((one) => valueAt(read, one) === undefined);
     if (lacks && this.reader?.format === writer.format)
       read = this.decoder(id, this.reader, writer, path)(bytes, payloadStart, bytes.length);
+    const schema = lacks ? (this.reader ?? writer) : writer;
     return {
       get: (at) => valueAt(read, at),
-      timeUnit: this.timeUnit(lacks ? (this.reader ?? writer) : writer),
+      timeUnit: this.timeUnit(schema),
+      placesOf: (at) => {
+        const logical = schema.format === 'AVRO' ? avroField(schema.tree, at)?.logical : undefined;
+        return logical?.logicalType === 'decimal' ? logical.scale : undefined;
+      },
     };
   }
 
@@ -205,16 +218,23 @@ export class RecordReader {
     return bytes > KEY_BYTES_MAX ? undefined : texts.map(({ text }) => text);
   }
 
-  private cells(get: Get): readonly FieldCell[] | undefined {
+  private cells({ get, placesOf }: Opened): readonly FieldCell[] | undefined {
     const cells: FieldCell[] = [];
-    for (const { path, kind } of this.fields.aggregates?.fields ?? []) {
+    for (const { path, kind, scale = 0 } of this.fields.aggregates?.fields ?? []) {
       const value = get(path);
       if (value === null || value === undefined) {
+        if (this.fields.needsValues) return undefined;
         cells.push(null);
         continue;
       }
       const isId = kind === 'id' || kind === 'text';
-      const cell = isId ? identifierOf(value) : kind === 'double' ? doubleOf(value) : longOf(value);
+      const cell = isId
+        ? identifierOf(value)
+        : kind === 'decimal'
+          ? decimalOf(value, scale, placesOf(path))
+          : kind === 'double'
+            ? doubleOf(value)
+            : longOf(value);
       if (cell === undefined) return undefined;
       if (isId && idBytes(value, cell as string) > (kind === 'id' ? ID_BYTES_MAX : LISTED_BYTES_MAX))
         return undefined;
@@ -233,8 +253,15 @@ function longOf(value: FieldValue): bigint | undefined {
   return integer !== undefined && isInRange(integer, true) ? integer : undefined;
 }
 
-const matches = (where: Filter, get: Get): boolean =>
-  where.matches((field) => filterValue(get((where.fields[field]?.steps ?? []) as readonly string[])));
+const matches = (where: Filter, { get, placesOf }: Opened): boolean =>
+  where.matches((field) => {
+    const { steps = [], isDecimal = false } = where.fields[field] ?? {};
+    const path = steps as readonly string[];
+    const [value, places] = [get(path), placesOf(path)];
+    return isDecimal || places !== undefined || isDecimalMessage(value)
+      ? filterDecimal(value, places)
+      : filterValue(value);
+  });
 
 function fixedEvent(value: Uint8Array): OracleEvent | undefined {
   if (value.length !== EVENT_BYTES) return undefined;

@@ -1,5 +1,11 @@
 /** Values of a record for the oracle of `engine verify`: objects of the generic codecs, and JSON
  *  trees with exact numbers. It shares no code with the columns that the engine reads. */
+import {
+  DECIMAL_BYTES_MAX,
+  DECIMAL_CHARS_MAX,
+  DECIMAL_PLACES_MAX,
+  Decimal,
+} from '../../core/decimal/exact.ts';
 import type { AvroNode } from '../../formats/avro/syntax/tree.ts';
 import { exactInteger } from '../../formats/json/number.ts';
 import { type JsonNode, memberOf, readJson } from '../../formats/json/text.ts';
@@ -93,6 +99,89 @@ export function doubleOf(value: FieldValue): number | undefined {
   if (typeof value === 'bigint') return Number(value);
   return value instanceof Digits ? Number(value.text) : undefined;
 }
+
+/** An exact number: `whole` times 10^-places. */
+interface Scaled {
+  readonly whole: bigint;
+  readonly places: number;
+}
+
+const DIGITS = /^([-+]?)([0-9]*)[.]?([0-9]*)$/;
+
+function scaledOfText(text: string): Scaled | undefined {
+  if (text.length > DECIMAL_CHARS_MAX) return undefined;
+  const [mantissa = '', power = '0', ...more] = text.split(/e/i);
+  const [, sign, before = '', behind = ''] = DIGITS.exec(mantissa) ?? [];
+  const isNumber = before.length + behind.length > 0 && /^[-+]?[0-9]{1,9}$/.test(power) && more.length === 0;
+  if (sign === undefined || !isNumber) return undefined;
+  const whole = BigInt(before + behind);
+  return { whole: sign === '-' ? -whole : whole, places: behind.length - Number(power) };
+}
+
+function scaledOfBytes(bytes: Uint8Array, places: number): Scaled | undefined {
+  if (bytes.length === 0) return undefined;
+  const isNegative = (bytes[0] as number) >= 0x80;
+  const first = bytes.findIndex((byte) => byte !== (isNegative ? 0xff : 0));
+  const rest = bytes.subarray(first < 0 ? bytes.length : first);
+  let whole = isNegative ? -1n : 0n;
+  for (const byte of rest.subarray(0, DECIMAL_BYTES_MAX + 1)) whole = whole * 256n + BigInt(byte);
+  // One bit of the bytes is the sign.
+  return BigInt.asIntN(8 * DECIMAL_BYTES_MAX, whole) === whole && rest.length <= DECIMAL_BYTES_MAX
+    ? { whole, places }
+    : undefined;
+}
+
+/** @param places decimal places of bytes, by their type */
+function scaledOf(value: FieldValue, places: number | undefined): Scaled | undefined {
+  if (value instanceof Digits) return scaledOfText(value.text);
+  if (typeof value === 'string') return scaledOfText(value);
+  if (value instanceof Uint8Array) return places === undefined ? undefined : scaledOfBytes(value, places);
+  const integer = integerOf(value);
+  if (integer !== undefined) return { whole: integer, places: 0 };
+  if (typeof value !== 'object' || value === null) return undefined;
+  // A message of Protobuf.
+  const { value: inner, scale } = value as { readonly value?: unknown; readonly scale?: unknown };
+  if (inner === '') return { whole: 0n, places: 0 };
+  if (typeof inner === 'string') return scaledOfText(inner);
+  return inner instanceof Uint8Array && typeof scale === 'number' ? scaledOfBytes(inner, scale) : undefined;
+}
+
+/** Decimal of a value as a whole number of 10^-scale that has 64 bits; undefined: it is none. */
+export function decimalOf(value: FieldValue, scale: number, places: number | undefined): bigint | undefined {
+  const found = scaledOf(value, places);
+  if (found === undefined || found.whole === 0n) return found?.whole;
+  if (Math.abs(found.places) > DECIMAL_PLACES_MAX) return undefined;
+  const [up, down] = [Math.max(0, scale - found.places), Math.max(0, found.places - scale)];
+  const times = found.whole * 10n ** BigInt(up);
+  const unit = 10n ** BigInt(down);
+  const whole = times / unit;
+  return whole * unit === times && BigInt.asIntN(64, whole) === whole ? whole : undefined;
+}
+
+/** A value that is no decimal: not null, and equal to nothing. */
+const NO_DECIMAL = {};
+
+/** Value of a field that a filter reads as a decimal. */
+export function filterDecimal(value: FieldValue, places: number | undefined): unknown {
+  if (value === null || value === undefined) return undefined;
+  const found = scaledOf(value, places);
+  if (found === undefined) return NO_DECIMAL;
+  if (found.whole === 0n) return new Decimal(0n, 0);
+  if (Math.abs(found.places) > DECIMAL_PLACES_MAX) return NO_DECIMAL;
+  return new Decimal(found.whole * 10n ** BigInt(Math.max(0, -found.places)), Math.max(0, found.places));
+}
+
+/** Text of `whole` times 10^-scale. */
+export function decimalOfWhole(whole: bigint, scale: number): string {
+  const size = whole < 0n ? -whole : whole;
+  const unit = 10n ** BigInt(scale);
+  const behind = scale === 0 ? '' : `.${String((size % unit) + unit).slice(1)}`;
+  return `${whole < 0n ? '-' : ''}${size / unit}${behind}`;
+}
+
+/** True for the value of a message of Protobuf that is a decimal. */
+export const isDecimalMessage = (value: FieldValue): boolean =>
+  typeof value === 'object' && value !== null && 'value' in value && !('kind' in value);
 
 /** Value as a filter compares it. */
 export function filterValue(value: FieldValue): unknown {

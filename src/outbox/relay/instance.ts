@@ -60,6 +60,9 @@ export interface RelaySettings {
   readonly fence: 'mark' | 'broker';
   readonly rowsMax: number;
   readonly pollIntervalMs: number;
+  /** Shortest time between two reads that are not full: rows that arrive within it share a read, a
+   *  batch and a mark. */
+  readonly readEveryMs: number;
   readonly rescanMs: number;
   /** Payload bytes in memory, read and not yet marked; a single larger row still passes, alone. */
   readonly inFlightBytesMax: number;
@@ -126,8 +129,6 @@ const FLIGHT_BYTES_MAX = 16 * 1024 * 1024;
 /** Share of the bytes in memory that one read may fill; a source waits while the rest is in
  *  flight. */
 const READ_PART = 0.25;
-/** Rows that arrive within this time share a read, a batch and a mark. */
-const SPACING_MS = 5;
 const STRAGGLER_AFTER_MS = 1000;
 const BACKOFF_MAX_MS = 5000;
 /** Time that the drain waits for rows in flight; after it they stay pending. */
@@ -388,7 +389,7 @@ export class Relay {
       rowsMax: settings.rowsMax,
       bytesMax: parts.bytesMax,
       intervalMs: settings.pollIntervalMs,
-      spacingMs: SPACING_MS,
+      spacingMs: settings.readEveryMs,
       rescanMs: settings.rescanMs,
       stragglerAfterMs: STRAGGLER_AFTER_MS,
       backoffMaxMs: BACKOFF_MAX_MS,

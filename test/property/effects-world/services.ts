@@ -134,6 +134,7 @@ export async function startRelay(seat: Seat, ports: RelayPorts): Promise<Running
       leaseMs: LEASE_MS,
       rowsMax: plan.batchRows,
       pollIntervalMs: 200,
+      readEveryMs: 5,
       rescanMs: 10_000,
       deliveryTimeoutMs: 4000,
       createTopic: undefined,

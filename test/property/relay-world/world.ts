@@ -212,6 +212,7 @@ export class RelayWorld {
         leaseMs: LEASE_MS,
         rowsMax: 4,
         pollIntervalMs: 200,
+        readEveryMs: 5,
         rescanMs: 10_000,
         deliveryTimeoutMs: 4000,
         createTopic: undefined,

@@ -121,7 +121,7 @@ describe('the SQL gateway', () => {
       'flink_unreachable',
       /over 16777216 bytes/,
     ],
-  ])('%s is an error with its reason', async (_, handler, code, message) => {
+  ])('the answer of %s is an error with its reason', async (_, handler, code, message) => {
     const { url } = await fake(handler);
     await expect(run(serverOf('flink', url), ['SET a'])).rejects.toMatchObject({
       code,
@@ -135,9 +135,12 @@ describe('the SQL gateway', () => {
     await expect(run(serverOf('flink', url), ['SET a'])).rejects.toMatchObject({ code: 'flink_unreachable' });
   });
 
-  it.each(['flink:8083', 'ftp://flink', 'http://user:secret@flink:8083'])('%s is no address', (address) => {
-    expect(() => serverOf('flink', address)).toThrow(/^-flink is not an address of a server$/);
-  });
+  it.each(['flink:8083', 'ftp://flink', 'http://user:secret@flink:8083'])(
+    'the text %s is no address',
+    (address) => {
+      expect(() => serverOf('flink', address)).toThrow(/^-flink is not an address of a server$/);
+    },
+  );
 
   it('a stop ends the wait for a statement', async () => {
     const { url } = await fake((method, path) =>
@@ -248,7 +251,7 @@ describe('jobs', () => {
     expect(requests).toHaveLength(3);
   });
 
-  it('logs are the failures, and the end of the log of each process that has one', async () => {
+  it('the logs are the failures, and the end of the log of each process that has one', async () => {
     const { url } = await fake((_, path) => {
       if (path === `/jobs/${JOB}`) return [200, { vertices: [{ id: 'v' }, { id: 'w' }] }];
       if (path.endsWith('/taskmanagers')) return [200, { taskmanagers: [{ 'taskmanager-id': 'tm-1' }] }];

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { AGGREGATE } from '../../../src/core/layout/layouts.gen.ts';
 import { Aggregates, aggregateSpecs, isSameAggregates } from '../../../src/engine/aggregate/definition.ts';
-import { shapeOfKeys } from '../../../src/engine/output/columns.ts';
-import { checkDefinition } from '../../../src/engine/source/input/definition.ts';
+import { resultShape, shapeOfKeys } from '../../../src/engine/output/columns.ts';
+import { aggregatesIn, checkDefinition } from '../../../src/engine/source/input/definition.ts';
 
 const long = (path: string) => ({ path: path.split('.'), kind: 'long' });
 const double = (path: string) => ({ path: path.split('.'), kind: 'double' });
@@ -45,6 +45,16 @@ describe('texts of aggregates', () => {
         { function: 'topk', field: { path: ['item', 'id'], kind: 'text' }, limit: 3, name: 'best' },
       ],
     ],
+    [
+      'sum(price.total:decimal2),avg(fee:decimal0) as mean',
+      [
+        {
+          ...{ function: 'sum', name: 'sum_price_total' },
+          field: { path: ['price', 'total'], kind: 'decimal', scale: 2 },
+        },
+        { function: 'avg', field: { path: ['fee'], kind: 'decimal', scale: 0 }, name: 'mean' },
+      ],
+    ],
     ['min(t:long)', [{ function: 'min', field: long('t'), name: 'min_t' }]],
   ])('the text %s is read', (text, expected) => {
     expect(aggregateSpecs(text)).toEqual(expected);
@@ -80,6 +90,11 @@ describe('texts of aggregates', () => {
     ['sum(a),sum(b) as sum_a', 'has the name sum_a twice'],
     ['sum(a.b),sum(a_b)', 'has the name sum_a_b twice'],
     ['sum((a))', 'which is no aggregate'],
+    ['sum(a:decimal)', 'does not state how many decimal places'],
+    ['sum(a:decimal19)', 'does not state how many decimal places'],
+    ['sum(a:decimal02)', 'not the path of a field'],
+    ['sum(a:decimal-1)', 'not the path of a field'],
+    ['topk(a:decimal2,3)', 'not the path of a field'],
     [Array.from({ length: 65 }, (_, i) => `sum(f${i})`).join(), 'has 65 aggregates'],
     [Array.from({ length: 8 }, (_, i) => `p50(f${i})`).join(), 'rows of more than 32 KiB'],
   ])('the text %s is refused with what is wrong', (text, why) => {
@@ -93,6 +108,7 @@ describe('texts of aggregates', () => {
     expect(isSameAggregates('sum(a)', 'sum(a) as sum_a')).toBe(true);
     expect(isSameAggregates('sum(a)', 'sum(a) as total')).toBe(false);
     expect(isSameAggregates('sum(a)', 'sum(a:double)')).toBe(false);
+    expect(isSameAggregates('sum(a:decimal2) as s', 'sum(a:decimal3) as s')).toBe(false);
   });
 
   it('a definition has a value or aggregates', () => {
@@ -173,6 +189,50 @@ describe('rows of aggregates', () => {
       ['overflow', 'bool', false],
     ]);
     expect(aggregates).toEqual(['p99_a', 'p99_a_error', 'users', 'users_error', 'sum_a']);
+  });
+
+  it('aggregates of decimals have the cells of integers, and columns with their decimal places', () => {
+    const { steps } = Aggregates.of(
+      'sum(a:decimal2),min(a:decimal2),last(a:decimal2),p50(a:decimal2),distinct(a:decimal2)',
+    );
+    const plain = Aggregates.of('sum(a),min(a),last(a),p50(a),distinct(a:long)');
+    expect(steps).toEqual(plain.steps);
+    const { columns } = shapeOfKeys(
+      [{ name: 'k', kind: 'i64' }],
+      'sum(a:decimal2),avg(a:decimal2),first(a:decimal18),p50(a:decimal2),count(a:decimal2),distinct(a:decimal2)',
+    );
+    const shown = columns
+      .slice(3, -2)
+      .map(({ name, type, scale, nullable }) => [name, type, scale, nullable]);
+    expect(shown).toEqual([
+      ['sum_a', 'decimal', 2, true],
+      ['avg_a', 'decimal', 8, true],
+      ['first_a', 'decimal', 18, true],
+      ['p50_a', 'f64', undefined, true],
+      ['p50_a_error', 'f64', undefined, true],
+      ['count_a', 'i64', undefined, false],
+      ['distinct_a', 'i64', undefined, false],
+      ['distinct_a_error', 'f64', undefined, false],
+    ]);
+  });
+
+  it('a decimal value stands for count, sum, min and max of it', () => {
+    expect(aggregatesIn({ value: 'price:decimal2' })).toBe(
+      'count,sum(price:decimal2) as sum,min(price:decimal2) as min,max(price:decimal2) as max',
+    );
+    expect(aggregatesIn({ value: 'price' })).toBeUndefined();
+    expect(aggregatesIn({ aggregate: 'count' })).toBe('count');
+    const input = { format: 'json', key: 'k:i64', value: 'price:decimal2' } as const;
+    const { columns, valueScale } = resultShape({ input });
+    expect(columns.map(({ name, type }) => `${name} ${type}`)).toEqual([
+      ...['k i64', 'window_start timestamp', 'window_end timestamp', 'count i64'],
+      ...['sum decimal', 'min decimal', 'max decimal', 'last_update_ts timestamp', 'overflow bool'],
+    ]);
+    expect(valueScale).toBe(2);
+    for (const value of ['price:decimal', 'price:decimal19', 'a,b:decimal2', 'a(b):decimal2', 'a b:decimal2'])
+      expect(() => checkDefinition({ format: 'json', value }), value).toThrowError(
+        expect.objectContaining({ code: 'bad_setting', message: expect.stringContaining(`-value=${value}`) }),
+      );
   });
 
   it('a field of two kinds has two columns', () => {

@@ -17,7 +17,7 @@ it('another value, a repeated row and a missing row change it', () => {
   expect(new Set(all).size).toBe(4);
 });
 
-it('it has 32 digits, of no rows too', () => {
+it('a digest has 32 digits, of no rows too', () => {
   expect(digestOf()).toBe('0'.repeat(32));
   expect(digestOf('a')).toMatch(/^[0-9a-f]{32}$/);
 });

@@ -70,6 +70,30 @@ describe('values of the oracle', () => {
     );
   });
 
+  it('sums and averages of decimals are exact texts with all their decimal places', () => {
+    const expectedOf = (text: string, cells: readonly (bigint | null)[]): readonly string[] => {
+      const accumulator = new Accumulator(Aggregates.of(text));
+      for (const [at, cell] of cells.entries())
+        accumulator.add({ ...eventOf(at), cells: [cell] }, { partition: 0, offset: BigInt(at) });
+      return accumulator.expected().map(({ expected }) => expected.text);
+    };
+    const all =
+      'sum(x:decimal2),avg(x:decimal2),min(x:decimal2),max(x:decimal2),first(x:decimal2),last(x:decimal2)';
+    expect(expectedOf(all, [5n, null, -1n, 6n])).toEqual([
+      ...['0.10', '0.03333333', '-0.01', '0.06', '0.05', '0.06', '3', 'false'],
+    ]);
+    expect(expectedOf(all, [null])).toEqual([...Array(6).fill('null'), '0', 'false']);
+    const greatest = 2n ** 63n - 1n;
+    expect(expectedOf('sum(x:decimal18)', [greatest, greatest])).toEqual([
+      ...['18.446744073709551614', '1', 'false'],
+    ]);
+    // Half of 10^-8 goes to the even digit.
+    expect(expectedOf('avg(x:decimal0)', [1n, ...Array(63).fill(0n)])).toContain('0.015625');
+    expect(expectedOf('avg(x:decimal0)', [1n, ...Array(127).fill(0n)])).toContain('0.007812');
+    expect(expectedOf('avg(x:decimal0)', [3n, ...Array(127).fill(0n)])).toContain('0.023438');
+    expect(expectedOf('avg(x:decimal0)', [-1n, ...Array(127).fill(0n)])).toContain('-0.007812');
+  });
+
   it('a percentile and a number of distinct values are accepted within their stated error alone', () => {
     const accumulator = new Accumulator(Aggregates.of('p50(x),distinct(id)'));
     for (let at = 1; at <= 100; at++)

@@ -2,9 +2,15 @@
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import { nearest } from '../../../core/settings.ts';
-import { type AggregateField, aggregateSpecs } from '../../../engine/aggregate/definition.ts';
+import { type AggregateField, aggregateSpecs, fieldText } from '../../../engine/aggregate/definition.ts';
 import { avroPlan } from '../../../engine/source/input/avro.ts';
-import { fieldsOf, type InputDefinition, keySpec, keyText } from '../../../engine/source/input/definition.ts';
+import {
+  fieldsOf,
+  type InputDefinition,
+  keySpec,
+  keyText,
+  valuePath,
+} from '../../../engine/source/input/definition.ts';
 import { SchemaFault, type WriterPlan } from '../../../engine/source/input/plan.ts';
 import { protobufPlan } from '../../../engine/source/input/protobuf.ts';
 import { withKinds } from '../../../engine/source/input/topic-input.ts';
@@ -43,7 +49,8 @@ function piecesOf({ key, time, value, where, dedup, aggregate }: InputDefinition
   }));
   if (time !== undefined && timePath?.time.from === 'field')
     found.push({ setting: 'time', field: timePath.time.path.join('.'), definition: { time } });
-  if (value !== undefined) found.push({ setting: 'value', field: value, definition: { value } });
+  if (value !== undefined)
+    found.push({ setting: 'value', field: valuePath(value).join('.'), definition: { value } });
   if (dedup !== undefined) found.push({ setting: 'dedup', field: dedup, definition: { dedup } });
   const specs = aggregate === undefined ? [] : aggregateSpecs(aggregate);
   const fields = specs.flatMap(({ field }) => (field === undefined ? [] : [field]));
@@ -56,10 +63,9 @@ function piecesOf({ key, time, value, where, dedup, aggregate }: InputDefinition
 }
 
 /** An aggregate that reads a field. */
-function readerText({ path, kind }: AggregateField): string {
-  const name = path.join('.');
-  if (kind === 'id' || kind === 'text') return `distinct(${name})`;
-  return kind === 'double' ? `count(${name}:double)` : `count(${name})`;
+function readerText(field: AggregateField): string {
+  const isIdentifier = field.kind === 'id' || field.kind === 'text';
+  return `${isIdentifier ? 'distinct' : 'count'}(${fieldText(field)})`;
 }
 
 /** Faults of the fields that the schema lacks, or has in a type that the engine cannot read. */

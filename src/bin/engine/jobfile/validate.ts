@@ -10,7 +10,7 @@ import {
 } from '../../../core/settings.ts';
 import type { Job } from '../../../engine/job.ts';
 import { resultShape } from '../../../engine/output/columns.ts';
-import { hasGivenKey } from '../../../engine/source/input/definition.ts';
+import { aggregatesIn, hasGivenKey } from '../../../engine/source/input/definition.ts';
 import { BROKER_SETTINGS } from '../../../shell/broker-settings.ts';
 import type { CommandContext } from '../../../shell/command.ts';
 import { brokerDriver, kernels } from '../../../shell/drivers.ts';
@@ -111,7 +111,7 @@ class JobCheck {
 
   private outputs(settings: RunSettings, windows: number): void {
     const context = { ...this.context, settings };
-    this.attempt(() => requireValidSink(context, settings.aggregate));
+    this.attempt(() => requireValidSink(context, aggregatesIn(settings)));
     const names = this.attempt(() => sideNames(context, settings));
     const sides = names === undefined ? 0 : sideCount(names);
     this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined, windows), 'mem-budget');

@@ -18,7 +18,12 @@ import type { KeyDictionary } from '../../../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, valueText } from '../../../engine/keys/type.ts';
 import { offsetIn } from '../../../engine/source/admission.ts';
 import { BINARY256 } from '../../../engine/source/input/binary256.ts';
-import { fieldsOf, hasSignedKeys, type InputDefinition } from '../../../engine/source/input/definition.ts';
+import {
+  aggregatesIn,
+  fieldsOf,
+  hasSignedKeys,
+  type InputDefinition,
+} from '../../../engine/source/input/definition.ts';
 import { DIFFERENCES_MAX, differenceLine, SinkComparison } from '../../../engine/verify/compare.ts';
 import { WindowOracle } from '../../../engine/verify/oracle.ts';
 import { RecordReader, type SchemaOf } from '../../../engine/verify/records.ts';
@@ -90,8 +95,9 @@ export async function verifyResults(context: Context): Promise<number> {
   const lastMs = settings.bounded ? undefined : lastEnd(saved, oracle.frontierMs);
   const isDue = (startMs: bigint, endMs: bigint): boolean =>
     oracle.isInRange(startMs, endMs) && (settings.bounded || (lastMs !== undefined && endMs <= lastMs));
-  const comparison = new SinkComparison(oracle.results(), input.aggregate, isDue);
-  const rows = await readSink(context, { aggregate: input.aggregate, emit: job.emit });
+  const aggregate = aggregatesIn(input);
+  const comparison = new SinkComparison(oracle.results(), aggregate, isDue);
+  const rows = await readSink(context, { aggregate, emit: job.emit });
   for await (const page of rows.pages)
     for (const row of page) comparison.row(keyTexts(rows.keyType(), input, row), row);
   comparison.finish();

@@ -8,7 +8,7 @@ import { floorTo } from '../../../core/time.ts';
 import type { KvScanShape, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
-import type { ColumnValue, ResultColumn } from '../columns.ts';
+import { type ColumnValue, type ResultColumn, rankOf } from '../columns.ts';
 import { keyedPage, keyedResults, keyedSessionKey, keyedWindowKey } from './keyed-rows.ts';
 import { putWindowKey, resultsOf, SESSION_KEY_BYTES, sessionKey, timeKey, WINDOW_KEY_BYTES } from './keys.ts';
 import type { Mark } from './mark.ts';
@@ -157,7 +157,7 @@ class Greatest {
   }
 
   add(row: WindowResult): void {
-    const one = { value: this.by.read(row), place: this.added++, row };
+    const one = { value: rankOf(this.by, row), place: this.added++, row };
     const { heap } = this;
     if (heap.length < this.most) {
       heap.push(one);

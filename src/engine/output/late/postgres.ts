@@ -3,9 +3,10 @@
  *  The primary key is the place of the record, so writing an event again changes nothing. Each
  *  partition keeps its newest events, as in the engine's own store. The key has the columns that
  *  it has in the table of the results. */
+import { decimalText } from '../../../core/decimal/exact.ts';
 import type { SqlPool, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
-import type { ResultShape } from '../columns.ts';
+import { DECIMAL_PRECISION, type ResultShape } from '../columns.ts';
 import { KeyColumns, otherColumns } from '../sink/key-columns.ts';
 import { findTable } from '../sink/table.ts';
 import type { LateEvent } from './events.ts';
@@ -30,6 +31,8 @@ export class PostgresLateEvents implements LatePeer {
   private readonly table: string;
   private readonly trims: TrimPlan;
   private keys = KeyColumns.bits();
+  /** Decimal places of the values; undefined: they are integers. */
+  private scale: number | undefined;
   /** Text of the key columns that the table was found to have; undefined before `bind`. */
   private bound: string | undefined;
 
@@ -47,8 +50,9 @@ export class PostgresLateEvents implements LatePeer {
     const isBits = results?.keys?.form === 'bits' && shape.keyType === undefined;
     const keys = isBits ? KeyColumns.bits() : KeyColumns.ofShape(shape);
     const text = keys.toString();
-    if (text === this.bound) return;
+    if (text === this.bound && shape.valueScale === this.scale) return;
     this.keys = keys;
+    this.scale = shape.valueScale;
     if (this.parts.migrates) await this.migrate();
     await this.check();
     const found = await otherColumns(this.parts.pool, this.table, [...PLACE, ...FIELDS]);
@@ -57,7 +61,18 @@ export class PostgresLateEvents implements LatePeer {
         `the key of table ${this.table}, which is for late events, is not (${text})`,
         'run the engine with -migrate once, with a -sink-table that does not exist yet, or give -late-keep=0 to keep no late events',
       );
+    const type = (await findTable(this.parts.pool, this.table))?.types.get('value');
+    const wanted = this.scale === undefined ? 'bigint' : this.valueType;
+    if (type !== wanted)
+      throw this.missing(
+        `the column value of table ${this.table} is ${type}, and the values of late events need ${wanted}`,
+        'run the engine with -migrate once, with a -sink-table that does not exist yet, or give -late-keep=0 to keep no late events',
+      );
     this.bound = text;
+  }
+
+  private get valueType(): string {
+    return this.scale === undefined ? 'int8' : `numeric(${DECIMAL_PRECISION},${this.scale})`;
   }
 
   /** Checks the table as far as it does not depend on the key. @throws sink_missing */
@@ -86,7 +101,7 @@ export class PostgresLateEvents implements LatePeer {
       await session.query(`CREATE TABLE IF NOT EXISTS ${table} (
         source_partition int4 NOT NULL, source_offset int8 NOT NULL,
         ${keys.definitions},
-        event_ts int8 NOT NULL, value int8 NOT NULL, reason text NOT NULL, watermark_ms int8 NOT NULL,
+        event_ts int8 NOT NULL, value ${this.valueType} NOT NULL, reason text NOT NULL, watermark_ms int8 NOT NULL,
         timestamp_ms int8, PRIMARY KEY (${PLACE.join(', ')}))`);
       const found = await otherColumns(session, table, [...PLACE, ...FIELDS]);
       // A table by another key is refused by `bind`.
@@ -136,7 +151,7 @@ export class PostgresLateEvents implements LatePeer {
         event.offset,
         ...this.keys.values(event),
         event.eventTs,
-        event.value,
+        this.scale === undefined ? event.value : decimalText(event.value, this.scale),
         event.reason,
         event.watermarkMs,
         event.timestampMs ?? null,

@@ -1,11 +1,13 @@
 /** A Parquet file of results: encoded row group by row group, and read back. */
 import { type AsyncBuffer, parquetMetadataAsync, parquetReadObjects, type SchemaElement } from 'hyparquet';
 import { ByteWriter, ParquetWriter } from 'hyparquet-writer';
+import { decimalText, integerOfBytes, unscaledOf } from '../../../core/decimal/exact.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import {
   type ColumnType,
   type ColumnValue,
+  DECIMAL_PRECISION,
   type ResultColumn,
   type ResultShape,
   resultOfValues,
@@ -19,13 +21,12 @@ export const ROW_GROUP_ROWS = 2_048;
 const CREATED_BY = 'millrace engine';
 
 type Element = Omit<SchemaElement, 'name'>;
-const ELEMENT: Readonly<Record<ColumnType, Element>> = {
+const ELEMENT: Readonly<Record<Exclude<ColumnType, 'decimal'>, Element>> = {
   // Without the logical type of integers, whose width the library writes in a form that DuckDB
   // refuses.
   u64: { type: 'INT64', converted_type: 'UINT_64' },
   i64: { type: 'INT64' },
   f64: { type: 'DOUBLE' },
-  decimal: { type: 'BYTE_ARRAY', converted_type: 'UTF8', logical_type: { type: 'STRING' } },
   string: { type: 'BYTE_ARRAY', converted_type: 'UTF8', logical_type: { type: 'STRING' } },
   bytes: { type: 'BYTE_ARRAY' },
   uuid: { type: 'FIXED_LEN_BYTE_ARRAY', type_length: 16, logical_type: { type: 'UUID' } },
@@ -37,6 +38,19 @@ const ELEMENT: Readonly<Record<ColumnType, Element>> = {
   bool: { type: 'BOOLEAN' },
   top: { type: 'BYTE_ARRAY', converted_type: 'JSON', logical_type: { type: 'JSON' } },
 };
+
+/** Bytes of a decimal of DECIMAL_PRECISION digits. */
+const DECIMAL_BYTES = 16;
+
+function elementOf({ type, scale = 0 }: ResultColumn): Element {
+  if (type !== 'decimal') return ELEMENT[type];
+  const places = { precision: DECIMAL_PRECISION, scale };
+  return {
+    ...{ type: 'FIXED_LEN_BYTE_ARRAY', type_length: DECIMAL_BYTES, converted_type: 'DECIMAL' },
+    ...places,
+    logical_type: { type: 'DECIMAL', ...places },
+  };
+}
 
 /** Encoder of one file. The bytes of a file are those of all calls, one after the other. */
 export class ParquetEncoder {
@@ -51,9 +65,9 @@ export class ParquetEncoder {
       createdBy: CREATED_BY,
       schema: [
         { name: 'window_results', num_children: columns.length },
-        ...columns.map(({ name, type, nullable }) => ({
-          ...{ name, ...ELEMENT[type] },
-          repetition_type: nullable ? ('OPTIONAL' as const) : ('REQUIRED' as const),
+        ...columns.map((column) => ({
+          ...{ name: column.name, ...elementOf(column) },
+          repetition_type: column.nullable ? ('OPTIONAL' as const) : ('REQUIRED' as const),
         })),
       ],
     });
@@ -87,6 +101,8 @@ export class ParquetEncoder {
 function parquetValue(type: ColumnType, value: ColumnValue): unknown {
   // The library prints JSON itself.
   if (type === 'top' && value !== null) return topItems(value as string);
+  // The library takes a bigint as the value times 10^scale.
+  if (type === 'decimal' && value !== null) return unscaledOf(value as string);
   return type === 'timestamp' && value !== null ? BigInt(value as number) : value;
 }
 
@@ -104,18 +120,25 @@ export async function* readParquet(
     slice: (from, to) => bytes.slice(from, to).buffer,
   };
   const metadata = await parquetMetadataAsync(file);
+  // The library would read decimals as doubles.
+  for (const element of metadata.schema)
+    if (element.converted_type === 'DECIMAL') {
+      delete element.converted_type;
+      delete element.logical_type;
+    }
   let rowStart = 0;
   for (const { num_rows: count } of metadata.row_groups) {
     const rowEnd = rowStart + Number(count);
     const rows = await parquetReadObjects({ file, metadata, rowStart, rowEnd, utf8: false });
     rowStart = rowEnd;
-    yield rows.map((row) => resultOfValues(shape, ({ name: column, type }) => readValue(type, row[column])));
+    yield rows.map((row) => resultOfValues(shape, (column) => readValue(column, row[column.name])));
   }
 }
 
-function readValue(type: ColumnType, value: unknown): ColumnValue {
+function readValue({ type, scale = 0 }: ResultColumn, value: unknown): ColumnValue {
   if (value === undefined || value === null) return null;
   if (type === 'timestamp') return (value as Date).getTime();
   if (type === 'top') return topText(value as readonly TopItem[]);
+  if (type === 'decimal') return decimalText(integerOfBytes(value as Uint8Array), scale);
   return value as ColumnValue;
 }

@@ -3,6 +3,7 @@
  *  Invariant: a result has one record key, byte for byte, as long as the schema of the keys does
  *  not change, so compaction keeps the newest record of each key and window. */
 import { framePrefix } from '../../../addon/reference/frame.ts';
+import { bytesOfInteger, decimalText, integerOfBytes, unscaledOf } from '../../../core/decimal/exact.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Decode, WriterCodec } from '../../../formats/decode.ts';
 import type { SchemaFormat } from '../../../formats/format.ts';
@@ -216,14 +217,8 @@ function plainValue(type: ColumnType, value: ColumnValue, isAvro: boolean): unkn
   if (type === 'timestamp') return BigInt(value as number);
   if (type === 'top')
     return topItems(value as string).map((item) => ({ value: item.value, count: BigInt(item.count) }));
-  return type === 'u64' && isAvro ? decimalBytes(value as bigint) : value;
-}
-
-/** Unscaled value of a decimal: two's complement, big-endian, in as few bytes as it needs. */
-function decimalBytes(value: bigint): Uint8Array {
-  const hex = value.toString(16);
-  const bytes = Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, 'hex');
-  return (bytes[0] as number) < 0x80 ? bytes : Buffer.concat([Uint8Array.of(0), bytes]);
+  if (type === 'decimal' && isAvro) return bytesOfInteger(unscaledOf(value as string));
+  return type === 'u64' && isAvro ? bytesOfInteger(value as bigint) : value;
 }
 
 function jsonOf(columns: readonly ResultColumn[], result: WindowResult): string {
@@ -262,15 +257,16 @@ function decoderOf(schema: Schema, shape: ResultShape): (bytes: Uint8Array) => W
     }
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
     const value = decode(buffer, payloadStart, bytes.length) as Readonly<Record<string, unknown>>;
-    return resultOfValues(shape, ({ name, type }) => readValue(type, value[name], isAvro));
+    return resultOfValues(shape, (column) => readValue(column, value[column.name], isAvro));
   };
 }
 
-function readValue(type: ColumnType, value: unknown, isAvro: boolean): ColumnValue {
+function readValue({ type, scale = 0 }: ResultColumn, value: unknown, isAvro: boolean): ColumnValue {
   if (value === undefined || value === null) return null;
   if (type === 'timestamp') return Number(value);
   if (type === 'top') return topText(value as readonly TopItem[]);
-  if (type === 'u64' && isAvro) return BigInt(`0x0${Buffer.from(value as Uint8Array).toString('hex')}`);
+  if (type === 'u64' && isAvro) return integerOfBytes(value as Uint8Array);
+  if (type === 'decimal' && isAvro) return decimalText(integerOfBytes(value as Uint8Array), scale);
   return type === 'bytes' ? new Uint8Array(value as Uint8Array) : (value as ColumnValue);
 }
 

@@ -9,7 +9,7 @@ import type { SchemaFormat } from '../../../formats/format.ts';
 import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { Schema } from '../../../formats/schema.ts';
 import { isKeyType, type KeyKind, type KeyType } from '../../keys/type.ts';
-import type { ColumnType, ResultColumn } from '../columns.ts';
+import { type ColumnType, DECIMAL_PRECISION, type ResultColumn } from '../columns.ts';
 
 /** Part of a record that a schema describes. */
 export type RecordPart = 'key' | 'value';
@@ -37,12 +37,11 @@ export function schemaTextOf(
   return protoText(part, wanted, latest?.format === 'PROTOBUF' ? latest.tree.messages[0] : undefined);
 }
 
-const AVRO_TYPE: Readonly<Record<ColumnType, unknown>> = {
+const AVRO_TYPE: Readonly<Record<Exclude<ColumnType, 'decimal'>, unknown>> = {
   // Exact for 64 bits without a sign, which Avro's long cannot hold.
   u64: { type: 'bytes', logicalType: 'decimal', precision: 20, scale: 0 },
   i64: 'long',
   f64: 'double',
-  decimal: 'string',
   string: 'string',
   bytes: 'bytes',
   uuid: { type: 'string', logicalType: 'uuid' },
@@ -61,13 +60,18 @@ const AVRO_TYPE: Readonly<Record<ColumnType, unknown>> = {
   },
 };
 
+const avroType = ({ type, scale }: ResultColumn): unknown =>
+  type === 'decimal'
+    ? { type: 'bytes', logicalType: 'decimal', precision: DECIMAL_PRECISION, scale }
+    : AVRO_TYPE[type];
+
 function avroText(part: RecordPart, columns: readonly ResultColumn[]): string {
   let isDefined = false;
   const fields = columns.map((column) => {
     // A named type is defined once.
     const again = column.type === 'top' && isDefined;
     isDefined ||= column.type === 'top';
-    const type = again ? { type: 'array', items: 'TopValue' } : AVRO_TYPE[column.type];
+    const type = again ? { type: 'array', items: 'TopValue' } : avroType(column);
     return isOptional(column)
       ? { name: column.name, type: ['null', type], default: null }
       : { name: column.name, type };

@@ -13,7 +13,7 @@ import { type ResultShape, resultShape, shapeOfKeys } from '../columns.ts';
 import { KeyColumns, quoted } from './key-columns.ts';
 import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
-import { type FoundTable, findTable, type ResultRow, ResultTable } from './table.ts';
+import { type FoundTable, findTable, type ResultRow, ResultTable, unfitDecimal } from './table.ts';
 
 /** Rows of a page of `read`. */
 const PAGE_ROWS = 20_000;
@@ -133,6 +133,15 @@ export class PostgresSink implements WindowSink {
       .names.slice(wanted.parts.length)
       .filter((name) => found?.names.includes(name) !== true);
     if (found === undefined || missing.length > 0) throw this.missing(found, missing);
+    const unfit = unfitDecimal(found, wanted);
+    if (unfit !== undefined)
+      throw engineError(
+        'sink_refused',
+        `the column ${unfit.name} of table ${table} is ${unfit.type}, and the results need ${unfit.wanted}`,
+        {
+          next: 'name the aggregate otherwise (… as NAME), or give a -sink-table that does not exist yet, and run the engine with -migrate once',
+        },
+      );
     const columns = columnsIn(found, wanted);
     if (columns !== undefined) this.columns = columns;
     else if (shape !== undefined)

@@ -7,7 +7,14 @@
 import type { SqlRow, SqlSession, SqlValue } from '../../../io/postgres/sql/port.ts';
 import type { AggregateValue } from '../../aggregate/results.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
-import { type ColumnType, type ResultColumn, type ResultShape, topItems, topText } from '../columns.ts';
+import {
+  type ColumnType,
+  DECIMAL_PRECISION,
+  type ResultColumn,
+  type ResultShape,
+  topItems,
+  topText,
+} from '../columns.ts';
 import { KeyColumns, kindOfSqlType, quoted } from './key-columns.ts';
 
 export type TableLayout = 'typed' | 'packed';
@@ -16,7 +23,7 @@ const SQL_TYPE: Readonly<Record<ColumnType, string>> = {
   u64: 'numeric(20,0)',
   i64: 'int8',
   f64: 'float8',
-  decimal: 'numeric',
+  decimal: `numeric(${DECIMAL_PRECISION})`,
   string: 'text',
   bytes: 'bytea',
   uuid: 'uuid',
@@ -51,7 +58,26 @@ export interface FoundTable {
   /** Undefined: the primary key is not that of a table of results. */
   readonly keys: KeyColumns | undefined;
   readonly names: readonly string[];
+  /** Types of the columns as PostgreSQL names them. */
+  readonly types: ReadonlyMap<string, string>;
 }
+
+const sqlType = ({ type, scale }: Pick<ResultColumn, 'type' | 'scale'>): string =>
+  type === 'decimal' ? `numeric(${DECIMAL_PRECISION},${scale})` : SQL_TYPE[type];
+
+/** First column of a table that would round or refuse the decimals of a shape; undefined: none. */
+export const unfitDecimal = (
+  { types }: FoundTable,
+  { columns }: Pick<ResultShape, 'columns'>,
+): { readonly name: string; readonly type: string; readonly wanted: string } | undefined =>
+  columns.flatMap((column) => {
+    const type = types.get(column.name);
+    const wanted = sqlType(column);
+    if (type === undefined || type === wanted || type === 'numeric') return [];
+    return column.type === 'decimal' || type.startsWith('numeric(38,')
+      ? [{ name: column.name, type, wanted }]
+      : [];
+  })[0];
 
 /** Columns of a table that are not those of the key. */
 export class ResultTable {
@@ -83,9 +109,10 @@ export class ResultTable {
     return new ResultTable(layout, KeyColumns.ofShape(shape), shape);
   }
 
-  private sqlColumn({ name, type, nullable, read }: ResultColumn): TableColumn {
+  private sqlColumn(column: ResultColumn): TableColumn {
+    const { name, type, nullable, read } = column;
     const isTime = type === 'timestamp';
-    const sql = isTime && this.layout === 'packed' ? 'int8' : SQL_TYPE[type];
+    const sql = isTime && this.layout === 'packed' ? 'int8' : sqlType(column);
     const definition = `${quoted(name)} ${sql}${nullable ? '' : ' NOT NULL'}`;
     if (!isTime || this.layout === 'packed') return { name, definition, read };
     return {
@@ -159,11 +186,11 @@ export class ResultTable {
       ...(key === undefined ? {} : { key }),
       windowStart: Number(row.window_start),
       windowEnd: Number(row.window_end),
-      // A table of the job's own aggregates may lack these columns.
-      count: BigInt.asUintN(64, row.count ?? 0n),
-      sum: row.sum ?? 0n,
-      min: row.min ?? 0n,
-      max: row.max ?? 0n,
+      // A table of the job's own aggregates may lack these columns, or have another type there.
+      count: BigInt.asUintN(64, integerOf(row.count)),
+      sum: integerOf(row.sum),
+      min: integerOf(row.min),
+      max: integerOf(row.max),
       ...(this.own === undefined
         ? {}
         : { aggregates: this.own.map((name) => this.valueOf(name, row[name] ?? null)) }),
@@ -184,14 +211,15 @@ export class ResultTable {
 export interface ResultRow extends SqlRow {
   readonly window_start: bigint;
   readonly window_end: bigint;
-  readonly count?: bigint;
-  readonly sum?: bigint;
-  readonly min?: bigint;
-  readonly max?: bigint;
+  readonly count?: unknown;
+  readonly sum?: unknown;
+  readonly min?: unknown;
+  readonly max?: unknown;
   readonly last_update_ts: bigint;
   readonly overflow: boolean;
 }
 
+const integerOf = (value: unknown): bigint => (typeof value === 'bigint' ? value : 0n);
 const named = ({ name }: { readonly name: string }): string => name;
 const TIMES: ReadonlySet<string> = new Set(['window_start', 'window_end', 'last_update_ts']);
 
@@ -219,7 +247,9 @@ export async function findTable(
   const isTyped = bounds[0]?.type.startsWith('timestamp') === true;
   const layout = isTyped ? 'typed' : 'packed';
   const isResult = bounds.map(named).join() === 'window_start,window_end';
-  return { layout, keys: isResult ? keysOf(key.slice(0, -2), layout) : undefined, names: rows.map(named) };
+  const keys = isResult ? keysOf(key.slice(0, -2), layout) : undefined;
+  const types = new Map(rows.map(({ name, type }) => [name, type]));
+  return { layout, keys, names: rows.map(named), types };
 }
 
 function keysOf(

@@ -3,7 +3,8 @@
  *  A schema that has the fields of the job is read as it is, so units and types are the writer's.
  *  Otherwise the reader's schema resolves the fields by their aliases and defaults. */
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
-import type { BatchViews } from '../../../core/columns/views.ts';
+import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
+import type { FilterField } from '../../../core/filter/compile.ts';
 import { avroColumnDecoder } from '../../../formats/avro/columns/decoder.ts';
 import {
   type AvroField,
@@ -12,15 +13,14 @@ import {
   avroTypeName,
 } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../../formats/schema.ts';
-import type { Aggregates } from '../../aggregate/definition.ts';
+import type { FieldColumn } from '../../aggregate/definition.ts';
 import { isOfKind, valueReader } from '../../aggregate/field-columns.ts';
 import { idReader, isIdentifier } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
   type ColumnReader,
-  fieldGet,
+  type FieldGet,
   integerReader,
-  isFilterable,
   isoReader,
   nullReader,
   type Place,
@@ -29,9 +29,17 @@ import {
   timeReader,
   timestampUnit,
 } from './columns.ts';
+import { conditionGet, decimalGet, decimalReader, isDecimalColumn } from './decimal/columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
-import { type InputFlag, missingField, type PlanReaders, unsupported, WriterPlan } from './plan.ts';
+import {
+  decimalNext,
+  type InputFlag,
+  missingField,
+  type PlanReaders,
+  unsupported,
+  WriterPlan,
+} from './plan.ts';
 
 type Path = readonly string[];
 
@@ -80,6 +88,14 @@ function typeText(node: AvroNode): string {
   return `the ${kind}type ${name}${logical === undefined ? '' : ` (${logical.logicalType})`}`;
 }
 
+/** Error of a field of numbers whose type is another one. */
+function notNumber(flag: 'value' | 'aggregate', path: Path, node: AvroNode): Error {
+  const { logical } = node;
+  return logical?.logicalType === 'decimal'
+    ? unsupported(flag, path, typeText(node), decimalNext(flag, path, logical.scale))
+    : unsupported(flag, path, typeText(node));
+}
+
 /** Paths that the job reads, by the flag that names each. */
 function pathsOf({
   key,
@@ -87,15 +103,19 @@ function pathsOf({
   value,
   dedup,
   aggregates,
+  needsValues,
 }: InputFields): ReadonlyArray<readonly [Exclude<InputFlag, 'where'>, Path]> {
   return [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
     ...(key.from === 'fields' ? key.fields.map(({ path }) => ['key', path] as const) : []),
     ...(value === undefined ? [] : [['value', value] as const]),
     ...(dedup === undefined ? [] : [['dedup', dedup] as const]),
-    ...(aggregates?.fields ?? []).map(({ path }) => ['aggregate', path] as const),
+    ...(aggregates?.fields ?? []).map(({ path }) => [aggregateFlag(needsValues), path] as const),
   ];
 }
+
+/** Flag that names the aggregated fields. */
+const aggregateFlag = (needsValues: boolean): 'value' | 'aggregate' => (needsValues ? 'value' : 'aggregate');
 
 /** Makes the plan of a writer's schema.
  *  @param reader schema of the subject; undefined: there is none
@@ -115,8 +135,10 @@ export function avroPlan(
     if (unresolved !== undefined) throw missingField(...unresolved);
     schema = reader as AvroSchema;
   }
-  const filterPaths = (fields.where?.fields ?? []).map(({ steps }) => steps as Path);
-  const known = filterPaths.filter((path) => fieldIn(schema.tree, path) !== undefined);
+  const filtered = fields.where?.fields ?? [];
+  const known = filtered
+    .map(({ steps }) => steps as Path)
+    .filter((path) => fieldIn(schema.tree, path) !== undefined);
   const paths = [...needed.map(([, path]) => path), ...known].map((path) => path.join('.'));
   const decoder = avroColumnDecoder(kernels, schema, writer, [...new Set(paths)]);
   const at = (flag: InputFlag, path: Path): Place => {
@@ -128,7 +150,8 @@ export function avroPlan(
     const integer = (flag: 'key' | 'value', path: Path, sign: Sign): readonly ColumnReader[] => {
       const place = at(flag, path);
       const node = fieldIn(schema.tree, path) as AvroNode;
-      if (signOf(place.column) === undefined) throw unsupported(flag, path, typeText(node));
+      if (signOf(place.column) === undefined)
+        throw flag === 'value' ? notNumber(flag, path, node) : unsupported(flag, path, typeText(node));
       return withNulls(views, place, integerReader(views, place, sign, flag));
     };
     const keys = (parts: readonly KeyField[]): readonly ColumnReader[] => {
@@ -147,28 +170,48 @@ export function avroPlan(
       const nulls = type.flatMap(({ path }) => nullReader(views, at('key', path)) ?? []);
       return [...nulls, keyReader(gets)];
     };
-    const { key, time, value, where, dedup, aggregates } = fields;
-    const aggregated = (of: Aggregates): readonly ColumnReader[] =>
-      of.fields.map((field) => {
-        const place = at('aggregate', field.path);
-        if (!isOfKind(place.column, field.kind))
-          throw unsupported('aggregate', field.path, typeText(fieldIn(schema.tree, field.path) as AvroNode));
-        return valueReader(views, place, field, of.columns);
-      });
+    const { key, time, value, where, dedup } = fields;
     return {
       time: time.from === 'record' ? [] : timeReaders(views, at('time', time.path), time, schema.tree),
       where: where && {
         filter: where,
-        gets: filterPaths.map((path) => filterGet(views, schema.tree, path, at)),
+        gets: filtered.map((field) => filterGet(views, schema.tree, field, at)),
       },
       fields: [
         ...(key.from === 'record' ? [] : keys(key.fields)),
         ...(value === undefined ? [] : integer('value', value, 'i64')),
         ...(dedup === undefined ? [] : identifier(views, at('dedup', dedup), dedup, schema.tree)),
-        ...(aggregates === undefined ? [] : aggregated(aggregates)),
+        ...aggregated(views, schema.tree, fields, at),
       ],
     } satisfies PlanReaders;
   });
+}
+
+/** Readers of the aggregated fields. */
+function aggregated(
+  batch: BatchViews,
+  tree: AvroNode,
+  { aggregates, needsValues }: InputFields,
+  at: (flag: InputFlag, path: Path) => Place,
+): readonly ColumnReader[] {
+  const flag = aggregateFlag(needsValues);
+  const readerOf = (field: FieldColumn, columns: number): readonly ColumnReader[] => {
+    const place = at(flag, field.path);
+    const { index, column, nullable } = place;
+    const isDecimal = field.kind === 'decimal';
+    if (!(isDecimal ? isDecimalColumn(column) : isOfKind(column, field.kind)))
+      throw notNumber(flag, field.path, fieldIn(tree, field.path) as AvroNode);
+    const views = batch.columns[index] as ColumnViews;
+    const reader = isDecimal
+      ? decimalReader(batch, nullable, decimalGet({ column, views }), {
+          field,
+          columns,
+          isValue: needsValues,
+        })
+      : valueReader(batch, place, field, columns);
+    return needsValues ? withNulls(batch, place, reader) : [reader];
+  };
+  return (aggregates?.fields ?? []).flatMap((field) => readerOf(field, aggregates?.columns ?? 0));
 }
 
 function identifier(views: BatchViews, place: Place, path: Path, tree: AvroNode): readonly ColumnReader[] {
@@ -185,14 +228,15 @@ function withNulls(views: BatchViews, place: Place, read: ColumnReader): readonl
 function filterGet(
   views: BatchViews,
   tree: AvroNode,
-  path: Path,
+  { steps, isDecimal }: FilterField,
   at: (flag: 'where', path: Path) => Place,
-): ReturnType<typeof fieldGet> | undefined {
+): FieldGet | undefined {
+  const path = steps as Path;
   const node = fieldIn(tree, path);
   if (node === undefined) return undefined;
-  const place = at('where', path);
-  if (!isFilterable(place.column)) throw unsupported('where', path, typeText(node));
-  return fieldGet(views, place);
+  const get = conditionGet(views, at('where', path), isDecimal);
+  if (get === undefined) throw unsupported('where', path, typeText(node));
+  return get;
 }
 
 function timeReaders(

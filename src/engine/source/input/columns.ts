@@ -193,8 +193,15 @@ export function fieldGet(
   { index, column, nullable }: Place,
   symbols?: ReadonlyMap<number, string>,
 ): FieldGet {
-  const views = columns[index] as ColumnViews;
-  const get = plainGet(views, column, symbols);
+  return unlessNull({ columns }, nullable, plainGet(columns[index] as ColumnViews, column, symbols));
+}
+
+/** Reads undefined where one of the columns is null. */
+export function unlessNull(
+  { columns }: Pick<BatchViews, 'columns'>,
+  nullable: readonly number[],
+  get: FieldGet,
+): FieldGet {
   if (nullable.length === 0) return get;
   const around = nullable.map((one) => columns[one] as ColumnViews);
   return (at) => (around.every((view) => view.isValid(at)) ? get(at) : undefined);

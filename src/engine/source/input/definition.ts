@@ -2,9 +2,10 @@
  *  event. It is a part of the job, so a checkpoint saves it.
  *
  *  The texts are those of the flags: `-key=customer.id`, `-key=country:string,user_id`,
- *  `-key=@key:long`, `-time=created_at:us`, `-time=@timestamp`, `-value=amount`. */
+ *  `-key=@key:long`, `-time=created_at:us`, `-time=@timestamp`, `-value=amount`,
+ *  `-value=price:decimal2`. */
 import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
-import { Aggregates, isSameAggregates } from '../../aggregate/definition.ts';
+import { Aggregates, decimalField, isSameAggregates, valueAggregates } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isVariable, KEY_KINDS, KEY_PARTS_MAX, type KeyKind, type KeyType } from '../../keys/type.ts';
 
@@ -61,10 +62,13 @@ export type TimeSpec =
 export interface InputFields {
   readonly key: KeySpec;
   readonly time: TimeSpec;
+  /** Integer; a decimal value is an aggregated field. */
   readonly value: readonly string[] | undefined;
   readonly where: Filter | undefined;
   readonly dedup: readonly string[] | undefined;
   readonly aggregates: Aggregates | undefined;
+  /** True: -value names the aggregated field, so an event without it is invalid. */
+  readonly needsValues: boolean;
 }
 
 /** Greatest number of names in a path. */
@@ -138,7 +142,7 @@ export function checkDefinition(definition: InputDefinition): void {
   const { format, key, time, value, where, dedup, aggregate } = definition;
   if (key !== undefined) keySpec(key);
   if (time !== undefined) timeSpec(time);
-  if (value !== undefined) pathOf('value', value, value);
+  if (value !== undefined && decimalField('value', value) === undefined) pathOf('value', value, value);
   if (where !== undefined) whereFilter(where);
   if (dedup !== undefined) pathOf('dedup', dedup, dedup);
   if (aggregate !== undefined) Aggregates.of(aggregate);
@@ -161,7 +165,7 @@ export const fixedFields = (name: Name): Error =>
 /** @throws bad_value with the position of the mistake; bad_setting for a field that the input
  *  cannot read */
 function whereFilter(text: string): Filter {
-  const filter = compileFilter(text);
+  const filter = compileFilter(text, { hasDecimals: true });
   for (const { isMeta, steps, text: name } of filter.fields)
     if (isMeta || steps.some((step) => typeof step === 'number'))
       throw engineError('bad_setting', `-where cannot read ${name}`, {
@@ -170,16 +174,37 @@ function whereFilter(text: string): Filter {
   return filter;
 }
 
+/** Aggregates of a definition: the given ones, or those that a decimal value stands for. Undefined:
+ *  count, sum, min and max of an integer. @throws bad_setting */
+export const aggregatesIn = ({
+  aggregate,
+  value,
+}: {
+  readonly aggregate?: string | undefined;
+  readonly value?: string | undefined;
+}): string | undefined => aggregate ?? (value === undefined ? undefined : valueAggregates(value));
+
+/** Path of the field of -value, with or without its kind. @throws bad_setting */
+export const valuePath = (value: string): readonly string[] =>
+  decimalField('value', value)?.path ?? pathOf('value', value, value);
+
+/** Decimal places of the value of an event; undefined: it is an integer. @throws bad_setting */
+export const valueScaleOf = ({ value }: Pick<InputDefinition, 'value'>): number | undefined =>
+  value === undefined ? undefined : decimalField('value', value)?.scale;
+
 /** Parses a decided definition. @throws bad_setting, bad_value */
 export function fieldsOf(definition: InputDefinition): InputFields {
-  const { key, time, value, where, dedup, aggregate } = definition;
+  const { key, time, value, where, dedup } = definition;
+  const aggregates = aggregatesIn(definition);
+  const needsValues = value !== undefined && aggregates !== undefined;
   return {
     key: keySpec(key ?? '@key'),
     time: timeSpec(time ?? '@timestamp'),
-    value: value === undefined ? undefined : pathOf('value', value, value),
+    value: value === undefined || needsValues ? undefined : valuePath(value),
     where: where === undefined ? undefined : whereFilter(where),
     dedup: dedup === undefined ? undefined : pathOf('dedup', dedup, dedup),
-    aggregates: aggregate === undefined ? undefined : Aggregates.of(aggregate),
+    aggregates: aggregates === undefined ? undefined : Aggregates.of(aggregates),
+    needsValues,
   };
 }
 

@@ -1,6 +1,7 @@
 /** Decoder of JSON records, with or without the frame of a registry. It reads the requested fields
  *  from the bytes: integers are exact to 64 bits, and no object is made. */
 
+import { Decimal } from '../../../core/decimal/exact.ts';
 import { FoundFields, JSON_VALUE, type JsonFinder, type JsonKernels } from '../../../core/json/finder.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
@@ -12,6 +13,7 @@ import { IdHash } from '../../aggregate/id-hash.ts';
 import { putPlaces, valuesOf } from '../../aggregate/values.ts';
 import { EventIds, ID_BYTES_MAX, textId } from '../../dedup/ids.ts';
 import { isVariable } from '../../keys/type.ts';
+import { DecimalReader } from './decimal/reader.ts';
 import type { InputFields, Sign } from './definition.ts';
 import { Int64, msOf } from './int64.ts';
 import { isoMs } from './iso.ts';
@@ -39,6 +41,8 @@ export class JsonDecoder implements EventDecoder {
   private readonly valueAt: number;
   private readonly dedupAt: number;
   private readonly aggregatedAt: readonly number[];
+  /** Readers of the aggregated decimals; undefined for other fields. */
+  private readonly decimals: ReadonlyArray<DecimalReader | undefined>;
   /** Values of the present batch; undefined without aggregates. */
   private values: ValueColumns | undefined;
   private readonly whereAt: readonly number[];
@@ -67,6 +71,9 @@ export class JsonDecoder implements EventDecoder {
     this.valueAt = add(value);
     this.dedupAt = add(dedup);
     this.aggregatedAt = (aggregates?.fields ?? []).map(({ path }) => add(path));
+    this.decimals = (aggregates?.fields ?? []).map(({ kind, scale = 0 }) =>
+      kind === 'decimal' ? new DecimalReader(scale) : undefined,
+    );
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
     this.finder = kernels.openFinder(paths);
     this.found = new FoundFields(paths.length, FOUND_ROWS);
@@ -143,7 +150,7 @@ export class JsonDecoder implements EventDecoder {
     };
     this.finder.find(span, 0, 1, this.found);
     if (this.found.isDocument[0] === 0) return 'the value is not JSON';
-    const { key, time, value: valuePath, dedup, aggregates } = this.fields;
+    const { key, time, value: valuePath, dedup, aggregates, needsValues } = this.fields;
     const keyFields = key.from === 'fields' ? key.fields : [];
     const named = [
       { flag: 'time', at: this.timeAt, path: time.from === 'field' ? time.path : [] },
@@ -151,7 +158,7 @@ export class JsonDecoder implements EventDecoder {
       { flag: 'value', at: this.valueAt, path: valuePath ?? [] },
       { flag: 'dedup', at: this.dedupAt, path: dedup ?? [] },
       ...this.aggregatedAt.map((at, i) => ({
-        flag: 'aggregate',
+        flag: needsValues ? 'value' : 'aggregate',
         at,
         path: aggregates?.fields[i]?.path ?? [],
       })),
@@ -199,11 +206,11 @@ export class JsonDecoder implements EventDecoder {
       const fault = this.identifier(row, EventIds.of(words.batch));
       if (fault !== EVENT_STATUS.OK) return fault;
     }
-    return this.values === undefined ? EVENT_STATUS.OK : this.aggregated(row, this.values);
+    return this.values === undefined ? EVENT_STATUS.OK : this.aggregated(row, this.values, words);
   }
 
   /** Reads the aggregated fields; a missing one is null. @returns the status of the row */
-  private aggregated(row: number, values: ValueColumns): number {
+  private aggregated(row: number, values: ValueColumns, { value }: EventWords): number {
     const { cells, doubles, valid, capacity } = values;
     const { found, int64 } = this;
     for (const [i, { column, kind }] of (this.fields.aggregates?.fields ?? []).entries()) {
@@ -211,7 +218,21 @@ export class JsonDecoder implements EventDecoder {
       const type = found.kind[at] as number;
       const cell = column * capacity + row;
       valid[cell] = 0;
-      if (type === MISSING || type === NULL) continue;
+      if (type === MISSING || type === NULL) {
+        if (this.fields.needsValues) return EVENT_STATUS.MISSING_FIELD;
+        continue;
+      }
+      const decimal = this.decimals[i];
+      if (decimal !== undefined) {
+        if (!this.decimal(at, decimal)) return EVENT_STATUS.BAD_VALUE;
+        values.words[2 * cell] = decimal.low;
+        values.words[2 * cell + 1] = decimal.high;
+        valid[cell] = 1;
+        if (!this.fields.needsValues) continue;
+        value[2 * row] = decimal.low;
+        value[2 * row + 1] = decimal.high;
+        continue;
+      }
       if (kind === 'id' || kind === 'text') {
         const text = this.identifierAt(at);
         if (text === undefined || !putIdentifier(values, cell, text, kind, this.ids))
@@ -228,6 +249,26 @@ export class JsonDecoder implements EventDecoder {
       else return EVENT_STATUS.BAD_VALUE;
     }
     return EVENT_STATUS.OK;
+  }
+
+  /** Reads a number or a string of digits. False: it is no decimal of the reader's scale. */
+  private decimal(at: number, into: DecimalReader): boolean {
+    const { found } = this;
+    const [start, end] = [found.start[at] as number, found.end[at] as number];
+    switch (found.kind[at]) {
+      case INTEGER:
+        return into.readInteger(found.words[at * 2] as number, found.words[at * 2 + 1] as number, 'i64');
+      case NUMBER:
+        return into.readText(this.bytes, start, end);
+      case STRING:
+        return into.readText(this.bytes, start + 1, end - 1);
+      case ESCAPED: {
+        const text = Buffer.from(String(JSON.parse(this.textAt(at, 'utf8'))), 'utf8');
+        return into.readText(text, 0, text.length);
+      }
+      default:
+        return false;
+    }
   }
 
   private identifier(row: number, ids: EventIds): number {
@@ -299,6 +340,7 @@ export class JsonDecoder implements EventDecoder {
   /** Value of a field of the filter. */
   private readonly fieldOf = (field: number): unknown => {
     const at = this.cell + (this.whereAt[field] as number);
+    if (this.fields.where?.fields[field]?.isDecimal === true) return this.comparedDecimal(at);
     switch (this.found.kind[at]) {
       case NUMBER:
       case INTEGER:
@@ -319,6 +361,24 @@ export class JsonDecoder implements EventDecoder {
     }
   };
 
+  /** Decimal of a number or a string; COMPOSITE for another value, undefined for none. */
+  private comparedDecimal(at: number): unknown {
+    switch (this.found.kind[at]) {
+      case NUMBER:
+      case INTEGER:
+        return Decimal.parse(this.textAt(at, 'latin1')) ?? COMPOSITE;
+      case STRING:
+        return Decimal.parse(this.textAt(at, 'latin1').slice(1, -1)) ?? COMPOSITE;
+      case ESCAPED:
+        return Decimal.parse(String(JSON.parse(this.textAt(at, 'utf8')))) ?? COMPOSITE;
+      case MISSING:
+      case NULL:
+        return undefined;
+      default:
+        return COMPOSITE;
+    }
+  }
+
   private textAt(cell: number, encoding: BufferEncoding): string {
     const { start, end } = this.found;
     const { buffer, byteOffset } = this.bytes;
@@ -330,7 +390,7 @@ export class JsonDecoder implements EventDecoder {
 const int64Of = (words: Int32Array, at: number): bigint =>
   (BigInt(words[at + 1] as number) << 32n) | BigInt((words[at] as number) >>> 0);
 
-/** An object or a list: not null, and equal to nothing. */
+/** An object, a list, or a text that is no decimal: not null, and equal to nothing. */
 const COMPOSITE: unknown = {};
 
 /** Integers beyond 2^53 are exact. */

@@ -7,6 +7,7 @@ import { BatchViews } from '../../../core/columns/views.ts';
 import type { MillraceError } from '../../../core/errors.ts';
 import type { Filter } from '../../../core/filter/compile.ts';
 import { COLUMN_STATUS, EVENT_STATUS } from '../../../core/layout/layouts.gen.ts';
+import { DECIMAL_SCALE_MAX } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import type { ColumnReader, FieldGet, RowMap } from './columns.ts';
 import type { EventWords } from './words.ts';
@@ -50,26 +51,41 @@ export const missingField = (flag: string, path: readonly string[]): SchemaFault
 /** Settings that name fields. */
 export type InputFlag = 'key' | 'time' | 'value' | 'where' | 'dedup' | 'aggregate';
 
-/** Error of a field whose type this version cannot read. */
-export function unsupported(flag: InputFlag, path: readonly string[], type: string): MillraceError {
+/** Error of a field whose type this version cannot read. @param next what to give instead */
+export function unsupported(
+  flag: InputFlag,
+  path: readonly string[],
+  type: string,
+  next: string = SUPPORTED[flag],
+): MillraceError {
   return engineError(
     'unsupported_field',
     `-${flag}=${path.join('.')} is ${type}, which -${flag} cannot read`,
-    {
-      next: SUPPORTED[flag],
-    },
+    { next },
   );
+}
+
+/** Flag to give for a decimal that is not read as one.
+ *  @param scale of its type; undefined: each value has its own */
+export function decimalNext(flag: 'value' | 'aggregate', path: readonly string[], scale?: number): string {
+  const isExact = scale !== undefined && scale <= DECIMAL_SCALE_MAX;
+  const field = `${path.join('.')}:decimal${Math.min(scale ?? 2, DECIMAL_SCALE_MAX)}`;
+  const given = flag === 'value' ? `-value=${field}` : `sum(${field})`;
+  return isExact
+    ? `state its decimal places: ${given}`
+    : `state its decimal places, up to ${DECIMAL_SCALE_MAX}, such as ${given}`;
 }
 
 const SUPPORTED = {
   key: 'give one or several fields that are integers, strings, bytes or uuids (FIELD,FIELD), or @key; enums, decimals, floats and booleans are not supported yet',
   value:
-    'give a field that is an int or a long (Avro) or an integer (Protobuf, JSON), or leave -value out to count; floats, doubles, decimals, enums and booleans are not supported yet',
+    'give a field that is an int or a long (Avro) or an integer (Protobuf, JSON), a decimal with its decimal places (-value=FIELD:decimal2), or leave -value out to count; floats and doubles need -aggregate=sum(FIELD:double); enums and booleans are not supported',
   time: 'give a timestamp type in UTC, an integer with its unit, such as -time=FIELD:ms, a text in ISO 8601, or @timestamp',
   dedup: 'give a field that is an integer, a text, bytes or a uuid, outside of lists and maps',
   aggregate:
-    'give a field that is an int or a long (Avro) or an integer (Protobuf), one that is a float or a double with its kind, such as sum(FIELD:double), or for distinct and topk an integer, a text, bytes or a uuid; decimals, enums, booleans and fields in lists and maps are not supported yet',
-  where: 'compare fields that are texts, numbers, booleans or enums, outside of lists and maps',
+    'give a field that is an int or a long (Avro) or an integer (Protobuf), one that is a float or a double with its kind, such as sum(FIELD:double), a decimal or a text of digits with its decimal places, such as sum(FIELD:decimal2), or for distinct and topk an integer, a text, bytes or a uuid; enums, booleans and fields in lists and maps are not supported',
+  where:
+    'compare fields that are texts, numbers, decimals, booleans or enums, outside of lists and maps; FIELD:decimal reads a text or an integer as a decimal',
 } as const;
 
 const STATUS_OF: Readonly<Record<number, number>> = {

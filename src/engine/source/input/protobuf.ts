@@ -4,18 +4,17 @@
  *  name in the reader's schema gives the fields their numbers; the writer's message must have these
  *  numbers, because an absent field would be read as its zero. */
 import type { ColumnKernels } from '../../../core/columns/kernel.ts';
-import type { BatchViews } from '../../../core/columns/views.ts';
+import type { BatchViews, ColumnViews } from '../../../core/columns/views.ts';
 import { protoColumnDecoder } from '../../../formats/protobuf/columns/decoder.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { ProtoSchema } from '../../../formats/schema.ts';
-import type { Aggregates } from '../../aggregate/definition.ts';
+import type { FieldColumn } from '../../aggregate/definition.ts';
 import { isOfKind, valueReader } from '../../aggregate/field-columns.ts';
 import { idReader } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
 import {
   type ColumnReader,
   type FieldGet,
-  fieldGet,
   integerReader,
   isoReader,
   nullReader,
@@ -24,10 +23,20 @@ import {
   secondsReader,
   signOf,
   timeReader,
+  unlessNull,
 } from './columns.ts';
+import {
+  conditionGet,
+  DECIMAL_MESSAGES,
+  type DecimalColumns,
+  decimalFieldGet,
+  decimalGet,
+  decimalReader,
+  isDecimalColumn,
+} from './decimal/columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
-import { type InputFlag, missingField, unsupported, WriterPlan } from './plan.ts';
+import { decimalNext, type InputFlag, missingField, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
 type Flag = InputFlag;
@@ -98,14 +107,25 @@ class Found {
     return this.last.message?.name === TIMESTAMP;
   }
 
+  /** Fields of a message that is a decimal; undefined for any other type. */
+  get decimalParts(): readonly string[] | undefined {
+    return DECIMAL_MESSAGES[this.last.message?.name ?? ''];
+  }
+
   unsupported(why = ''): Error {
-    return unsupported(this.flag, this.path, `${typeText(this.last)}${why}`);
+    const { flag, path, last } = this;
+    const type = `${typeText(last)}${why}`;
+    const isNumber = flag === 'value' || flag === 'aggregate';
+    return isNumber && this.decimalParts !== undefined
+      ? unsupported(flag, path, type, decimalNext(flag, path))
+      : unsupported(flag, path, type);
   }
 
   /** Requested column paths. */
   get requested(): readonly string[] {
     const path = this.columnPath.join('.');
-    return this.isTimestamp ? [`${path}.seconds`, `${path}.nanos`] : [path];
+    const parts = this.isTimestamp ? ['seconds', 'nanos'] : this.decimalParts;
+    return parts === undefined ? [path] : parts.map((part) => `${path}.${part}`);
   }
 }
 
@@ -138,26 +158,29 @@ export function protobufPlan(
   reader: ProtoSchema | undefined,
   writer: ProtoMessage,
 ): WriterPlan {
-  const { key, time, value, where, dedup, aggregates } = fields;
+  const { key, time, value, where, dedup, aggregates, needsValues } = fields;
   const needed: ReadonlyArray<readonly [Flag, Path]> = [
     ...(time.from === 'field' ? [['time', time.path] as const] : []),
     ...(key.from === 'fields' ? key.fields.map(({ path }) => ['key', path] as const) : []),
     ...(value === undefined ? [] : [['value', value] as const]),
     ...(dedup === undefined ? [] : [['dedup', dedup] as const]),
-    ...(aggregates?.fields ?? []).map(({ path }) => ['aggregate', path] as const),
+    ...(aggregates?.fields ?? []).map(
+      ({ path }) => [needsValues ? ('value' as const) : ('aggregate' as const), path] as const,
+    ),
   ];
   const message = messageWith(needed, reader, writer);
   const found = (flag: Flag, path: Path): Found =>
     new Found(flag, path, fieldsAt(message, path) as ProtoField[]);
-  const filtered = (where?.fields ?? []).map(({ steps }) => {
+  const filtered = (where?.fields ?? []).map(({ steps, isDecimal }) => {
     const path = steps as Path;
-    return fieldsAt(message, path) === undefined ? undefined : found('where', path);
+    return fieldsAt(message, path) === undefined ? undefined : { one: found('where', path), isDecimal };
   });
   const all = [
     ...needed.map(([flag, path]) => found(flag, path)),
-    ...filtered.filter((one) => one !== undefined),
+    ...filtered.flatMap((field) => field?.one ?? []),
   ];
-  for (const one of all) demandReadable(one);
+  const decimals = new Set((aggregates?.fields ?? []).filter(({ kind }) => kind === 'decimal').map(pathText));
+  for (const one of all) demandReadable(one, decimals.has(pathText(one)));
   const decoder = protoColumnDecoder(kernels, message, [
     ...new Set(all.flatMap(({ requested }) => requested)),
   ]);
@@ -185,24 +208,56 @@ export function protobufPlan(
       });
       return [...type.flatMap(({ one }) => nullReader(views, at(one)) ?? []), keyReader(gets)];
     };
-    const aggregated = (of: Aggregates): readonly ColumnReader[] =>
-      of.fields.map((field) => {
-        const one = found('aggregate', field.path);
-        const place = at(one);
-        if (!isOfKind(place.column, field.kind)) throw one.unsupported();
-        return valueReader(views, place, field, of.columns);
-      });
     return {
       time: time.from === 'record' ? [] : timeReaders(views, found('time', time.path), time, at),
-      where: where && { filter: where, gets: filtered.map((one) => one && filterGet(views, one, at)) },
+      where: where && { filter: where, gets: filtered.map((field) => field && filterGet(views, field, at)) },
       fields: [
         ...(key.from === 'record' ? [] : keys(key.fields)),
         ...(value === undefined ? [] : integer(found('value', value), 'value', 'i64')),
         ...(dedup === undefined ? [] : identifier(found('dedup', dedup))),
-        ...(aggregates === undefined ? [] : aggregated(aggregates)),
+        ...aggregated(views, fields, found, at),
       ],
     };
   });
+}
+
+const pathText = ({ path }: { readonly path: Path }): string => path.join('.');
+
+/** Readers of the aggregated fields. */
+function aggregated(
+  views: BatchViews,
+  { aggregates, needsValues }: InputFields,
+  found: (flag: Flag, path: Path) => Found,
+  at: PlaceOf,
+): readonly ColumnReader[] {
+  const readerOf = (field: FieldColumn, columns: number): readonly ColumnReader[] => {
+    const one = found(needsValues ? 'value' : 'aggregate', field.path);
+    const place = at(one);
+    const decimal = field.kind === 'decimal' ? decimalColumns(views, one, at) : undefined;
+    if (decimal === undefined && (field.kind === 'decimal' || !isOfKind(place.column, field.kind)))
+      throw one.unsupported();
+    const reader =
+      decimal === undefined
+        ? valueReader(views, place, field, columns)
+        : decimalReader(views, place.nullable, decimalGet(decimal), {
+            ...{ field, columns },
+            isValue: needsValues,
+          });
+    return needsValues ? withNulls(views, place, reader) : [reader];
+  };
+  return (aggregates?.fields ?? []).flatMap((field) => readerOf(field, aggregates?.columns ?? 0));
+}
+
+/** Columns of a decimal; undefined if the field is none. */
+function decimalColumns({ columns }: BatchViews, one: Found, at: PlaceOf): DecimalColumns | undefined {
+  const { decimalParts } = one;
+  const [value, scale] = (decimalParts ?? []).map((part) => at(one, part));
+  const { index, column } = value ?? at(one);
+  if (decimalParts === undefined && !isDecimalColumn(column)) return undefined;
+  return {
+    ...{ column, views: columns[index] as ColumnViews, isEmptyZero: decimalParts !== undefined },
+    scales: scale && (columns[scale.index] as ColumnViews),
+  };
 }
 
 const FLOATING = /^(float|double)$/;
@@ -222,9 +277,10 @@ export function protobufKind({ tree }: ProtoSchema, path: Path): KeyKind {
   return kindOfType(last?.type ?? '') ?? signOfType(last?.type ?? '');
 }
 
-/** @throws unsupported_field */
-function demandReadable(one: Found): void {
+/** @param isDecimal true: its value is read as a decimal @throws unsupported_field */
+function demandReadable(one: Found, isDecimal: boolean): void {
   const { flag, last } = one;
+  if (one.decimalParts !== undefined && (flag === 'where' || isDecimal)) return;
   const isScalar = last.message === undefined && last.enumeration === undefined;
   const isInteger = isScalar && INTEGER.test(last.type);
   const isReadable =
@@ -236,7 +292,7 @@ function demandReadable(one: Found): void {
           ? isInteger || (isScalar && (last.type === 'string' || last.type === 'bytes'))
           : isInteger ||
             // The kind of an aggregated field decides which of these it is.
-            (flag === 'aggregate' &&
+            ((flag === 'aggregate' || isDecimal) &&
               isScalar &&
               (FLOATING.test(last.type) || kindOfType(last.type) !== undefined)) ||
             (flag === 'key' && isScalar && kindOfType(last.type) !== undefined);
@@ -248,9 +304,23 @@ function withNulls(views: BatchViews, place: Place, read: ColumnReader): readonl
   return nulls === undefined ? [read] : [nulls, read];
 }
 
-function filterGet(views: BatchViews, one: Found, at: PlaceOf): FieldGet {
+function filterGet(
+  views: BatchViews,
+  { one, isDecimal }: { readonly one: Found; readonly isDecimal: boolean },
+  at: PlaceOf,
+): FieldGet {
+  const place = at(one);
+  if (one.decimalParts !== undefined)
+    return unlessNull(
+      views,
+      place.nullable,
+      decimalFieldGet(decimalColumns(views, one, at) as DecimalColumns),
+    );
   const { enumeration } = one.last;
-  return fieldGet(views, at(one), enumeration?.closed === false ? enumeration.values : undefined);
+  const symbols = enumeration?.closed === false ? enumeration.values : undefined;
+  const get = conditionGet(views, place, isDecimal, symbols);
+  if (get === undefined) throw one.unsupported();
+  return get;
 }
 
 function timeReaders(

@@ -81,6 +81,8 @@ export class RegisteredDecoder implements EventDecoder {
   private readonly groups = new Map<WriterPlan, Group>();
   private starts = new Uint32Array(0);
   private lengths = new Int32Array(0);
+  /** Faults of rows of the batch that was decoded last. */
+  private faults: ReadonlyMap<number, string> | undefined;
 
   constructor(parts: RegisteredParts) {
     this.parts = parts;
@@ -103,7 +105,8 @@ export class RegisteredDecoder implements EventDecoder {
     if (frames === undefined || frames.columns.status[row] !== FRAME_STATUS.OK) return undefined;
     const id = frames.columns.schemaId[row] as number;
     const reading = this.readingOf(records, frames, row);
-    return reading instanceof SchemaFault ? `schema ${id}: ${reading.message}` : `schema ${id}`;
+    const fault = reading instanceof SchemaFault ? reading.message : this.faults?.get(row);
+    return fault === undefined ? `schema ${id}` : `schema ${id}: ${fault}`;
   }
 
   close(): void {
@@ -161,6 +164,7 @@ export class RegisteredDecoder implements EventDecoder {
     const { key, time, aggregates } = this.parts.fields;
     const rows = records.rowCount;
     words.reset(rows);
+    this.faults = words.faults;
     if (aggregates !== undefined) valuesOf(into, aggregates.columns).texts.clear();
     this.group(records, frames, words);
     if (time.from === 'record') readRecordTimes(records, words);

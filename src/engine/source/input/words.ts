@@ -11,6 +11,8 @@ export class EventWords {
   readonly status: Uint8Array;
   readonly key: Int32Array;
   readonly value: Int32Array;
+  /** Faults of rows whose status does not say it all. */
+  readonly faults = new Map<number, string>();
   private readonly time: Int32Array;
   private spans: KeySpans | undefined;
 
@@ -49,6 +51,7 @@ export class EventWords {
     batch.columns.seq.fill(0n, 0, rows);
     for (const column of [this.key, this.value, this.time]) column.fill(0, 0, rows * 2);
     this.status.fill(EVENT_STATUS.OK, 0, rows);
+    this.faults.clear();
     batch.rowCount = rows;
   }
 

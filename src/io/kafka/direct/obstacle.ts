@@ -39,6 +39,8 @@ const OBEYED = new Set([
   'ssl.key.location',
   'ssl.key.password',
   'ssl.key.pem',
+  'ssl.keystore.location',
+  'ssl.keystore.password',
   'topic.metadata.refresh.interval.ms',
 ]);
 

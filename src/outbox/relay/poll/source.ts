@@ -22,7 +22,7 @@ export interface PollSettings {
   readonly bytesMax: number;
   /** Longest time between two reads. */
   readonly intervalMs: number;
-  /** Shortest time between two reads. */
+  /** Shortest time between two reads, unless the first is full. */
   readonly spacingMs: number;
   readonly rescanMs: number;
   readonly stragglerAfterMs: number;

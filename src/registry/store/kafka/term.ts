@@ -5,7 +5,8 @@
  *  2. A transaction whose outcome is not `kept` ends the term, so that the next term searches for
  *     its ghosts.
  *  3. A write that was reported as lost can never be kept later.
- *  4. While the term lasts, the sink of the tail has received every write that was reported as kept.
+ *  4. While the term lasts, the sink of the tail has received every write that was reported as
+ *     kept.
  */
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type {

@@ -2,6 +2,7 @@
  *  reported with their position. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { Decimal } from '../../../../src/core/decimal/exact.ts';
 import { compileFilter, valueAt } from '../../../../src/core/filter/compile.ts';
 import { runs } from '../../../tier.ts';
 
@@ -157,8 +158,8 @@ describe('filters', () => {
   it('a property of the record is a field of its own', () => {
     const { fields } = compileFilter('@offset >= 10 and offset = 3 and @offset < 20');
     expect(fields).toEqual([
-      { text: '@offset', isMeta: true, steps: ['offset'] },
-      { text: 'offset', isMeta: false, steps: ['offset'] },
+      { text: '@offset', isMeta: true, steps: ['offset'], isDecimal: false },
+      { text: 'offset', isMeta: false, steps: ['offset'], isDecimal: false },
     ]);
   });
 
@@ -178,6 +179,38 @@ describe('filters', () => {
     [`${'('.repeat(65)}a = 1`, 65],
   ])('the mistake of %j is at character %i', (text, at) => {
     expect(() => compileFilter(text)).toThrow(`not valid at character ${at}:`);
+  });
+
+  it.each([
+    ['a = 0.1', '0.10', true],
+    ['a = 0.1', '0.1000000000000000000000000001', false],
+    ['a > 0.1', '0.1000000000000000000000000001', true],
+    ['a != 0.1', '0.1000000000000000000000000001', true],
+    ['a < 9007199254740993', '9007199254740992.999', true],
+    ['a >= 9007199254740993', '9007199254740992.999', false],
+    ['a in (1, 2.50)', '2.5', true],
+    ['a not in (1, 2.50)', '2.5', false],
+    ['a = "2.5"', '2.5', false],
+    ['a is null', '0', false],
+    ['a = 1e-3', '0.001', true],
+  ])('the filter %s compares the decimal %s exactly', (text, decimal, expected) => {
+    const { matches } = compileFilter(text);
+    expect(matches(() => Decimal.parse(decimal))).toBe(expected);
+  });
+
+  it('a field is declared as a decimal only where the caller reads decimals', () => {
+    const { fields } = compileFilter('a.b:decimal > 1 and a.b = 1 and a.b : DECIMAL < 3', {
+      hasDecimals: true,
+    });
+    expect(fields).toEqual([
+      { text: 'a.b', isMeta: false, steps: ['a', 'b'], isDecimal: true },
+      { text: 'a.b', isMeta: false, steps: ['a', 'b'], isDecimal: false },
+    ]);
+    expect(() => compileFilter('a:decimal > 1')).toThrow('not valid at character 2:');
+    expect(() => compileFilter('a:double > 1', { hasDecimals: true })).toThrow(
+      '"double" stands where decimal is due',
+    );
+    expect(() => compileFilter(`a = ${'1'.repeat(1001)}`)).toThrow('the number has too many digits');
   });
 
   it('a filter that is too long is refused', () => {

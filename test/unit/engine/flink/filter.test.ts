@@ -45,12 +45,12 @@ it.each([
     'n = 1 and (s = "a" or b = false)',
     "(COALESCE(n = 1, FALSE) AND (COALESCE(s = 'a', FALSE) OR COALESCE(b = FALSE, FALSE)))",
   ],
-])('%s becomes %s', (filter, text) => {
+])('the filter %s becomes %s', (filter, text) => {
   expect(sql(filter)).toBe(text);
 });
 
 it.each(['x = 1', 'b < true', 's > "\ue000"', 'd = 9007199254740992', `n = 1${'0'.repeat(38)}`])(
-  '%s is refused by the name of its field',
+  'the filter %s is refused by the name of its field',
   (filter) => {
     expect(() => sql(filter)).toThrow(expect.objectContaining({ code: 'flink_unsupported' }));
   },

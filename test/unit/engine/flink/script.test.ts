@@ -144,6 +144,11 @@ describe('parts of a job that Flink SQL cannot say', () => {
       { input: { aggregate: 'sum(price:double)' } },
       /-aggregate=sum\(price:double\) has the same bits in any order/,
     ],
+    [
+      'a sum of decimals',
+      { input: { aggregate: 'sum(price:decimal2)' } },
+      /-aggregate=sum\(price\) is of decimals/,
+    ],
     ['a mean of doubles', { input: { aggregate: 'avg(price:double)' } }, /-aggregate=avg\(price:double\)/],
     [
       'an integer aggregate of a text',
@@ -189,7 +194,7 @@ describe('parts of a job that Flink SQL cannot say', () => {
       { input: { aggregate: 'count as limit' } },
       /-aggregate=limit is a column/,
     ],
-  ])('%s is refused by name', (_, plan, message) => {
+  ])('a job with %s is refused by name', (_, plan, message) => {
     expect(() => flinkScript(planOf(plan))).toThrow(
       expect.objectContaining({ code: 'flink_unsupported', message: expect.stringMatching(message) }),
     );
@@ -214,7 +219,7 @@ describe('parts of a job that Flink SQL cannot say', () => {
     ],
     ['a gap of one millisecond', { window: 'session', gapMs: 1 } as Partial<Job>, {}, 'gap'],
     ['a window of three years', { sizeMs: 1100 * 86_400_000 } as Partial<Job>, {}, 'size'],
-  ])('%s: the setting is named', (_, job, other, setting) => {
+  ])('the error of a job with %s names the setting', (_, job, other, setting) => {
     const whole = { ...planOf({ windows: TUMBLING }).job, ...job } as Job;
     expect(() => demandSayable(whole, { ...others, ...other })).toThrow(
       expect.objectContaining({ code: 'flink_unsupported', details: { setting } }),

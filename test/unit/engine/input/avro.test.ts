@@ -213,7 +213,12 @@ describe('types that the Avro input refuses', () => {
     ['a text as an integer key', { key: 'f:i64' }, 'string', /-key=f is the type string.*integers, strings/],
     ['an integer as a uuid', { key: 'f:uuid' }, 'long', /the type long instead of uuid/],
     ['a double in a tuple', { key: 'id,f' }, 'double', /the type double instead of i64/],
-    ['a double as value', { value: 'f' }, 'double', /-value=f is the type double.*floats, doubles, decimals/],
+    [
+      'a double as value',
+      { value: 'f' },
+      'double',
+      /-value=f is the type double.*floats and doubles need -aggregate=sum\(FIELD:double\)/,
+    ],
     [
       'a decimal as value',
       { value: 'f' },

@@ -4,7 +4,9 @@ import { describe, expect, it } from 'vitest';
 import type { ResultShape } from '../../../../src/engine/output/columns.ts';
 import { resultShape } from '../../../../src/engine/output/columns.ts';
 import type { FiredShape } from '../../../../src/engine/output/fired/mark.ts';
+import { ParquetEncoder, readParquet } from '../../../../src/engine/output/parquet/file.ts';
 import { ParquetSink } from '../../../../src/engine/output/parquet/sink.ts';
+import type { WindowResult } from '../../../../src/engine/window/accumulator.ts';
 import type { FiredPage } from '../../../../src/engine/window/firing.ts';
 import { SimDisk } from '../../../../src/sim/disk.ts';
 import {
@@ -53,6 +55,31 @@ const first = pageOf(windowBounds(-10, 0), [
   { accountId: (1n << 64n) - 1n, count: 7n, min: -(1n << 63n), max: (1n << 63n) - 1n, last: -1n },
 ]);
 const second = pageOf(windowBounds(0, 10), [{ accountId: 2n, last: 5n }]);
+
+describe('decimals in Parquet', () => {
+  it('decimals are read back exactly, also those that a double cannot hold', async () => {
+    const aggregate = 'sum(p:decimal2),avg(p:decimal2),min(p:decimal0),count(p:decimal2),last(p:decimal18)';
+    const shape = resultShape({ input: { format: 'json', key: 'k:i64', aggregate } });
+    const rows = [
+      ['850705917302346158658436518579420528.64', '-0.00000001', '-9223372036854775808', 3n, null],
+      ['0.00', null, '7', 0n, '-9.223372036854775808'],
+      ['-0.01', '90071992547409.93000001', '0', 1n, '0.000000000000000001'],
+    ].map(
+      (aggregates, at): WindowResult => ({
+        ...{ accountId: BigInt(at), windowStart: 0, windowEnd: 10, count: 0n, sum: 0n, min: 0n, max: 0n },
+        ...{ lastUpdateTs: 5n, overflow: false, aggregates },
+      }),
+    );
+    const encoder = new ParquetEncoder(shape.columns);
+    const disk = new SimDisk().view();
+    await disk.write('a.parquet', [encoder.rowGroup(rows), encoder.rowGroup(rows.slice(1)), encoder.end()]);
+    const read: WindowResult[] = [];
+    for await (const page of readParquet(disk, 'a.parquet', shape)) read.push(...page);
+    expect(read.map(({ aggregates }) => aggregates)).toEqual(
+      [...rows, ...rows.slice(1)].map(({ aggregates }) => aggregates),
+    );
+  });
+});
 
 describe('Parquet sink', () => {
   it('a window is one file, which appears when its firing has ended', async () => {

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { KeyColumn } from '../../../../src/engine/keys/column.ts';
 import { keyOfText } from '../../../../src/engine/keys/type.ts';
-import { type ResultColumn, resultShape } from '../../../../src/engine/output/columns.ts';
+import { isRanked, type ResultColumn, rankOf, resultShape } from '../../../../src/engine/output/columns.ts';
 import type { FiredShape } from '../../../../src/engine/output/fired/mark.ts';
 import { findTop, TOP_VISITS_MAX } from '../../../../src/engine/output/fired/range.ts';
 import { FIRED_FAMILIES, FiredStore } from '../../../../src/engine/output/fired/store.ts';
@@ -41,6 +41,19 @@ const page = (start: number, counts: readonly bigint[]): FiredPage =>
     windowBounds(start, start + 10),
     counts.map((count, at) => ({ accountId: BigInt(at + 1), count, last: BigInt(start) })),
   );
+
+describe('ranks of decimals', () => {
+  it('decimals are ranked as numbers, not as texts, and a row without a value is the least', () => {
+    const aggregate = 'sum(p:decimal2) as total';
+    const { columns } = resultShape({ input: { format: 'json', key: 'k', aggregate } });
+    const total = columns.find(({ name }) => name === 'total') as ResultColumn;
+    expect(isRanked(total)).toBe(true);
+    const ranks = ['-0.05', '9.99', '10.00', '-10.00', '0.00', null].map((value) =>
+      rankOf(total, { aggregates: [value] } as unknown as WindowResult),
+    );
+    expect(ranks).toEqual([-5n, 999n, 1000n, -1000n, 0n, null]);
+  });
+});
 
 describe('windows of all keys', () => {
   it('pages of any size have every window of the range once, ascending by time and key', async () => {

@@ -103,6 +103,28 @@ describe.each(RECORD_FORMATS)('registered records in %s', (format) => {
     expect(read?.aggregates).toEqual(aggregates);
   });
 
+  it('decimals come back exactly, with all their decimal places', async () => {
+    const aggregate = 'sum(p:decimal2),avg(p:decimal2),min(p:decimal0),last(p:decimal18)';
+    const shape = resultShape({ input: { format: 'json', key: 's:string', aggregate } });
+    const { client, versions } = registry();
+    const records = open(client, format);
+    await records.register(shape);
+    for (const aggregates of [
+      ['-0.01', '0.00000000', '-9223372036854775808', '9.223372036854775807'],
+      ['12.50', null, '127', '-0.000000000000000001'],
+      ['850705917302346158658436518579420528.64', '-1.28000000', '128', null],
+    ]) {
+      const written = result(keyOf(shape, 'x'), { aggregates });
+      const reader = new RegisteredRecords({ client, format, topic: 'out', aggregate });
+      const read = await reader.decode(records.encode(written).value);
+      expect(read?.aggregates).toEqual(aggregates);
+    }
+    const text = versions.get('out-value')?.[0]?.schema.text ?? '';
+    if (format === 'avro') expect(text).toContain('"logicalType":"decimal","precision":38,"scale":8');
+    else
+      expect(text).toContain(format === 'json' ? '"sum_p":{"type":"string"' : 'optional string sum_p = 4;');
+  });
+
   it('an integer key comes back with its sign, from the schema alone', async () => {
     for (const [key, value] of [
       ['id', -2n],

@@ -35,7 +35,7 @@ describe('types of columns', () => {
       ['null', { type: 'record', name: 'N', fields: [field('x', 'float')] }],
       'ROW<`x` FLOAT NOT NULL>',
     ],
-  ])('%s has the type that Flink derives', (_, type, sql) => {
+  ])('the column of %s has the type that Flink derives', (_, type, sql) => {
     expect(columns(field('f', type))).toEqual([`f ${sql}`]);
   });
 
@@ -50,7 +50,7 @@ describe('types of columns', () => {
       /contains itself/,
     ],
     ['a record without fields', { type: 'record', name: 'N', fields: [] }, 'f', /has no fields/],
-  ])('%s is an obstacle with its path', (_, type, path, why) => {
+  ])('the field of %s is an obstacle with its path', (_, type, path, why) => {
     const { obstacles } = flinkAvro(schemaOf(field('f', type)).tree);
     expect(obstacles).toEqual([{ path, why: expect.stringMatching(why) }]);
   });

@@ -24,11 +24,16 @@ describe('obstacles of the direct client', () => {
     [{ 'security.protocol': 'SASL_PLAINTEXT' }, 'it has no SASL mechanism GSSAPI'],
     [{ 'client.rack': 'a' }, 'it does not know client.rack'],
     [
-      { 'ssl.keystore.location': '/secret', 'ssl.crl.location': '/b' },
-      'it does not know ssl.keystore.location, ssl.crl.location',
+      { 'ssl.engine.location': '/secret', 'ssl.crl.location': '/b' },
+      'it does not know ssl.engine.location, ssl.crl.location',
     ],
   ])('the properties %j are named without their values', (properties, why) => {
     expect(directObstacle(properties)).toBe(why);
+  });
+
+  it('a PKCS#12 keystore is no obstacle', () => {
+    const keystore = { 'ssl.keystore.location': '/client.p12', 'ssl.keystore.password': 'x' };
+    expect(directObstacle({ 'security.protocol': 'ssl', ...keystore })).toBeUndefined();
   });
 
   it('a mechanism has no meaning without SASL', () => {
