@@ -49,6 +49,8 @@ import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { engineGate } from './engine/access.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { EMIT_SETTINGS } from './engine/emit.ts';
+import { FLINK_FLAGS, FLINK_SETTINGS } from './engine/flink/settings.ts';
+import { submitJob } from './engine/flink/submit.ts';
 import { INPUT_SETTINGS, openInput } from './engine/input.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { type InferredJob, inferredJob, jobFileText } from './engine/jobfile/inferred.ts';
@@ -71,6 +73,7 @@ import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { openTopics } from './engine/source/topics.ts';
 import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
 import { STORE_SETTINGS } from './engine/store/settings.ts';
+import { verifyAgainstFlink } from './engine/verify/against.ts';
 import { verifyResults } from './engine/verify/recompute.ts';
 import { VERIFY_FLAGS, VERIFY_SETTINGS } from './engine/verify/settings.ts';
 import { runAll } from './engine/windows/run.ts';
@@ -162,6 +165,7 @@ const SETTINGS = {
   },
   ...VALIDATE_SETTINGS,
   ...VERIFY_SETTINGS,
+  ...FLINK_SETTINGS,
   ...ACCESS_SETTINGS,
   chaos: CHAOS_SETTING,
 } as const;
@@ -174,6 +178,7 @@ const ACTION_FLAGS = [
   ['offline', 'validate'],
   ...VERIFY_FLAGS.map((flag) => [flag, 'verify'] as const),
   ...SAVEPOINT_ACTION_FLAGS.map((flag) => [flag, 'savepoint'] as const),
+  ...FLINK_FLAGS.map((flag) => [flag, flag === 'against' ? 'verify' : 'submit'] as const),
 ] as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -718,6 +723,8 @@ with 1 if they differ, and prints the first 20 differences.
 A job file (-job) holds the flags of a run in YAML. A run without -format, -key and -time prints the job file that it
 inferred from the first records; engine validate checks a job file and prints each mistake with file, line and column.
 
+engine submit runs the job on Apache Flink as Flink SQL, and follows it there: status, savepoint-and-stop, cancel, logs.
+
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
   millrace engine export > results.csv
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -sink=postgres:postgres://me@127.0.0.1/shop -migrate
@@ -729,11 +736,12 @@ inferred from the first records; engine validate checks a job file and prints ea
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -state-dir=/data/new -savepoint=/backup/orders-1
   millrace engine -job=job.yaml -checkpoint-store=s3://backups/orders -standby
   millrace engine verify -job=job.yaml -verify-from=2026-01-31T00:00:00Z -verify-to=2026-02-01T00:00:00Z
+  millrace engine submit -flink=http://flink:8083 -job=job.yaml -flink-table=results_flink -migrate
   millrace engine validate -job=job.yaml && millrace engine -job=job.yaml
 `,
   settings: SETTINGS,
-  positionalMax: 1,
-  positionalHelp: '[export|savepoint|validate|verify]',
+  positionalMax: 2,
+  positionalHelp: '[export|savepoint|submit|validate|verify]',
   file: { flag: 'job', isRead: ([action]) => action !== 'validate', read: readJob },
   serves: ([action]) => action === undefined,
   // A token may be long.
@@ -751,15 +759,21 @@ inferred from the first records; engine validate checks a job file and prints ea
     });
   },
   async run(context) {
-    const [action] = context.positional;
+    const [action, more] = context.positional;
+    if (action === 'submit') return submitJob(context);
+    if (more !== undefined)
+      throw coreError('usage', `engine ${action} has no ${more}`, { next: 'see -help' });
     if (action === 'export') return exportSink({ ...context, settings: exportSettings(context.settings) });
     if (action === 'savepoint') return saveState(context);
-    if (action === 'verify') return verifyResults({ ...context, settings: verifySettings(context.settings) });
+    if (action === 'verify')
+      return context.settings.against === undefined
+        ? verifyResults({ ...context, settings: verifySettings(context.settings) })
+        : verifyAgainstFlink(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {
       throw coreError(
         'usage',
-        `engine accepts only the arguments export, savepoint, validate and verify, not ${JSON.stringify(action)}`,
+        `engine accepts only the arguments export, savepoint, submit, validate and verify, not ${JSON.stringify(action)}`,
         {
           next: 'see -help',
         },

@@ -25,6 +25,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   rollout: () => import('./rollout.ts'),
   gen: () => import('./gen.ts'),
   'gen types': () => import('./gen/types.ts'),
+  'gen ddl': () => import('./gen/ddl.ts'),
   load: () => import('./load.ts'),
   orders: () => import('./orders.ts'),
   relay: () => import('./relay.ts'),

@@ -47,6 +47,13 @@ export const ENGINE_ERRORS = {
   sink_missing: errorRow('invalid'),
   sink_failed: errorRow('unavailable'),
   sink_foreign: errorRow('corrupt'),
+  /** Flink SQL has no equal of a setting, and no rewrite carries it. */
+  flink_unsupported: errorRow('invalid'),
+  /** The SQL gateway or the REST interface of Flink does not answer. */
+  flink_unreachable: errorRow('unavailable'),
+  /** Flink refuses a statement or a request. */
+  flink_refused: errorRow('conflict'),
+  flink_job_missing: errorRow('not_found'),
   /** The registry refuses the schema of the results. */
   sink_refused: errorRow('conflict', { exit: EXIT.usage }),
 } as const satisfies ErrorTable;

@@ -37,6 +37,7 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
   'test/e2e/reconcile.test.ts': SHORT_RUNS,
   'test/e2e/compat-check-gate.test.ts': PATH_OF_A_SHELL,
   'test/e2e/compat-check-session.test.ts': PATH_OF_A_SHELL,
+  'test/e2e/engine-flink.test.ts': PATH_OF_A_SHELL,
   'test/e2e/registry-session.test.ts': PATH_OF_A_SHELL,
   'test/e2e/windows-session.test.ts': PATH_OF_A_SHELL,
   'test/e2e/offline.test.ts': 'runs bin/bootstrap and the launcher in a shell without a network',

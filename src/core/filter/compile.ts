@@ -39,6 +39,7 @@ export interface FilterOptions {
 export interface Filter {
   /** Distinct fields of the filter, in the order of their first use. */
   readonly fields: readonly FilterField[];
+  readonly tree: FilterNode;
   /** @param read value of the field with this index, a number also as Decimal; undefined where it
    *  is missing */
   readonly matches: (read: (field: number) => unknown) => boolean;
@@ -49,7 +50,30 @@ interface NumberLiteral {
   readonly number: number | bigint;
   readonly exact: Decimal;
 }
-type Literal = string | NumberLiteral | boolean | null;
+export type FilterLiteral = string | NumberLiteral | boolean;
+export type FilterSign = '=' | '!=' | '<' | '<=' | '>' | '>=';
+
+/** Syntax tree of a filter; `field` is an index of its fields. A comparison with null is a node
+ *  `null`, and a member null of a list is `hasNull`. */
+export type FilterNode =
+  | { readonly kind: 'and' | 'or'; readonly parts: readonly FilterNode[] }
+  | { readonly kind: 'not'; readonly part: FilterNode }
+  | { readonly kind: 'null'; readonly field: number; readonly isNegated: boolean }
+  | {
+      readonly kind: 'compare';
+      readonly field: number;
+      readonly sign: FilterSign;
+      readonly literal: FilterLiteral;
+    }
+  | {
+      readonly kind: 'in';
+      readonly field: number;
+      readonly literals: readonly FilterLiteral[];
+      readonly hasNull: boolean;
+      readonly isNegated: boolean;
+    };
+
+type Literal = FilterLiteral | null;
 type Condition = (read: (field: number) => unknown) => boolean;
 
 interface Token {
@@ -98,10 +122,11 @@ class Parser {
   }
 
   filter(): Filter {
-    const matches = this.or();
+    const tree = this.or();
     const { kind, at } = this.peek();
     if (kind !== 'end') this.fail(`${this.shown()} stands where "and", "or" or the end is due`, at);
-    return { fields: [...this.fields.values()].map(({ field }) => field), matches };
+    const fields = [...this.fields.values()].map(({ field }) => field);
+    return { fields, tree, matches: conditionOf(tree) };
   }
 
   private fail(why: string, at: number): never {
@@ -159,23 +184,19 @@ class Parser {
     if (!this.sign(sign)) this.fail(`${this.shown()} stands where ${sign} is due`, this.peek().at);
   }
 
-  private or(): Condition {
+  private or(): FilterNode {
     const parts = [this.and()];
     while (this.word('or')) parts.push(this.and());
-    return parts.length === 1
-      ? (parts[0] as Condition)
-      : (read) => parts.some((condition) => condition(read));
+    return parts.length === 1 ? (parts[0] as FilterNode) : { kind: 'or', parts };
   }
 
-  private and(): Condition {
+  private and(): FilterNode {
     const parts = [this.not()];
     while (this.word('and')) parts.push(this.not());
-    return parts.length === 1
-      ? (parts[0] as Condition)
-      : (read) => parts.every((condition) => condition(read));
+    return parts.length === 1 ? (parts[0] as FilterNode) : { kind: 'and', parts };
   }
 
-  private not(): Condition {
+  private not(): FilterNode {
     if (++this.depth > FILTER_DEPTH_MAX)
       this.fail(`it is nested deeper than ${FILTER_DEPTH_MAX}`, this.peek().at);
     const made = this.inner();
@@ -183,48 +204,43 @@ class Parser {
     return made;
   }
 
-  private inner(): Condition {
-    if (this.word('not')) {
-      const condition = this.not();
-      return (read) => !condition(read);
-    }
+  private inner(): FilterNode {
+    if (this.word('not')) return { kind: 'not', part: this.not() };
     if (this.sign('(')) {
-      const condition = this.or();
+      const node = this.or();
       this.expect(')');
-      return condition;
+      return node;
     }
     return this.condition();
   }
 
-  private condition(): Condition {
+  private condition(): FilterNode {
     const field = this.field();
     if (this.word('is')) {
       const isNegated = this.word('not');
       if (!this.word('null')) this.fail(`${this.shown()} stands where null is due`, this.peek().at);
-      return (read) => isNull(read(field)) !== isNegated;
+      return { kind: 'null', field, isNegated };
     }
     const isNegated = this.word('not');
     if (this.word('in')) return this.membership(field, isNegated);
     const { kind, text, at } = this.peek();
-    const compare = kind === 'sign' ? COMPARISONS[text] : undefined;
-    if (compare === undefined || isNegated)
+    const sign = kind === 'sign' && Object.hasOwn(SIGNS, text) ? SIGNS[text] : undefined;
+    if (sign === undefined || isNegated)
       this.fail(`${this.shown()} stands where =, !=, <, <=, >, >=, in or is is due`, at);
     this.at++;
     const literal = this.literal();
-    if (literal !== null) return (read) => compare(read(field), literal);
-    if (text === '=' || text === '==') return (read) => isNull(read(field));
-    if (text === '!=' || text === '<>') return (read) => !isNull(read(field));
+    if (literal !== null) return { kind: 'compare', field, sign, literal };
+    if (sign === '=' || sign === '!=') return { kind: 'null', field, isNegated: sign === '!=' };
     return this.fail(`${text} does not compare with null`, at);
   }
 
-  private membership(field: number, isNegated: boolean): Condition {
+  private membership(field: number, isNegated: boolean): FilterNode {
     this.expect('(');
-    const literals = [this.literal()];
-    while (this.sign(',')) literals.push(this.literal());
+    const all = [this.literal()];
+    while (this.sign(',')) all.push(this.literal());
     this.expect(')');
-    const isIn = (value: unknown): boolean =>
-      literals.some((literal) => (literal === null ? isNull(value) : isEqual(value, literal)));
-    return isNegated ? (read) => !isNull(read(field)) && !isIn(read(field)) : (read) => isIn(read(field));
+    const literals = all.filter((literal) => literal !== null);
+    return { kind: 'in', field, literals, hasNull: literals.length < all.length, isNegated };
   }
 
   /** Index of the field. */
@@ -329,13 +345,51 @@ const ordered =
     return order !== undefined && holds(order);
   };
 
-const COMPARISONS: Readonly<Record<string, Compare>> = {
+const COMPARISONS: Readonly<Record<FilterSign, Compare>> = {
   '=': isEqual,
-  '==': isEqual,
   '!=': ordered((order) => order !== 0),
-  '<>': ordered((order) => order !== 0),
   '<': ordered((order) => order < 0),
   '<=': ordered((order) => order <= 0),
   '>': ordered((order) => order > 0),
   '>=': ordered((order) => order >= 0),
 };
+
+/** Signs of the language, with their second spellings. */
+const SIGNS: Readonly<Record<string, FilterSign>> = {
+  '=': '=',
+  '==': '=',
+  '!=': '!=',
+  '<>': '!=',
+  '<': '<',
+  '<=': '<=',
+  '>': '>',
+  '>=': '>=',
+};
+
+function conditionOf(node: FilterNode): Condition {
+  switch (node.kind) {
+    case 'and':
+    case 'or': {
+      const parts = node.parts.map(conditionOf);
+      return node.kind === 'and'
+        ? (read) => parts.every((condition) => condition(read))
+        : (read) => parts.some((condition) => condition(read));
+    }
+    case 'not': {
+      const condition = conditionOf(node.part);
+      return (read) => !condition(read);
+    }
+    case 'null':
+      return (read) => isNull(read(node.field)) !== node.isNegated;
+    case 'compare': {
+      const compare = COMPARISONS[node.sign];
+      return (read) => compare(read(node.field), node.literal);
+    }
+    case 'in': {
+      const { field, literals, hasNull, isNegated } = node;
+      const isIn = (value: unknown): boolean =>
+        (hasNull && isNull(value)) || literals.some((literal) => isEqual(value, literal));
+      return isNegated ? (read) => !isNull(read(field)) && !isIn(read(field)) : (read) => isIn(read(field));
+    }
+  }
+}

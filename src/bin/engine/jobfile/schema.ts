@@ -2,6 +2,7 @@
  *  docs/reference/engine-job.schema.json holds its text. */
 import { quantityPattern } from '../../../core/quantity.ts';
 import { formatValue, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import { FLINK_CALL_FLAGS } from '../flink/settings.ts';
 import { SAVEPOINT_ACTION_FLAGS } from '../savepoint/settings.ts';
 import { VERIFY_FLAGS } from '../verify/settings.ts';
 import { NAME, WINDOWS_MAX } from '../windows/specs.ts';
@@ -19,6 +20,7 @@ const NOT_OF_A_JOB: ReadonlySet<string> = new Set([
   'offline',
   ...SAVEPOINT_ACTION_FLAGS,
   ...VERIFY_FLAGS,
+  ...FLINK_CALL_FLAGS,
 ]);
 
 /** Settings that a job file may have. */

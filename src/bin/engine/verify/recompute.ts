@@ -27,7 +27,6 @@ import {
 import { DIFFERENCES_MAX, differenceLine, SinkComparison } from '../../../engine/verify/compare.ts';
 import { WindowOracle } from '../../../engine/verify/oracle.ts';
 import { RecordReader, type SchemaOf } from '../../../engine/verify/records.ts';
-import { isoTime } from '../../../engine/verify/values.ts';
 import type { WindowResult } from '../../../engine/window/accumulator.ts';
 import type { Schema } from '../../../formats/schema.ts';
 import { existingDisk } from '../../../io/disk/node.ts';
@@ -39,6 +38,7 @@ import { openInput, readerOf, registryOf } from '../input.ts';
 import { jobOf } from '../job.ts';
 import { readSink } from '../sinks.ts';
 import { startOf } from '../source/start.ts';
+import { rangeOf } from './range.ts';
 import type { VERIFY_SETTINGS } from './settings.ts';
 
 const WAIT_MS = 1_000;
@@ -67,7 +67,7 @@ export async function verifyResults(context: Context): Promise<number> {
     throw coreError('usage', '-brokers is required', {
       next: 'give -brokers=… of the cluster that has the topic',
     });
-  const range = { fromMs: timeOf('verify-from', settings), toMs: timeOf('verify-to', settings) };
+  const range = rangeOf(settings);
   const saved = await newestManifest(settings['state-dir']);
   if (saved !== undefined) demandSameJob(saved, job);
   const driver = await brokerDriver(context);
@@ -109,17 +109,6 @@ export async function verifyResults(context: Context): Promise<number> {
 function lastEnd(saved: StateManifest | undefined, frontierMs: bigint | undefined): bigint | undefined {
   if (saved === undefined) return frontierMs;
   return Number.isFinite(saved.fired) ? BigInt(saved.fired) : undefined;
-}
-
-function timeOf(name: 'verify-from' | 'verify-to', settings: Settings): bigint | undefined {
-  const text = settings[name];
-  if (text === undefined) return undefined;
-  const ms = /^-?\d{1,16}$/.test(text) ? BigInt(text) : isoTime(text);
-  if (ms !== undefined) return ms;
-  throw coreError('bad_value', `-${name}=${text.slice(0, 64)} is not a time`, {
-    next: 'give milliseconds since the epoch, or ISO 8601 with a zone, such as 2026-01-31T12:00:00Z',
-    details: { setting: name },
-  });
 }
 
 async function newestManifest(folder: string): Promise<StateManifest | undefined> {

@@ -325,7 +325,7 @@ export function withKinds(
 }
 
 /** The only timestamp field of a schema; undefined if it has none or several. */
-function inferredTime(schema: Schema): string | undefined {
+export function inferredTime(schema: Schema): string | undefined {
   const found =
     schema.format === 'AVRO'
       ? avroTimestamps(schema.tree)
