@@ -1,4 +1,4 @@
-/** What the log says about a restore. */
+/** Log lines of a restore. */
 import type { Logger } from '../core/log.ts';
 import type { Restored } from './durability/checkpoint/restore.ts';
 import type { ChangedState } from './job-change.ts';

@@ -126,7 +126,8 @@ async function exported(name: string): Promise<readonly string[]> {
   return [header as string, ...rows.map((row) => row.replace(/,\[\],,/, ',,,')).sort()];
 }
 
-/** Results of a run of its own over all events, with the aggregates since the time of the change. */
+/** Results of a run of its own over all events, with the aggregates since the time of the change.
+ */
 async function reference(name: string, topic = name): Promise<readonly string[]> {
   const flags = CASES[name]?.flags ?? [];
   const text = savedAggregates(name);

@@ -35,12 +35,13 @@ describe('engine submit -explain', () => {
       ...['-broker-property=security.protocol=sasl_ssl', '-broker-property=sasl.mechanism=PLAIN'],
       ...['-broker-property=sasl.username=u', '-broker-property=sasl.password=kafka-secret'],
     ];
-    const { code, stdout, stderr } = await submit('-explain', ...secret);
+    const { code, stdout, stderr } = await submit('-explain', '-flink-name=night run', ...secret);
     expect(code, stderr).toBe(0);
     expect(stdout).toContain('--   org.apache.flink:flink-sql-connector-kafka:');
     expect(stdout).toMatch(/^-- -allowed-skew and -allowed-lateness are one delay/m);
     expect(stdout).toContain("'properties.security.protocol' = 'SASL_SSL'");
     expect(stdout).toContain("'password' = '***'");
+    expect(stdout).toContain("SET 'pipeline.name' = 'night run'");
     expect(stdout).toMatch(/GROUP BY `user_id`, window_start, window_end;$/m);
     expect(stdout + stderr).not.toMatch(/db-secret|kafka-secret/);
   });

@@ -24,7 +24,8 @@ export class RowEras {
   /** Greatest starts of the windows of each era but the last. */
   private readonly ends: readonly number[];
 
-  /** @param text aggregates of the results; undefined: count, sum, min and max @throws bad_setting */
+  /** @param text aggregates of the results; undefined: count, sum, min and max
+   *  @throws bad_setting */
   constructor(text: string | undefined) {
     const specs = text === undefined ? [] : aggregateSpecs(text);
     const texts = text === undefined ? [] : splitAggregates(text);

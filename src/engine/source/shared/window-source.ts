@@ -58,8 +58,8 @@ export class WindowSource implements EventSource {
   isOpen = true;
   private readonly reader: Reader;
   private definition: InputDefinition | undefined;
-  /** Aggregates of the flags, or of this window's checkpoint: each window has had its changes at its
-   *  own time. */
+  /** Aggregates of the flags, or of this window's checkpoint: each window has had its changes at
+   *  its own time. */
   private aggregate: string | undefined;
   /** Definition of the reader that `definition` was made from. */
   private shared: InputDefinition | undefined;
@@ -258,6 +258,6 @@ export class WindowSource implements EventSource {
   }
 }
 
-/** What decides how records are read: not since when an aggregate exists. */
+/** Settings by which records are read, without the times since which aggregates exist. */
 const readText = ({ aggregate, ...definition }: InputDefinition): string =>
   JSON.stringify([definition, aggregate === undefined ? undefined : plainAggregates(aggregate)]);
