@@ -67,6 +67,10 @@ export function withOutputs(page: string, outputs: readonly string[]): string {
   return text.join('').replace(/\n$/, '');
 }
 
+/** Environment without the variables of Millrace. */
+const withoutSettings = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
+  Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('MILLRACE_')));
+
 /** Runs the commands one after the other in one bash in `dir`, and returns the stdout of each.
  *  Kills the processes that they leave running. */
 export async function replay(
@@ -83,7 +87,12 @@ export async function replay(
     cwd: options.dir,
     detached: true,
     stdio: ['pipe', 'pipe', 'ignore'],
-    env: { ...process.env, PATH: `${options.path}:${process.env['PATH']}`, LC_ALL: 'C.UTF-8' },
+    // A reader of the page has none of the settings that the tests give in the environment.
+    env: {
+      ...withoutSettings(process.env),
+      PATH: `${options.path}:${process.env['PATH']}`,
+      LC_ALL: 'C.UTF-8',
+    },
   });
   const mark = `--${shell.pid}-done--`;
   let out = '';

@@ -53,15 +53,15 @@ const CASES = {
     const rows = new ArrayBuffer(256);
     const state = addon.windowOpen(10, 2, null);
     const sessions = addon.sessionOpen(10, 2, null);
-    addon.windowAccumulate(state, events, admitted, null, null, null);
-    addon.sessionAccumulate(sessions, events, admitted, null, null, null);
+    addon.windowAccumulate(state, events, admitted, null, null, null, null);
+    addon.sessionAccumulate(sessions, events, admitted, null, null, null, null);
     const deltas = new Uint8Array(4096);
     addon.sessionApplyDeltas(sessions, deltas.slice(0, addon.sessionEncodeDeltas(sessions, deltas)), 1, null);
     addon.sessionCopyRange(sessions, i % 1024, new Float64Array(1), rows);
     addon.sessionFind(sessions, 0n, rows);
     const run = addon.windowSeal(state, 0);
     const fired = addon.sessionFire(sessions, Infinity);
-    addon.sessionAccumulate(sessions, events, admitted, null, null, null);
+    addon.sessionAccumulate(sessions, events, admitted, null, null, null, null);
     const open = addon.sessionDetach(sessions);
     await Promise.all([run, fired, open].map((one) => addon.windowRunSort(one)));
     addon.windowRunRead(fired, 0, rows);
