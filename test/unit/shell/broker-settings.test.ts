@@ -59,6 +59,8 @@ describe('the broker settings', () => {
     const having: string[] = [];
     for (const [name, loadCommand] of Object.entries(COMMANDS)) {
       const table = settingTableOf((await loadCommand()).command as Command);
+      // It connects to no broker: the addresses are a part of what it prints.
+      if (name === 'gen ddl') continue;
       if (table['brokers'] === undefined && table['broker-property'] === undefined) continue;
       having.push(name);
       for (const [flag, { help, type }] of Object.entries(BROKER_SETTINGS)) {
