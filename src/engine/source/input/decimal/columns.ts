@@ -158,7 +158,7 @@ export function conditionGet(
   return isFilterable(column) && !isDecimal ? fieldGet(batch, place, symbols) : undefined;
 }
 
-/** Where decimals are read to. */
+/** Cells that receive the decimals of a batch. */
 export interface DecimalTarget {
   readonly field: FieldColumn;
   /** Number of columns of the values. */
