@@ -100,3 +100,17 @@ it('columns of plain JSON keep their types, with commas too', async () => {
   );
   expect(stdout).toContain("'format' = 'json'");
 });
+
+it('a table on a secured cluster has its properties, and names the secrets that it leaves out', async () => {
+  const { code, stdout, stderr } = await ddl(
+    ...['-topic=clicks', '-column=a=INT', '-broker-property=security.protocol=sasl_ssl'],
+    ...['-broker-property=sasl.mechanism=SCRAM-SHA-256', '-broker-property=sasl.username=ann'],
+    '-broker-property=sasl.password=kafka-secret',
+  );
+  expect(code, stderr).toBe(0);
+  expect(stdout).toContain("'properties.security.protocol' = 'SASL_SSL'");
+  expect(stdout).toContain("'properties.sasl.mechanism' = 'SCRAM-SHA-256'");
+  expect(stdout).toContain("'properties.sasl.jaas.config' = '***'");
+  expect(stdout).toContain('-- Replace *** by the values of sasl.jaas.config.');
+  expect(stdout + stderr).not.toContain('kafka-secret');
+});

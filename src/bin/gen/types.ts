@@ -5,9 +5,9 @@ import { guidOf } from '../../formats/guid.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { schemaTypes } from '../../formats/typescript/types.ts';
 import { type CommandContext, defineCommand } from '../../shell/command.ts';
-import { CREDENTIAL_SETTINGS } from '../registry-clients/credentials.ts';
 import { schemaFromFile } from '../registry-clients/schema-file.ts';
-import { CLIENT_SETTINGS, registryClient } from '../registry-clients/shared.ts';
+import { registryClient } from '../registry-clients/shared.ts';
+import { SUBJECT_SETTINGS } from './subject.ts';
 
 const SETTINGS = {
   schema: {
@@ -26,23 +26,7 @@ const SETTINGS = {
     needs: ['schema'],
     help: 'NAME=FILE of a schema that -schema refers to, after the files that it refers to itself',
   },
-  subject: { type: 'string', help: 'subject of the schema in -registry' },
-  'schema-version': {
-    type: 'string',
-    default: 'latest',
-    needs: ['subject'],
-    help: 'version of -subject: a number or latest',
-  },
-  registry: { ...CLIENT_SETTINGS.registry, needs: ['subject'] },
-  'registry-user': { ...CREDENTIAL_SETTINGS['registry-user'], needs: ['subject'] },
-  'registry-token-file': { ...CREDENTIAL_SETTINGS['registry-token-file'], needs: ['subject'] },
-  'connect-timeout': {
-    type: 'duration',
-    default: '10s',
-    min: 100,
-    needs: ['subject'],
-    help: 'timeout of a request to the registry',
-  },
+  ...SUBJECT_SETTINGS,
   out: { type: 'string', default: '-', help: 'file to write the types to; - is stdout' },
 } as const;
 

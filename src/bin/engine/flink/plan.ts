@@ -1,5 +1,4 @@
 /** The settings of `millrace engine` as a job of Flink. */
-import { readFileSync } from 'node:fs';
 import { coreError } from '../../../core/errors.ts';
 import { formatDuration } from '../../../core/quantity.ts';
 import { HIDDEN } from '../../../core/secrets.ts';
@@ -12,7 +11,6 @@ import { timeSpec } from '../../../engine/source/input/definition.ts';
 import { inferredTime, withKinds } from '../../../engine/source/input/topic-input.ts';
 import type { TableOptions } from '../../../formats/flink/sql.ts';
 import type { AvroSchema } from '../../../formats/schema.ts';
-import { javaProperties } from '../../../io/kafka/config/java.ts';
 import type { CommandContext } from '../../../shell/command.ts';
 import { credentialsOf } from '../../registry-clients/credentials.ts';
 import { parseStart } from '../../registry-clients/start.ts';
@@ -20,6 +18,7 @@ import { readerOf, registryOf } from '../input.ts';
 import { jobOf } from '../job.ts';
 import { postgresSink, type readSink } from '../sinks.ts';
 import { windowSpecs } from '../windows/specs.ts';
+import { flinkProperties, isSecretProperty, shownProperties } from './properties.ts';
 import type { FLINK_SETTINGS } from './settings.ts';
 
 type Settings = SettingsOf<typeof FLINK_SETTINGS> &
@@ -34,9 +33,6 @@ type Settings = SettingsOf<typeof FLINK_SETTINGS> &
     readonly 'sink-format': string;
   };
 export type FlinkContext = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
-
-/** Classes of the Kafka client have another package in the connector's jar. */
-const SHADED = 'org.apache.flink.kafka.shaded.';
 
 /** The context of the sink that the Flink job writes. */
 export function sinkContext<C extends FlinkContext>(context: C): C {
@@ -80,7 +76,7 @@ export async function flinkPlan(context: FlinkContext, shows: boolean): Promise<
     });
   const { job, schema } = await decidedJob(context, asked);
   const target = targetOf(context);
-  const properties = javaProperties(settings['broker-property'], { textOf: fileText, packagePrefix: SHADED });
+  const properties = flinkProperties(settings['broker-property']);
   return {
     job,
     name: flinkName(context),
@@ -104,7 +100,7 @@ export async function flinkPlan(context: FlinkContext, shows: boolean): Promise<
 export function secretsOfPlan({ properties, registry, settings, sink }: FlinkJob): readonly string[] {
   return [
     ...Object.entries(properties).flatMap(([name, value]) =>
-      isSecret(name) ? [value, value.replaceAll('"', '\\"')] : [],
+      isSecretProperty(name) ? [value, value.replaceAll('"', '\\"')] : [],
     ),
     ...Object.entries(registry?.options ?? {}).flatMap(([name, value]) =>
       /user-info|token$/.test(name) ? [value ?? ''] : [],
@@ -112,28 +108,6 @@ export function secretsOfPlan({ properties, registry, settings, sink }: FlinkJob
     ...Object.values(settings).filter((value) => value.length >= 8),
     sink.password,
   ].filter((text) => text !== '');
-}
-
-const isSecret = (name: string): boolean => /jaas|key|password/.test(name);
-
-const shownProperties = (properties: Readonly<Record<string, string>>): Readonly<Record<string, string>> =>
-  Object.fromEntries(
-    Object.entries(properties).map(([name, value]) => [name, isSecret(name) ? HIDDEN : value]),
-  );
-
-function fileText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (cause) {
-    throw coreError(
-      'bad_file',
-      `${path} of -broker-property cannot be read (${(cause as NodeJS.ErrnoException).code})`,
-      {
-        next: 'give the path of a PEM file',
-        cause,
-      },
-    );
-  }
 }
 
 /** Decides the format, the kinds of the key and the time by the schema of the topic's subject. */
