@@ -15,11 +15,29 @@ export interface S3Emulator {
   close(): Promise<void>;
 }
 
+/** Program of the emulator. Its threads may write between the check of a conditional PUT and its
+ *  write (`S3Response.put_object` of moto 5.2.5), so that two of them succeed; S3 does both as one.
+ */
+const SERVER = `
+from threading import Lock
+from moto import server
+from moto.s3.responses import S3Response
+
+put, lock = S3Response.put_object, Lock()
+
+def put_object(self):
+    with lock:
+        return put(self)
+
+S3Response.put_object = put_object
+server.main()
+`;
+
 /** Starts the emulator with one bucket; installs it if it is missing. */
 export async function startS3(bucket: string): Promise<S3Emulator> {
   const { s3Dir } = (await import(join(packageRoot(), 'tools', 'clients.mjs'))) as { s3Dir(): string };
   const child = spawn(join(s3Dir(), 'python', 'bin', 'python'), [
-    ...['-m', 'moto.server', '-H', '127.0.0.1', '-p', '0'],
+    ...['-c', SERVER, '-H', '127.0.0.1', '-p', '0'],
   ]);
   let log = '';
   for (const stream of [child.stdout, child.stderr])
