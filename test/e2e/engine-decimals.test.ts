@@ -20,6 +20,7 @@ import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { twos } from '../unit/engine/input/decimals-kit.ts';
 import { until } from '../wait.ts';
+import { runThroughKill } from './engine-outputs-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -85,13 +86,8 @@ const args = (name: string, format: string, ...more: readonly string[]): readonl
   );
 
 /** Runs to the end of the topic through a SIGKILL. */
-async function computed(name: string, format: string, ...more: readonly string[]): Promise<void> {
-  const kill = ['-chaos=kill-after=2500', '-batch-rows=300', '-checkpoint-interval=20ms'];
-  const killed = await runEngine(own, args(name, format, ...more, ...kill));
-  expect(killed.signal, killed.stderr).toBe('SIGKILL');
-  const resumed = await runEngine(own, args(name, format, ...more, '-bounded'));
-  expect(resumed.code, resumed.stderr).toBe(0);
-}
+const computed = (name: string, format: string, ...more: readonly string[]): Promise<void> =>
+  runThroughKill(own, args(name, format, ...more));
 
 async function exported(name: string, head: string, ...more: readonly string[]): Promise<string[]> {
   const flags = [`-brokers=${stack.brokers}`, `-state-dir=${join(own.dir, name)}`];

@@ -20,6 +20,7 @@ import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
 import { rowText } from './engine-kit.ts';
+import { runThroughKill } from './engine-outputs-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -50,13 +51,8 @@ const args = (name: string, ...more: readonly string[]): readonly string[] =>
   );
 
 /** Runs to the end of the topic through a SIGKILL. */
-async function computed(name: string, ...more: readonly string[]): Promise<void> {
-  const kill = ['-chaos=kill-after=2500', '-batch-rows=300', '-checkpoint-interval=20ms'];
-  const killed = await runEngine(own, args(name, ...more, ...kill));
-  expect(killed.signal, killed.stderr).toBe('SIGKILL');
-  const resumed = await runEngine(own, args(name, ...more, '-bounded'));
-  expect(resumed.code, resumed.stderr).toBe(0);
-}
+const computed = (name: string, ...more: readonly string[]): Promise<void> =>
+  runThroughKill(own, args(name, ...more));
 
 async function exported(head: string, ...more: readonly string[]): Promise<string[]> {
   const flags = [`-brokers=${stack.brokers}`, `-state-dir=${join(own.dir, 'nowhere')}`];

@@ -3,17 +3,15 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
-import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
-import type { BatchProducer, BrokerAdmin } from '../../src/io/kafka/port.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { batchOf } from '../contract/broker-world.ts';
 import { consumedAt, runEngine, startEngine } from '../fixtures/engine.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { percentileOf } from '../property/percentile-kit.ts';
 import { until } from '../wait.ts';
+import { runThroughKill, writeJsonTopic } from './engine-outputs-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -46,13 +44,8 @@ const args = (name: string, ...more: readonly string[]): readonly string[] =>
   );
 
 /** Runs to the end of the topic through a SIGKILL. */
-async function computed(name: string, ...more: readonly string[]): Promise<void> {
-  const kill = ['-chaos=kill-after=2500', '-batch-rows=300', '-checkpoint-interval=20ms'];
-  const killed = await runEngine(own, args(name, ...more, ...kill));
-  expect(killed.signal, killed.stderr).toBe('SIGKILL');
-  const resumed = await runEngine(own, args(name, ...more, '-bounded'));
-  expect(resumed.code, resumed.stderr).toBe(0);
-}
+const computed = (name: string, ...more: readonly string[]): Promise<void> =>
+  runThroughKill(own, args(name, ...more));
 
 async function exported(name: string, ...more: readonly string[]): Promise<string[]> {
   const flags = [`-brokers=${stack.brokers}`, `-state-dir=${join(own.dir, name)}`];
@@ -121,31 +114,19 @@ function expectRows(rows: readonly string[]): void {
   expect(text).toBe(estimates);
 }
 
-let admin: BrokerAdmin;
-let producer: BatchProducer;
 let pool: SqlPool;
 
 beforeAll(async () => {
-  const options = { brokers: stack.brokers, clientId: 'engine-sketches', connectTimeoutMs: 60_000 };
-  admin = await nodeRdkafkaDriver.admin(options);
-  producer = await nodeRdkafkaDriver.producer(options);
   pool = await pgDriver.connect({
     ...{ url: stack.postgres, connectionsMax: 1, applicationName: 'sketches', connectTimeoutMs: 60_000 },
   });
-  await admin.createTopics([{ topic, partitions: 3 }]);
-  const batch = events.map(({ partition, ...value }) => ({
-    partition,
-    value: Buffer.from(JSON.stringify(value)),
-  }));
-  expect((await producer.produce(batchOf(batch), [topic])).failed).toBe(0);
+  await writeJsonTopic(stack.brokers, topic, events);
   expected = expectedRows();
   expect(expected.length).toBeGreaterThan(5);
 });
 afterAll(async () => {
   await pool?.query(`DROP TABLE IF EXISTS ${table}, ${table}_late CASCADE`);
   await pool?.close();
-  await producer?.close();
-  await admin?.close();
 });
 
 describe('outputs', () => {
