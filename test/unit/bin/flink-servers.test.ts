@@ -212,10 +212,12 @@ describe('jobs', () => {
     });
   });
 
-  /** A job manager that completes a savepoint at the second question. */
+  /** A job manager that completes a savepoint, and ends the job, at the second question. */
   const savepoints = (operation: object): Handler => {
     let asked = 0;
+    let states = 0;
     return (method, path) => {
+      if (path === `/jobs/${JOB}`) return [200, { state: states++ === 0 ? 'RUNNING' : 'FINISHED' }];
       if (method === 'POST' && path === `/jobs/${JOB}/stop`) return [202, { 'request-id': 'r1' }];
       if (path !== `/jobs/${JOB}/savepoints/r1`) return undefined;
       return asked++ === 0
@@ -224,10 +226,12 @@ describe('jobs', () => {
     };
   };
 
-  it('a job stops with a savepoint in the folder that is given', async () => {
+  it('a job has stopped with a savepoint in the folder that is given', async () => {
     const { url, requests } = await fake(savepoints({ location: 's3://b/savepoint-1' }));
     expect(await savepointAndStop(jobsAt(url), JOB, 's3://b')).toBe('s3://b/savepoint-1');
     expect(requests[0]).toBe(`POST /jobs/${JOB}/stop {"drain":false,"targetDirectory":"s3://b"}`);
+    // The savepoint is complete before the job has ended.
+    expect(requests.slice(-2)).toEqual([`GET /jobs/${JOB}`, `GET /jobs/${JOB}`]);
   });
 
   it('a savepoint that fails has the cause', async () => {

@@ -106,7 +106,8 @@ async function failures({ server }: Pick<FlinkJobs, 'server'>, job: string): Pro
   return records(entries).map((entry) => hide(server, causeOf(textOf(entry['stacktrace']))));
 }
 
-/** Stops a job with a savepoint, and returns where it is. @throws flink_refused */
+/** Stops a job with a savepoint, waits for its end, and returns where the savepoint is.
+ *  @throws flink_refused */
 export async function savepointAndStop(
   jobs: FlinkJobs,
   job: string,
@@ -126,7 +127,11 @@ export async function savepointAndStop(
     return status?.['id'] === 'COMPLETED' ? (operation ?? {}) : undefined;
   });
   const failure = savepoint['failure-cause'] as FlinkAnswer | undefined;
-  if (failure === undefined) return textOf(savepoint['location']);
+  if (failure === undefined) {
+    // Flink reports the savepoint before the job has ended.
+    await jobEnd(jobs, job);
+    return textOf(savepoint['location']);
+  }
   throw engineError(
     'flink_refused',
     `Flink made no savepoint: ${hide(server, causeOf(textOf(failure['stack-trace'])))}`,
@@ -138,13 +143,16 @@ export async function savepointAndStop(
 
 /** Cancels a job, and returns its last state. */
 export async function cancelJob(jobs: FlinkJobs, job: string): Promise<string> {
-  const { server } = jobs;
-  await ask(server, 'PATCH', `/jobs/${job}?mode=cancel`);
-  return poll(jobs, 'the end of the job', async () => {
-    const state = textOf((await ask(server, 'GET', `/jobs/${job}`))['state']);
+  await ask(jobs.server, 'PATCH', `/jobs/${job}?mode=cancel`);
+  return jobEnd(jobs, job);
+}
+
+/** Waits for the end of a job, and returns its last state. */
+const jobEnd = (jobs: FlinkJobs, job: string): Promise<string> =>
+  poll(jobs, 'the end of the job', async () => {
+    const state = textOf((await ask(jobs.server, 'GET', `/jobs/${job}`))['state']);
     return ENDED.includes(state) ? state : undefined;
   });
-}
 
 async function poll<T>(
   { clock, signal }: FlinkJobs,
