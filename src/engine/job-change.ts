@@ -74,7 +74,8 @@ export async function withAddedAggregates(
   });
   opened.close();
   const { state, aggregate, since } = changed as { state: StateBackend } & typeof changed;
-  return { saved: { ...saved, base: undefined, ledger: converted }, state, aggregate, added, since };
+  const recovery = { base: undefined, ledger: converted, converted: ledger?.pieces.map(({ id }) => id) ?? [] };
+  return { saved: { ...saved, ...recovery }, state, aggregate, added, since };
 }
 
 const textOf = (job: Job): string => job.input?.aggregate as string;

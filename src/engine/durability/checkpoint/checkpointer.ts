@@ -124,6 +124,9 @@ export interface RecoveryPoint {
   readonly formFrom: number;
   /** Present for a state on disk. */
   readonly ledger: Ledger | undefined;
+  /** Pieces of the state before its rows were converted: until a checkpoint has the converted rows,
+   *  a restart needs these. */
+  readonly converted?: readonly number[];
   /** Kept checkpoints, oldest first. */
   readonly kept: readonly StateManifest[];
 }
@@ -218,7 +221,7 @@ export class Checkpointer implements SpillLog {
     // Skips the numbers of all existing files, including those that a crash left.
     const ids = (await parts.disk.list()).flatMap((name) => ownFile(name)?.id ?? []);
     const checkpointer = new Checkpointer(parts, from, Math.max(0, ...ids));
-    await parts.pieces?.dropOthers(checkpointer.pieceIds());
+    await parts.pieces?.dropOthers([...checkpointer.pieceIds(), ...(from.converted ?? [])]);
     // A process ended between the checkpoint and the record.
     if (from.formFrom === from.nextSeq) checkpointer.appendRecord(RECORD.CHANGED, [encodeChanged()]);
     if (from.kept.length === 0) await checkpointer.checkpoint();
