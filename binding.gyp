@@ -15,7 +15,7 @@
     {
       'target_name': 'millrace',
       'sources': [
-        '<!@(node -p "[\'binding\',\'binding/broker\',\'binding/window\',\'kernel\',\'kernel/codec\',\'kernel/encode\',\'kernel/gen\',\'kernel/json\',\'kernel/rows\',\'kernel/session\',\'kernel/window\',\'broker\'].flatMap((d)=>fs.readdirSync(\'native/\'+d).filter((f)=>f.endsWith(\'.cc\')).sort().map((f)=>\'native/\'+d+\'/\'+f)).join(\' \')")',
+        '<!@(node -p "[\'binding\',\'binding/broker\',\'binding/window\',\'kernel\',\'kernel/codec\',\'kernel/encode\',\'kernel/gen\',\'kernel/json\',\'kernel/rows\',\'kernel/session\',\'kernel/shard\',\'kernel/window\',\'broker\'].flatMap((d)=>fs.readdirSync(\'native/\'+d).filter((f)=>f.endsWith(\'.cc\')).sort().map((f)=>\'native/\'+d+\'/\'+f)).join(\' \')")',
       ],
       'include_dirs': ['native'],
       'defines': ['NAPI_VERSION=9'],

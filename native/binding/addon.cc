@@ -12,7 +12,7 @@ namespace millrace::binding {
 namespace {
 
 // ABI number. It grows when an exported function changes its meaning.
-constexpr std::uint32_t kAbi = 5;
+constexpr std::uint32_t kAbi = 6;
 
 void SetNumber(napi_env env, napi_value exports, const char* name, double value) {
   if (napi_set_named_property(env, exports, name, ToNumber(env, value)) != napi_ok) {

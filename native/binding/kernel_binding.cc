@@ -1,15 +1,32 @@
 // Exported functions of the kernels. Signatures: src/addon/raw.ts.
+#include <memory>
+
 #include "binding/args.h"
+#include "binding/handle.h"
 #include "binding/register.h"
 #include "kernel/event.h"
 #include "kernel/frame.h"
 #include "kernel/hash.h"
+#include "kernel/shard/workers.h"
 
 namespace millrace::binding {
 namespace {
 
 using kernel::Rows;
 using kernel::Status;
+
+constexpr std::uint32_t kShardsMax = 256;
+
+constexpr HandleType kDecoderType = {{0x52c7e90d4f1ab836U, 0xb83e6d15907fc2a4U}, "event decoder"};
+
+// Threads that decode events together.
+class EventDecoder final : public Resource {
+ public:
+  explicit EventDecoder(std::uint32_t threads)
+      : workers(std::make_unique<kernel::Workers>(threads)) {}
+  void Close() override { workers.reset(); }
+  std::unique_ptr<kernel::Workers> workers;
+};
 
 // shardOf(events, shards, out)
 napi_value ShardOf(napi_env env, napi_callback_info info) {
@@ -41,6 +58,51 @@ napi_value DecodeEvents(napi_env env, napi_callback_info info) {
   if (status == Status::kOk) return ToNumber(env, decoded);
   ThrowStatus(env, status, "into");
   return nullptr;
+}
+
+// eventDecoderOpen(shards): decoder
+napi_value OpenEventDecoder(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  std::int64_t shards = 0;
+  if (!call.HasArguments(1) || !call.Integer(0, "shards", 1, kShardsMax, &shards)) return nullptr;
+  const std::uint32_t threads = kernel::Workers::ThreadsFor(static_cast<std::uint32_t>(shards));
+  return NewHandle(env, kDecoderType, std::make_shared<EventDecoder>(threads));
+}
+
+// eventDecoderDecode(decoder, records, into): number
+napi_value DecodeByThreads(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  Rows<layout::RecordBatch> records;
+  Rows<layout::EventBatch> into;
+  if (!call.HasArguments(3)) return nullptr;
+  const auto decoder = Open<EventDecoder>(call, 0, "decoder", kDecoderType);
+  if (decoder == nullptr || !call.Batch(1, "records", &records) || !call.Batch(2, "into", &into)) {
+    return nullptr;
+  }
+  std::uint32_t decoded = 0;
+  const Status status = kernel::DecodeEvents(records, decoder->workers.get(), &into, &decoded);
+  if (status == Status::kOk) return ToNumber(env, decoded);
+  ThrowStatus(env, status, "into");
+  return nullptr;
+}
+
+// eventDecoderClose(decoder)
+napi_value CloseEventDecoder(napi_env env, napi_callback_info info) {
+  const Call call(env, info);
+  return CloseHandle(call, 0, "decoder", kDecoderType) ? Undefined(env) : nullptr;
+}
+
+// tuneWorkers(rowsMin, cores)
+napi_value TuneWorkers(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  std::uint32_t rows_min = 0;
+  std::uint32_t cores = 0;
+  if (!call.HasArguments(2) || !call.Uint32(0, "rowsMin", &rows_min) ||
+      !call.Uint32(1, "cores", &cores)) {
+    return nullptr;
+  }
+  kernel::Workers::Tune(rows_min, cores);
+  return Undefined(env);
 }
 
 // scanFrames(records, protobuf, into): number
@@ -101,6 +163,10 @@ napi_value WriteFrames(napi_env env, napi_callback_info info) {
 void RegisterKernels(napi_env env, napi_value exports) {
   Export(env, exports, "shardOf", ShardOf);
   Export(env, exports, "decodeEvents", DecodeEvents);
+  Export(env, exports, "eventDecoderOpen", OpenEventDecoder);
+  Export(env, exports, "eventDecoderDecode", DecodeByThreads);
+  Export(env, exports, "eventDecoderClose", CloseEventDecoder);
+  Export(env, exports, "tuneWorkers", TuneWorkers);
   Export(env, exports, "scanFrames", ScanFrames);
   Export(env, exports, "writeFrames", WriteFrames);
 }

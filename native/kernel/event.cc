@@ -1,5 +1,7 @@
 #include "kernel/event.h"
 
+#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -15,17 +17,16 @@ T Load(const std::uint8_t* at) {
   return value;
 }
 
-}  // namespace
+// Rows that a thread decodes together.
+constexpr std::uint32_t kChunkRows = 1024;
 
-Status DecodeEvents(const Rows<layout::RecordBatch>& records, Rows<layout::EventBatch>* into,
-                    std::uint32_t* decoded) {
+// Decodes the rows [from, to), and returns the number of those with status OK.
+std::uint32_t DecodeRows(const Rows<layout::RecordBatch>& records, const layout::EventBatch& out,
+                         std::uint32_t from, std::uint32_t to) {
   using layout::Event;
-  if (into->row_capacity < records.row_count) return Status::kTooFewRows;
-  const std::uint32_t rows = records.row_count;
   const layout::RecordBatch& in = records.at;
-  const layout::EventBatch& out = into->at;
   std::uint32_t good = 0;
-  for (std::uint32_t row = 0; row < rows; row++) {
+  for (std::uint32_t row = from; row < to; row++) {
     const std::uint32_t start = in.value_start[row];
     const std::int32_t length = in.value_length[row];
     if (length == static_cast<std::int32_t>(Event::kBytes) &&
@@ -46,8 +47,31 @@ Status DecodeEvents(const Rows<layout::RecordBatch>& records, Rows<layout::Event
                                                              : layout::kEventStatusBadLength);
     }
   }
-  out.header->row_count = rows;
+  return good;
+}
+
+}  // namespace
+
+Status DecodeEvents(const Rows<layout::RecordBatch>& records, Rows<layout::EventBatch>* into,
+                    std::uint32_t* decoded) {
+  if (into->row_capacity < records.row_count) return Status::kTooFewRows;
+  *decoded = DecodeRows(records, into->at, 0, records.row_count);
+  into->at.header->row_count = records.row_count;
+  return Status::kOk;
+}
+
+Status DecodeEvents(const Rows<layout::RecordBatch>& records, Workers* workers,
+                    Rows<layout::EventBatch>* into, std::uint32_t* decoded) {
+  const std::uint32_t rows = records.row_count;
+  if (!Workers::IsWorth(rows)) return DecodeEvents(records, into, decoded);
+  if (into->row_capacity < rows) return Status::kTooFewRows;
+  std::atomic<std::uint32_t> good{0};
+  workers->Run((rows + kChunkRows - 1) / kChunkRows, [&](std::uint32_t chunk) {
+    const std::uint32_t from = chunk * kChunkRows;
+    good += DecodeRows(records, into->at, from, std::min(rows, from + kChunkRows));
+  });
   *decoded = good;
+  into->at.header->row_count = rows;
   return Status::kOk;
 }
 

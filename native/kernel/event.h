@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernel/batch.h"
+#include "kernel/shard/workers.h"
 #include "layout/layouts.gen.h"
 
 namespace millrace::kernel {
@@ -13,5 +14,8 @@ namespace millrace::kernel {
 // kTooFewRows when `into` has fewer rows than there are records; then nothing is written.
 Status DecodeEvents(const Rows<layout::RecordBatch>& records, Rows<layout::EventBatch>* into,
                     std::uint32_t* decoded);
+// The same by several threads, where the batch is worth it.
+Status DecodeEvents(const Rows<layout::RecordBatch>& records, Workers* workers,
+                    Rows<layout::EventBatch>* into, std::uint32_t* decoded);
 
 }  // namespace millrace::kernel

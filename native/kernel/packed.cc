@@ -15,16 +15,16 @@ Status CountRows(const RowParts& parts, std::size_t rows_max, RowCounts* counts)
   return is_large || counts->all > rows_max ? Status::kBadArgument : Status::kOk;
 }
 
-std::uint8_t* WriteMore(const RowParts& parts, std::uint8_t* at, std::size_t more) {
+void WriteMore(const RowParts& parts, std::size_t more, ColumnOut* out) {
   using Row = Accumulator;
-  at = WriteColumn(parts, at, more, true, [](const Row& row) {
+  const auto width = [](const Row& row) {
     return static_cast<std::uint64_t>(row.max) - static_cast<std::uint64_t>(row.min);
-  });
-  at = WriteColumn(parts, at, more, true,
-                   [](const Row& row) { return static_cast<std::uint64_t>(ZigZagSum(row)); });
-  return WriteColumn(parts, at, more, true, [](const Row& row) {
-    return static_cast<std::uint64_t>(ZigZagSum(row) >> 64);
-  });
+  };
+  const auto low = [](const Row& row) { return static_cast<std::uint64_t>(ZigZagSum(row)); };
+  const auto high = [](const Row& row) { return static_cast<std::uint64_t>(ZigZagSum(row) >> 64); };
+  WriteColumn(parts, more, true, width, out);
+  WriteColumn(parts, more, true, low, out);
+  WriteColumn(parts, more, true, high, out);
 }
 
 bool MoreReader::Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t more) {
@@ -90,25 +90,25 @@ BucketCell Split(const std::int64_t* cells, std::size_t i) {
   return {step, static_cast<std::uint64_t>(number - 1)};
 }
 
-std::uint8_t* WriteSketch(const RowParts& parts, std::uint8_t* at, std::size_t count,
-                          std::size_t number) {
+void WriteSketch(const RowParts& parts, std::size_t count, std::size_t number, ColumnOut* out) {
   const auto sketch_of = [&](const Accumulator& row) {
     return parts.form.SketchOf(&row, number, false);
   };
-  at = WriteColumn(parts, at, count, false, [&](const Accumulator& row) {
+  const auto header = [&](const Accumulator& row) {
     return static_cast<std::uint64_t>(sketch_of(row).header());
-  });
+  };
+  WriteColumn(parts, count, false, header, out);
   std::size_t all = 0;
   parts.ForEach([&](const Accumulator& row) { all += sketch_of(row).used(); });
   const bool is_of_buckets = sketch::IsOfBuckets(parts.form.SketchKind(number));
   const auto column = [&](const auto& value) {
-    ColumnWriter writer(at, all);
-    parts.ForEach([&](const Accumulator& row) {
-      const Sketch sketch = sketch_of(row);
-      const std::int64_t* const cells = sketch.cells();
-      for (std::size_t i = 0; i < sketch.used(); i++) writer.Put(value(cells, i));
+    out->Column(all, [&](ColumnWriter* writer) {
+      parts.ForEach([&](const Accumulator& row) {
+        const Sketch sketch = sketch_of(row);
+        const std::int64_t* const cells = sketch.cells();
+        for (std::size_t i = 0; i < sketch.used(); i++) writer->Put(value(cells, i));
+      });
     });
-    at = writer.end();
   };
   if (is_of_buckets) {
     column([](const std::int64_t* cells, std::size_t i) { return Split(cells, i).step; });
@@ -118,18 +118,73 @@ std::uint8_t* WriteSketch(const RowParts& parts, std::uint8_t* at, std::size_t c
       return static_cast<std::uint64_t>(cells[i]);
     });
   }
-  return at;
+}
+
+// Appends the lengths of a column behind `before` lengths; the bytes behind those are zero.
+void AppendLengths(const std::uint8_t* lengths, std::size_t count, std::size_t before,
+                   std::uint8_t* into) {
+  std::uint8_t* const at = into + before / 2;
+  const std::size_t bytes = LengthBytes(count);
+  if (before % 2 == 0) {
+    std::memcpy(at, lengths, bytes);
+    return;
+  }
+  for (std::size_t i = 0; i < bytes; i++) {
+    at[i] = static_cast<std::uint8_t>(at[i] | (lengths[i] << 4));
+    // The last length of an odd number is the last in a low half.
+    if (2 * i + 1 < count) at[i + 1] = static_cast<std::uint8_t>(lengths[i] >> 4);
+  }
 }
 
 }  // namespace
 
-std::uint8_t* WriteCells(const RowParts& parts, std::uint8_t* at, std::size_t count) {
+void WriteCells(const RowParts& parts, std::size_t count, ColumnOut* out) {
   for (std::size_t cell = 0; cell < parts.form.cells(); cell++) {
-    at = WriteColumn(parts, at, count, false,
-                     [cell](const Accumulator& row) { return ZigZag(CellsOf(&row)[cell]); });
+    const auto value = [cell](const Accumulator& row) { return ZigZag(CellsOf(&row)[cell]); };
+    WriteColumn(parts, count, false, value, out);
   }
   for (std::size_t number = 0; number < parts.form.sketches(); number++) {
-    at = WriteSketch(parts, at, count, number);
+    WriteSketch(parts, count, number, out);
+  }
+}
+
+Status CountRows(Span<const ShardColumns* const> shards, std::size_t rows_max,
+                 std::size_t* count) {
+  *count = 0;
+  for (std::size_t shard = 0; shard < shards.size; shard++) {
+    if (shards.data[shard]->status() != Status::kOk) return shards.data[shard]->status();
+    *count += shards.data[shard]->rows().all;
+  }
+  return *count > rows_max ? Status::kBadArgument : Status::kOk;
+}
+
+std::uint8_t* JoinColumns(Span<const ShardColumns* const> shards, std::uint8_t* at) {
+  std::size_t columns = 0;
+  for (std::size_t shard = 0; shard < shards.size; shard++) {
+    columns = std::max(columns, shards.data[shard]->places().size());
+  }
+  for (std::size_t column = 0; column < columns; column++) {
+    std::size_t count = 0;
+    const auto for_each = [&](const auto& each) {
+      for (std::size_t shard = 0; shard < shards.size; shard++) {
+        const ShardColumns& one = *shards.data[shard];
+        // A shard without rows has no columns.
+        if (!one.places().empty()) each(one.bytes(), one.places()[column]);
+      }
+    };
+    for_each([&](const std::uint8_t*, const ColumnPlace& place) { count += place.count; });
+    std::uint8_t* const lengths = at;
+    at += LengthBytes(count);
+    std::memset(lengths, 0, LengthBytes(count));
+    std::size_t before = 0;
+    for_each([&](const std::uint8_t* bytes, const ColumnPlace& place) {
+      AppendLengths(bytes + place.from, place.count, before, lengths);
+      before += place.count;
+      // An empty column may have no memory.
+      if (place.value_bytes == 0) return;
+      std::memcpy(at, bytes + place.from + LengthBytes(place.count), place.value_bytes);
+      at += place.value_bytes;
+    });
   }
   return at;
 }

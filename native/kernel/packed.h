@@ -97,15 +97,43 @@ class ColumnWriter {
   std::size_t number_ = 0;
 };
 
+// Place of a column in an encoding: its lengths, then its integers.
+struct ColumnPlace {
+  std::size_t from;
+  std::size_t count;
+  std::size_t value_bytes;
+};
+
+// Output of columns, one behind the other. Writes go up to 7 bytes behind the last column.
+struct ColumnOut {
+  std::uint8_t* at;
+  const std::uint8_t* base = nullptr;
+  // Receives the place of each column, relative to the base; null: not needed.
+  std::vector<ColumnPlace>* places = nullptr;
+
+  // Writes a column of `count` integers: put(&writer) writes all of them.
+  template <typename Put>
+  void Column(std::size_t count, const Put& put) {
+    ColumnWriter writer(at, count);
+    put(&writer);
+    if (places != nullptr) {
+      const auto value_bytes =
+          static_cast<std::size_t>(writer.end() - at) - LengthBytes(count);
+      places->push_back({static_cast<std::size_t>(at - base), count, value_bytes});
+    }
+    at = writer.end();
+  }
+};
+
 // Writes each(row) for all rows, or only for rows with more than one event.
 template <typename Each>
-std::uint8_t* WriteColumn(const RowParts& parts, std::uint8_t* at, std::size_t count,
-                          bool only_more, const Each& each) {
-  ColumnWriter column(at, count);
-  parts.ForEach([&](const Accumulator& row) {
-    if (!only_more || row.count > 1) column.Put(each(row));
+void WriteColumn(const RowParts& parts, std::size_t count, bool only_more, const Each& each,
+                 ColumnOut* out) {
+  out->Column(count, [&](ColumnWriter* column) {
+    parts.ForEach([&](const Accumulator& row) {
+      if (!only_more || row.count > 1) column->Put(each(row));
+    });
   });
-  return column.end();
 }
 
 // Reads a column that Open has checked.
@@ -155,7 +183,7 @@ Status CountRows(const RowParts& parts, std::size_t rows_max, RowCounts* counts)
 // Aggregates of deltas with more than one event as three columns: greatest - least value, and the
 // two halves of the sum.
 inline constexpr std::size_t kMoreColumns = 3;
-std::uint8_t* WriteMore(const RowParts& parts, std::uint8_t* at, std::size_t more);
+void WriteMore(const RowParts& parts, std::size_t more, ColumnOut* out);
 
 class MoreReader {
  public:
@@ -178,7 +206,46 @@ std::size_t CellBytesMax(const RowParts& parts);
 // The cells of all rows, a column each. Behind them three columns for each sketch: the headers, and
 // the cells of all rows in one column each of buckets and of their numbers, or one of hashes or
 // registers.
-std::uint8_t* WriteCells(const RowParts& parts, std::uint8_t* at, std::size_t count);
+void WriteCells(const RowParts& parts, std::size_t count, ColumnOut* out);
+
+// Columns of the rows of one shard, encoded apart from those of the others.
+class ShardColumns {
+ public:
+  void Clear() {
+    places_.clear();
+    rows_ = {};
+    status_ = Status::kOk;
+  }
+  // Counts the rows and encodes write(rows, out), whose output takes at most `bytes_max`.
+  template <typename Write>
+  void Encode(const RowParts& parts, std::size_t rows_max, std::size_t bytes_max,
+              const Write& write) {
+    Clear();
+    status_ = CountRows(parts, rows_max, &rows_);
+    if (status_ != Status::kOk) return;
+    if (bytes_.size() < bytes_max) bytes_.resize(bytes_max);
+    ColumnOut out{bytes_.data(), bytes_.data(), &places_};
+    write(rows_, &out);
+  }
+
+  Status status() const { return status_; }
+  const RowCounts& rows() const { return rows_; }
+  const std::vector<ColumnPlace>& places() const { return places_; }
+  const std::uint8_t* bytes() const { return bytes_.data(); }
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+  std::vector<ColumnPlace> places_;
+  RowCounts rows_;
+  Status status_ = Status::kOk;
+};
+
+// Counts the rows of all shards. kBadArgument for more than `rows_max` rows, or as one of the
+// shards.
+Status CountRows(Span<const ShardColumns* const> shards, std::size_t rows_max, std::size_t* count);
+// Joins the columns of all shards: each column becomes that of the rows of the first shard, then of
+// the second, and so on, the same bytes as one encoding of all rows. Returns the end.
+std::uint8_t* JoinColumns(Span<const ShardColumns* const> shards, std::uint8_t* at);
 
 class CellReader {
  public:

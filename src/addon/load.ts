@@ -129,12 +129,18 @@ function checked(batch: Parameters<typeof demandHeader>[0], name: string): Batch
   return batchBytes(batch);
 }
 
-function nativeKernels(addon: Addon): Kernels {
+function nativeKernels(addon: Addon, shards: number): Kernels {
+  // The garbage collector and the end of the environment close it.
+  const decoder = shards === 1 ? undefined : callAddon(() => addon.eventDecoderOpen(shards));
+  const decode = (records: BatchBytes, into: BatchBytes): number =>
+    decoder === undefined
+      ? addon.decodeEvents(records, into)
+      : addon.eventDecoderDecode(decoder, records, into);
   return {
     name: 'native',
     shardOf: (events, shards, out) => callAddon(() => addon.shardOf(checked(events, 'events'), shards, out)),
     decodeEvents: (records, into) =>
-      callAddon(() => addon.decodeEvents(checked(records, 'records'), checked(into, 'into'))),
+      callAddon(() => decode(checked(records, 'records'), checked(into, 'into'))),
     scanFrames: (records, protobuf, into) =>
       callAddon(() => addon.scanFrames(checked(records, 'records'), protobuf, checked(into, 'into'))),
     writeFrames: (payloads, start, length, count, schemaId, indexes, into) =>
@@ -145,7 +151,8 @@ function nativeKernels(addon: Addon): Kernels {
 }
 
 /** Selects the kernels: the addon or the reference implementation.
- *  @throws addon_missing, addon_mismatch as `loadAddon` does */
-export function loadKernels(mode: NativeMode): Kernels {
-  return mode === 'native' ? nativeKernels(loadAddon()) : referenceKernels;
+ *  @param shards the addon decodes events by as many threads, at most one a core
+ *  @throws addon_missing, addon_mismatch as `loadAddon` does; out_of_range unless 1 to 256 shards */
+export function loadKernels(mode: NativeMode, shards = 1): Kernels {
+  return mode === 'native' ? nativeKernels(loadAddon(), shards) : referenceKernels;
 }

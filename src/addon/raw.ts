@@ -14,9 +14,19 @@ interface Identity {
   readonly abi: number;
 }
 
+/** Threads that decode events together. */
+export type EventDecoderHandle = object & { readonly __eventDecoder?: never };
+
 interface KernelFunctions {
   shardOf(events: BatchBytes, shards: number, out: Int32Array): void;
   decodeEvents(records: BatchBytes, into: BatchBytes): number;
+  /** Threads that decode events together, as many as shards and cores. */
+  eventDecoderOpen(shards: number): EventDecoderHandle;
+  eventDecoderDecode(decoder: EventDecoderHandle, records: BatchBytes, into: BatchBytes): number;
+  eventDecoderClose(decoder: EventDecoderHandle): void;
+  /** For tests: least rows of a batch that threads share, and the number of cores (0: those of the
+   *  machine) for all states and decoders that the process opens from now on. */
+  tuneWorkers(rowsMin: number, cores: number): void;
   scanFrames(records: BatchBytes, protobuf: boolean, into: BatchBytes): number;
   writeFrames(
     payloads: Uint8Array,
@@ -260,7 +270,7 @@ export interface Addon
 
 /** ABI number. It grows when a function of the addon changes its meaning; native/binding/addon.cc
  *  has the same number. */
-export const ADDON_ABI = 5;
+export const ADDON_ABI = 6;
 
 /** Bytes of a batch for the addon. Node-API reads an ArrayBuffer directly, and shared memory only
  *  through a view. */

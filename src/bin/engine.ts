@@ -121,7 +121,7 @@ const SETTINGS = {
     min: 4096,
     help: 'size of the changelog since the last snapshot above which a checkpoint writes a new snapshot, if the changelog is also larger than the state; with -state=disk, above which the oldest state is spilled to disk, if the changelog is also larger than the state in memory',
   },
-  shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state; a key belongs to one' },
+  shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state, each with the keys of one hash; threads, at most one a core, decode events of 256 bytes, fold and encode the parts of a batch in parallel' },
   ...SINK_SETTINGS,
   ...EMIT_SETTINGS,
   ...LATE_SETTINGS,
@@ -598,7 +598,8 @@ async function openReader(
   const brokers = neededBrokers(context);
   const group = groupName(context);
   const owner = name === undefined ? keys : KEYS_OF_WINDOWS;
-  const input = await openInput({ ...context, drain }, job, kernels(context), owner, (definition) =>
+  const decoding = kernels(context, context.settings.shards);
+  const input = await openInput({ ...context, drain }, job, decoding, owner, (definition) =>
     showInferred(context, definition),
   );
   const admin = await openAdmin(context, driver);

@@ -190,9 +190,10 @@ export function windowKernels(context: Pick<DriverContext, 'settings'>, form?: R
   return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form);
 }
 
-/** Loads the generator kernels: the addon, or the TypeScript reference implementation. */
-export function kernels(context: DriverContext): Kernels {
-  const loaded = loadKernels(runsNative(context) ? 'native' : 'reference');
+/** Loads the kernels: the addon, or the TypeScript reference implementation. The addon
+ *  decodes events by one thread a shard. */
+export function kernels(context: DriverContext, shards = 1): Kernels {
+  const loaded = loadKernels(runsNative(context) ? 'native' : 'reference', shards);
   logChoice(context, 'kernels', loaded.name);
   return loaded;
 }

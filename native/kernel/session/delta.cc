@@ -26,42 +26,77 @@ std::int64_t LeastStart(const RowParts& parts) {
   return least == INT64_MAX ? 0 : least;
 }
 
+// Upper bound of the bytes of the columns.
+std::size_t ColumnsBytesMax(const RowParts& parts) {
+  std::size_t deltas = 0;
+  parts.ForEach([&](const Accumulator&) { deltas++; });
+  return (kColumns + 1 + kMoreColumns) * ColumnBytesMax(deltas) + CellBytesMax(parts) +
+         kPackedBytesMax;
+}
+
+void WriteColumns(const RowParts& parts, const RowCounts& rows, std::int64_t least,
+                  ColumnOut* out) {
+  using Row = Accumulator;
+  const auto account_id = [](const Row& row) { return row.account_id; };
+  const auto start = [least](const Row& row) { return Between(least, StartOf(row)); };
+  const auto others = [](const Row& row) { return row.count - 1; };
+  const auto min = [](const Row& row) { return ZigZag(row.min); };
+  const auto length = [](const Row& row) { return Between(StartOf(row), row.last_update_ts); };
+  WriteColumn(parts, rows.all, false, account_id, out);
+  WriteColumn(parts, rows.all, false, start, out);
+  WriteColumn(parts, rows.all, false, others, out);
+  WriteColumn(parts, rows.all, false, min, out);
+  WriteColumn(parts, rows.more, true, length, out);
+  WriteMore(parts, rows.more, out);
+  WriteCells(parts, rows.all, out);
+}
+
+void WriteHead(std::size_t count, std::int64_t gap_ms, std::int64_t least, std::size_t length,
+               std::uint8_t* head) {
+  Store(head + Head::kMagicAt, static_cast<std::uint32_t>(layout::kSessionDeltasFormMagic));
+  Store(head + Head::kVersionAt, static_cast<std::uint32_t>(layout::kSessionDeltasFormVersion));
+  Store(head + Head::kLengthAt, static_cast<std::uint32_t>(length));
+  Store(head + Head::kDeltaCountAt, static_cast<std::uint32_t>(count));
+  Store(head + Head::kGapMsAt, gap_ms);
+  Store(head + Head::kLeastStartAt, least);
+}
+
+constexpr std::size_t kRowsMax = layout::kSessionDeltasFormDeltasMax;
+
 }  // namespace
 
 std::size_t SessionDeltaBytesMax(const RowParts& parts) {
-  std::size_t deltas = 0;
-  parts.ForEach([&](const Accumulator&) { deltas++; });
-  return Head::kBytes + (kColumns + 1 + kMoreColumns) * ColumnBytesMax(deltas) +
-         CellBytesMax(parts) + kPackedBytesMax;
+  return Head::kBytes + ColumnsBytesMax(parts);
 }
 
 Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std::uint8_t> out,
                            std::size_t* written) {
   RowCounts rows;
-  const Status status = CountRows(parts, layout::kSessionDeltasFormDeltasMax, &rows);
+  const Status status = CountRows(parts, kRowsMax, &rows);
   if (status != Status::kOk) return status;
   if (out.size < SessionDeltaBytesMax(parts)) return Status::kTooFewRows;
   const std::int64_t least = LeastStart(parts);
-  using Row = Accumulator;
-  std::uint8_t* at = out.data + Head::kBytes;
-  at = WriteColumn(parts, at, rows.all, false, [](const Row& row) { return row.account_id; });
-  at = WriteColumn(parts, at, rows.all, false,
-                   [least](const Row& row) { return Between(least, StartOf(row)); });
-  at = WriteColumn(parts, at, rows.all, false, [](const Row& row) { return row.count - 1; });
-  at = WriteColumn(parts, at, rows.all, false, [](const Row& row) { return ZigZag(row.min); });
-  at = WriteColumn(parts, at, rows.more, true,
-                   [](const Row& row) { return Between(StartOf(row), row.last_update_ts); });
-  at = WriteMore(parts, at, rows.more);
-  at = WriteCells(parts, at, rows.all);
-  *written = static_cast<std::size_t>(at - out.data);
+  ColumnOut columns{out.data + Head::kBytes};
+  WriteColumns(parts, rows, least, &columns);
+  *written = static_cast<std::size_t>(columns.at - out.data);
+  WriteHead(rows.all, gap_ms, least, *written, out.data);
+  return Status::kOk;
+}
 
-  std::uint8_t* const head = out.data;
-  Store(head + Head::kMagicAt, static_cast<std::uint32_t>(layout::kSessionDeltasFormMagic));
-  Store(head + Head::kVersionAt, static_cast<std::uint32_t>(layout::kSessionDeltasFormVersion));
-  Store(head + Head::kLengthAt, static_cast<std::uint32_t>(*written));
-  Store(head + Head::kDeltaCountAt, static_cast<std::uint32_t>(rows.all));
-  Store(head + Head::kGapMsAt, gap_ms);
-  Store(head + Head::kLeastStartAt, least);
+void EncodeSessionShard(const RowParts& parts, std::int64_t least, ShardColumns* into) {
+  into->Encode(
+      parts, kRowsMax, ColumnsBytesMax(parts),
+      [&](const RowCounts& rows, ColumnOut* out) { WriteColumns(parts, rows, least, out); });
+}
+
+Status JoinSessionDeltas(Span<const ShardColumns* const> shards, std::int64_t least,
+                         std::int64_t gap_ms, std::uint8_t* out, std::size_t* written) {
+  std::size_t count = 0;
+  const Status status = CountRows(shards, kRowsMax, &count);
+  if (status != Status::kOk) return status;
+  std::uint8_t* const end = JoinColumns(shards, out + Head::kBytes);
+  *written = static_cast<std::size_t>(end - out);
+  WriteHead(count, gap_ms, least, *written, out);
   return Status::kOk;
 }
 

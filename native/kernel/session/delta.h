@@ -26,6 +26,13 @@ std::size_t SessionDeltaBytesMax(const RowParts& parts);
 Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std::uint8_t> out,
                            std::size_t* written);
 
+// Encodes the columns of one shard, and joins those of all shards to the encoding of all rows.
+// `least` is the least start in all shards, 0 without rows. REQUIRES: as EncodeSessionDeltas; `out`
+// has room for SessionDeltaBytesMax of all rows.
+void EncodeSessionShard(const RowParts& parts, std::int64_t least, ShardColumns* into);
+Status JoinSessionDeltas(Span<const ShardColumns* const> shards, std::int64_t least,
+                         std::int64_t gap_ms, std::uint8_t* out, std::size_t* written);
+
 // Decodes one encoding and returns layout::kDeltaStatus*. `deltas` is valid only for
 // kDeltaStatusOk; a delta takes the lines of a stored row, whose blocks the caller frees, whatever
 // the verdict. Heads that no events can produce

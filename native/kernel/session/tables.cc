@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <utility>
 
-#include "kernel/hash.h"
 #include "kernel/session/delta.h"
 
 namespace millrace::kernel {
@@ -20,7 +20,9 @@ SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm 
     : gap_ms_(gap_ms),
       form_(std::move(form)),
       pool_(std::make_shared<RowPool>(RowTable(form_.lines()).bucket_lines())),
-      threads_(shards) {
+      owner_(shards),
+      sharded_(shards),
+      threads_(Workers::ThreadsFor(shards)) {
   for (std::uint32_t i = 0; i < shards; i++) {
     workers_.push_back(std::make_unique<Worker>(gap_ms, form_));
   }
@@ -33,14 +35,9 @@ void SessionTables::ClearDeltas() {
       form_.Free(rows + i * form_.lines());
     }
     worker->count = 0;
+    worker->encoded.Clear();
   }
-}
-
-// Joins a part of a session into another.
-void SessionTables::Join(const Accumulator* part, Accumulator* into) const {
-  const std::int64_t start = std::min(StartOf(*part), StartOf(*into));
-  form_.Fold(part, into);
-  into->spare = static_cast<std::uint64_t>(start);
+  least_start_ = 0;
 }
 
 Status SessionTables::Open() {
@@ -51,95 +48,35 @@ Status SessionTables::Open() {
   return Status::kOk;
 }
 
-std::uint32_t SessionTables::OwnerOf(std::uint64_t account_id) const {
-  return shards() == 1 ? 0 : ShardHash(account_id) % shards();
-}
-
-Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
-                                 const Rows<layout::AdmittedBatch>& admitted,
-                                 const Values& values) {
-  const std::uint32_t rows = admitted.row_count;
-  ClearDeltas();
-  for (const auto& worker : workers_) worker->status = Status::kOk;
-  for (std::uint32_t i = 0; i < rows; i++) {
-    const std::uint32_t row = admitted.at.row[i];
-    if (row >= events.row_count || events.at.event_ts[row] < -kEventTsLimit ||
-        events.at.event_ts[row] >= kEventTsLimit) {
-      return Status::kBadArgument;
-    }
-  }
-  if (rows == 0) return Status::kOk;
-  if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
-  if (shards() > 1) {
-    owner_.resize(events.row_count);
-    const Status status = ShardOf(events, shards(), {owner_.data(), owner_.size()});
-    if (status != Status::kOk) return status;
-  }
-  const std::size_t index_size =
-      std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
-  for (const auto& worker : workers_) {
-    if (worker->deltas.size() < rows * form_.lines()) {
-      const Status status = worker->deltas.Allocate(std::bit_ceil(rows * form_.lines()));
-      if (status != Status::kOk) return status;
-    }
-    worker->index.assign(index_size, 0);
-  }
-
-  const auto work = [&](std::uint32_t shard) {
-    Aggregate(events, admitted, values, shard);
-    Worker& worker = *workers_[shard];
-    const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](
-                              std::size_t i) -> const Accumulator& { return deltas[i * lines]; };
-    for (std::size_t i = 0; i < worker.count && worker.status == Status::kOk; i++) {
-      if (i + kPrefetchAhead < worker.count) {
-        worker.table.PrefetchHome(TableHash(delta_at(i + kPrefetchAhead).account_id));
-      }
-      worker.status = worker.table.Fold(delta_at(i), TableHash(delta_at(i).account_id));
-    }
-  };
-  if (shards() == 1 || rows < WindowTables::kForkRowsMin) {
-    for (std::uint32_t shard = 0; shard < shards(); shard++) work(shard);
-  } else {
-    threads_.Run(work);
-  }
-  for (const auto& worker : workers_) {
-    if (worker->status != Status::kOk) return worker->status;
-  }
-  return Status::kOk;
-}
-
 // Joins each event with the partial sessions of its key less than a gap away: none, one, or the two
 // that it connects. Two connected ones become the one with the lower number.
-void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
-                              const Rows<layout::AdmittedBatch>& admitted, const Values& values,
-                              std::uint32_t shard) {
-  Worker& worker = *workers_[shard];
-  const bool has_cells = form_.has_cells();
-  const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](std::size_t i) {
-    return deltas + i * lines;
-  };
-  std::uint32_t* const index = worker.index.data();
-  const std::size_t mask = worker.index.size() - 1;
-  const int shift = 32 - std::countr_zero(worker.index.size());
-  // As in WindowTables: an index entry is the number of a part below the low bits of its hash.
-  const int number_bits = std::bit_width(admitted.row_count);
-  const std::uint32_t number_mask = (1U << number_bits) - 1;
-  const std::int32_t* const owner = shards() == 1 ? nullptr : owner_.data();
-  std::uint32_t count = 0;
-  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
-    const std::uint32_t row = admitted.at.row[i];
-    if (owner != nullptr && owner[row] != static_cast<std::int32_t>(shard)) continue;
-    const std::uint64_t key = events.at.account_id[row];
-    const std::int64_t event_ts = events.at.event_ts[row];
-    const std::uint32_t hash = TableHash(key);
-    const std::uint32_t tag = hash << number_bits;
-    const std::int64_t value = events.at.value[row];
+class SessionTables::Aggregation {
+ public:
+  // REQUIRES: Prepare was called for `rows`, and at most so many are added.
+  Aggregation(const Rows<layout::EventBatch>& events, const Values& values, const RowForm& form,
+              std::int64_t gap_ms, std::uint32_t rows, Worker* worker)
+      : events_(events.at),
+        values_(values),
+        form_(form),
+        gap_ms_(gap_ms),
+        deltas_(worker->deltas.rows()),
+        index_(worker->index.data()),
+        mask_(worker->index.size() - 1),
+        shift_(32 - std::countr_zero(worker->index.size())),
+        number_bits_(std::bit_width(rows)),
+        number_mask_((1U << number_bits_) - 1) {}
+
+  // Joins an event; `hash` is that of its key.
+  [[gnu::always_inline]] void Add(std::uint32_t row, std::uint32_t hash) {
+    const std::uint64_t key = events_.account_id[row];
+    const std::int64_t event_ts = events_.event_ts[row];
+    const std::uint32_t tag = hash << number_bits_;
     std::uint32_t near = kNone;
-    std::size_t at = hash >> shift;
-    for (; index[at] != 0; at = (at + 1) & mask) {
-      if ((index[at] & ~number_mask) != tag) continue;
-      const std::uint32_t number = (index[at] & number_mask) - 1;
-      const Accumulator& part = *delta_at(number);
+    std::size_t at = hash >> shift_;
+    for (; index_[at] != 0; at = (at + 1) & mask_) {
+      if ((index_[at] & ~number_mask_) != tag) continue;
+      const std::uint32_t number = (index_[at] & number_mask_) - 1;
+      const Accumulator& part = *At(number);
       if (part.account_id != key || part.count == 0) continue;
       const std::int64_t start = StartOf(part);
       if (event_ts - part.last_update_ts >= gap_ms_ || start - event_ts >= gap_ms_) continue;
@@ -151,42 +88,182 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
       }
       const std::uint32_t other = std::max(near, number);
       near = std::min(near, number);
-      Join(delta_at(other), delta_at(near));
-      form_.Free(delta_at(other));
-      *delta_at(other) = {};
+      Join(At(other), At(near));
+      form_.Free(At(other));
+      *At(other) = {};
       break;
     }
     if (near != kNone) {
-      Accumulator& part = *delta_at(near);
-      FoldEvent(value, event_ts, &part);
-      if (has_cells) form_.FoldCells(values, row, event_ts, &part);
+      Accumulator& part = *At(near);
+      FoldEvent(events_.value[row], event_ts, &part);
+      if (form_.has_cells()) form_.FoldCells(values_, row, event_ts, &part);
       if (event_ts < StartOf(part)) part.spare = static_cast<std::uint64_t>(event_ts);
     } else {
-      Accumulator* const part = delta_at(count);
-      *part = OneEvent(key, value, event_ts);
+      Accumulator* const part = At(count_);
+      *part = OneEvent(key, events_.value[row], event_ts);
       part->spare = static_cast<std::uint64_t>(event_ts);
-      form_.BeginCells(values, row, event_ts, part);
-      index[at] = tag | ++count;
+      form_.BeginCells(values_, row, event_ts, part);
+      index_[at] = tag | ++count_;
     }
   }
-  // Closes the gaps of the parts that were joined into others.
-  for (std::size_t i = 0; i < count; i++) {
-    if (delta_at(i)->count == 0) continue;
-    if (worker.count < i) form_.Move(delta_at(i), delta_at(worker.count));
-    worker.count++;
+
+  // Closes the gaps of the parts that were joined into others, and returns the number of parts.
+  std::size_t Finish() {
+    std::size_t count = 0;
+    for (std::uint32_t i = 0; i < count_; i++) {
+      if (At(i)->count == 0) continue;
+      if (count < i) form_.Move(At(i), deltas_ + count * form_.lines());
+      count++;
+    }
+    return count;
   }
+
+ private:
+  Accumulator* At(std::uint32_t number) const { return deltas_ + number * form_.lines(); }
+  // Joins a part of a session into another.
+  void Join(const Accumulator* part, Accumulator* into) const {
+    const std::int64_t start = std::min(StartOf(*part), StartOf(*into));
+    form_.Fold(part, into);
+    into->spare = static_cast<std::uint64_t>(start);
+  }
+
+  const layout::EventBatch& events_;
+  const Values& values_;
+  const RowForm& form_;
+  const std::int64_t gap_ms_;
+  Accumulator* const deltas_;
+  std::uint32_t* const index_;
+  const std::size_t mask_;
+  const int shift_;
+  // As in WindowTables: an index entry is the number of a part below the low bits of its hash.
+  const int number_bits_;
+  const std::uint32_t number_mask_;
+  std::uint32_t count_ = 0;
+};
+
+Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
+                                 const Rows<layout::AdmittedBatch>& admitted,
+                                 const Values& values) {
+  ClearDeltas();
+  if (shards() > 1) return AccumulateShards(events, admitted, values);
+  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
+    const std::uint32_t row = admitted.at.row[i];
+    if (row >= events.row_count || events.at.event_ts[row] < -kEventTsLimit ||
+        events.at.event_ts[row] >= kEventTsLimit) {
+      return Status::kBadArgument;
+    }
+  }
+  if (admitted.row_count == 0) return Status::kOk;
+  if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
+  return AccumulateOne(events, admitted, values);
+}
+
+Status SessionTables::AccumulateOne(const Rows<layout::EventBatch>& events,
+                                    const Rows<layout::AdmittedBatch>& admitted,
+                                    const Values& values) {
+  Worker& worker = *workers_[0];
+  const Status status = Prepare(admitted.row_count, &worker);
+  if (status != Status::kOk) return status;
+  Aggregation aggregation(events, values, form_, gap_ms_, admitted.row_count, &worker);
+  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
+    const std::uint32_t row = admitted.at.row[i];
+    aggregation.Add(row, TableHash(events.at.account_id[row]));
+  }
+  worker.count = aggregation.Finish();
+  return Update(&worker, form_.lines());
+}
+
+Status SessionTables::AccumulateShards(const Rows<layout::EventBatch>& events,
+                                       const Rows<layout::AdmittedBatch>& admitted,
+                                       const Values& values) {
+  if (admitted.row_count == 0) return Status::kOk;
+  if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
+  const bool is_forked = Workers::IsWorth(admitted.row_count);
+  const auto run = [&](std::uint32_t items, const std::function<void(std::uint32_t)>& each,
+                       Workers::Next next) {
+    if (is_forked) return threads_.Run(items, each, next);
+    for (std::uint32_t item = 0; item < items; item++) each(item);
+  };
+  const auto divide = [&](std::uint32_t chunk) { sharded_.Divide(chunk, events, admitted, 0); };
+  run(sharded_.Begin(admitted.row_count), divide, Workers::Next::kSoon);
+  if (!sharded_.AreSound()) return Status::kBadArgument;
+  // A partial session starts at an event of the batch, and the earliest event starts one.
+  least_start_ = sharded_.least_ts();
+  const auto fold = [&](std::uint32_t shard) {
+    workers_[shard]->status = FoldShard(events, values, shard);
+  };
+  run(shards(), fold, Workers::Next::kLater);
+  for (const auto& worker : workers_) {
+    if (worker->status != Status::kOk) return worker->status;
+  }
+  return Status::kOk;
+}
+
+Status SessionTables::FoldShard(const Rows<layout::EventBatch>& events, const Values& values,
+                                std::uint32_t shard) {
+  Worker& worker = *workers_[shard];
+  const std::uint32_t rows = sharded_.Count(shard);
+  if (rows == 0) return Status::kOk;
+  Status status = Prepare(rows, &worker);
+  if (status != Status::kOk) return status;
+  Aggregation aggregation(events, values, form_, gap_ms_, rows, &worker);
+  sharded_.ForEach(shard, [&](const ShardRows::Row& row, const std::uint32_t*) {
+    aggregation.Add(row.row, row.hash);
+  });
+  worker.count = aggregation.Finish();
+  status = Update(&worker, form_.lines());
+  if (status != Status::kOk) return status;
+  const Span<const Accumulator> part{worker.deltas.rows(), worker.count};
+  EncodeSessionShard({{&part, 1}, form_}, least_start_, &worker.encoded);
+  return Status::kOk;
+}
+
+// Makes room for the partial sessions of so many rows.
+Status SessionTables::Prepare(std::uint32_t rows, Worker* worker) const {
+  if (worker->deltas.size() < rows * form_.lines()) {
+    const Status status = worker->deltas.Allocate(std::bit_ceil(rows * form_.lines()));
+    if (status != Status::kOk) return status;
+  }
+  worker->index.assign(std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2)), 0);
+  return Status::kOk;
+}
+
+// Folds the partial sessions of a shard into its table.
+Status SessionTables::Update(Worker* worker, std::size_t lines) {
+  const Accumulator* const deltas = worker->deltas.rows();
+  const auto hash_at = [deltas, lines](std::size_t i) {
+    return TableHash(deltas[i * lines].account_id);
+  };
+  for (std::size_t i = 0; i < worker->count; i++) {
+    if (i + kPrefetchAhead < worker->count) {
+      worker->table.PrefetchHome(hash_at(i + kPrefetchAhead));
+    }
+    const Status status = worker->table.Fold(deltas[i * lines], hash_at(i));
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+RowParts SessionTables::PartsOf(std::vector<Span<const Accumulator>>* parts) const {
+  for (const auto& worker : workers_) parts->push_back({worker->deltas.rows(), worker->count});
+  return {{parts->data(), parts->size()}, form_};
 }
 
 std::size_t SessionTables::DeltaBytesMax() const {
   std::vector<Span<const Accumulator>> parts;
-  for (const auto& worker : workers_) parts.push_back({worker->deltas.rows(), worker->count});
-  return SessionDeltaBytesMax({{parts.data(), parts.size()}, form_});
+  return SessionDeltaBytesMax(PartsOf(&parts));
 }
 
 Status SessionTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
-  std::vector<Span<const Accumulator>> parts;
-  for (const auto& worker : workers_) parts.push_back({worker->deltas.rows(), worker->count});
-  return EncodeSessionDeltas({{parts.data(), parts.size()}, form_}, gap_ms_, out, written);
+  if (shards() == 1) {
+    std::vector<Span<const Accumulator>> parts;
+    return EncodeSessionDeltas(PartsOf(&parts), gap_ms_, out, written);
+  }
+  if (out.size < DeltaBytesMax()) return Status::kTooFewRows;
+  std::vector<const ShardColumns*> encoded;
+  for (const auto& worker : workers_) encoded.push_back(&worker->encoded);
+  return JoinSessionDeltas({encoded.data(), encoded.size()}, least_start_, gap_ms_, out.data,
+                           written);
 }
 
 Status SessionTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
@@ -234,10 +311,10 @@ Status SessionTables::FoldAll(const std::vector<const Accumulator*>& rows) {
   for (std::size_t i = 0; i < rows.size(); i++) {
     if (i + kPrefetchAhead < rows.size()) {
       const std::uint64_t next = rows[i + kPrefetchAhead]->account_id;
-      workers_[OwnerOf(next)]->table.PrefetchHome(TableHash(next));
+      workers_[owner_(next)]->table.PrefetchHome(TableHash(next));
     }
     const std::uint64_t key = rows[i]->account_id;
-    const Status status = workers_[OwnerOf(key)]->table.Fold(*rows[i], TableHash(key));
+    const Status status = workers_[owner_(key)]->table.Fold(*rows[i], TableHash(key));
     if (status != Status::kOk) return status;
   }
   return Status::kOk;
@@ -269,7 +346,7 @@ std::size_t SessionTables::CopyRange(std::uint32_t range, std::uint64_t* cursor,
 }
 
 std::size_t SessionTables::Find(std::uint64_t account_id, Span<Accumulator> into) const {
-  return workers_[OwnerOf(account_id)]->table.Find(account_id, into);
+  return workers_[owner_(account_id)]->table.Find(account_id, into);
 }
 
 Status SessionTables::Fire(std::int64_t watermark, std::unique_ptr<SortedRun>* run) {

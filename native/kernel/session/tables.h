@@ -4,7 +4,8 @@
 // The events of a batch are joined with each other first, so that each partial session costs one
 // table update and one changelog entry. The resulting sessions do not depend on this: events belong
 // to one session when steps of less than a gap connect them. Partial sessions are ordered by shard,
-// within a shard by their first event in the batch; they are kept until the next batch.
+// within a shard by their first event in the batch; they are kept until the next batch. Threads
+// divide, fold and encode the rows of several shards as in WindowTables.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +14,15 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/packed.h"
 #include "kernel/rows/form.h"
 #include "kernel/session/table.h"
+#include "kernel/shard/rows.h"
+#include "kernel/shard/workers.h"
 #include "kernel/span.h"
 #include "kernel/window/range.h"
 #include "kernel/window/run.h"
 #include "kernel/window/tables.h"
-#include "kernel/window/workers.h"
 #include "layout/layouts.gen.h"
 
 namespace millrace::kernel {
@@ -81,31 +84,40 @@ class SessionTables {
   void Trim() { pool_->Trim(); }
 
  private:
-  // State of one worker: the sessions of its keys, and the partial sessions of the batch with an
-  // index over them by key.
+  // State of one shard: the sessions of its keys, and the partial sessions of the batch with an
+  // index over them by key and, where there are several shards, their encoded columns.
   struct Worker {
     Worker(std::int64_t gap_ms, const RowForm& form) : table(gap_ms, form) {}
     SessionTable table;
     RowMemory deltas;
     std::size_t count = 0;
     std::vector<std::uint32_t> index;
+    ShardColumns encoded;
     Status status = Status::kOk;
   };
+  class Aggregation;
 
   std::uint32_t shards() const { return static_cast<std::uint32_t>(workers_.size()); }
-  std::uint32_t OwnerOf(std::uint64_t account_id) const;
   void ClearDeltas();
-  void Aggregate(const Rows<layout::EventBatch>& events,
-                 const Rows<layout::AdmittedBatch>& admitted, const Values& values,
-                 std::uint32_t shard);
-  void Join(const Accumulator* part, Accumulator* into) const;
+  Status AccumulateOne(const Rows<layout::EventBatch>& events,
+                       const Rows<layout::AdmittedBatch>& admitted, const Values& values);
+  Status AccumulateShards(const Rows<layout::EventBatch>& events,
+                          const Rows<layout::AdmittedBatch>& admitted, const Values& values);
+  Status FoldShard(const Rows<layout::EventBatch>& events, const Values& values,
+                   std::uint32_t shard);
+  Status Prepare(std::uint32_t rows, Worker* worker) const;
+  static Status Update(Worker* worker, std::size_t lines);
+  RowParts PartsOf(std::vector<Span<const Accumulator>>* parts) const;
   Status FoldAll(const std::vector<const Accumulator*>& rows);
 
   std::int64_t gap_ms_;
   const RowForm form_;
   std::shared_ptr<RowPool> pool_;
+  ShardOwner owner_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::int32_t> owner_;
+  ShardRows sharded_;
+  // Least start of the partial sessions of the batch, where there are several shards.
+  std::int64_t least_start_ = 0;
   Workers threads_;
 };
 

@@ -28,48 +28,93 @@ std::int32_t ReadSlices(const std::uint8_t* at, std::size_t count, std::int64_t 
   return twice ? layout::kDeltaStatusBadSlice : layout::kDeltaStatusOk;
 }
 
+std::size_t CountOf(const RowParts& parts) {
+  std::size_t deltas = 0;
+  parts.ForEach([&](const Accumulator&) { deltas++; });
+  return deltas;
+}
+
+// Upper bound of the bytes of the columns.
+std::size_t ColumnsBytesMax(const RowParts& parts) {
+  return (kColumns + kMoreColumns) * ColumnBytesMax(CountOf(parts)) + CellBytesMax(parts) +
+         kPackedBytesMax;
+}
+
+void WriteColumns(const RowParts& parts, const RowCounts& rows, Span<const std::int64_t> slices,
+                  ColumnOut* out) {
+  using Row = Accumulator;
+  const auto account_id = [](const Row& row) { return row.account_id; };
+  const auto number = [](const Row& row) { return SliceNumberOf(row); };
+  const auto others = [](const Row& row) { return row.count - 1; };
+  const auto min = [](const Row& row) { return ZigZag(row.min); };
+  const auto ahead = [slices](const Row& row) {
+    return static_cast<std::uint64_t>(row.last_update_ts) -
+           static_cast<std::uint64_t>(slices.data[SliceNumberOf(row)]);
+  };
+  WriteColumn(parts, rows.all, false, account_id, out);
+  WriteColumn(parts, rows.all, false, number, out);
+  WriteColumn(parts, rows.all, false, others, out);
+  WriteColumn(parts, rows.all, false, min, out);
+  WriteColumn(parts, rows.all, false, ahead, out);
+  WriteMore(parts, rows.more, out);
+  WriteCells(parts, rows.all, out);
+}
+
+std::uint8_t* WriteSlices(Span<const std::int64_t> slices, std::uint8_t* at) {
+  for (std::size_t i = 0; i < slices.size; i++) {
+    Store(at, slices.data[i]);
+    at += sizeof(std::int64_t);
+  }
+  return at;
+}
+
+void WriteHead(std::size_t count, std::size_t slice_count, std::int64_t slice_ms,
+               std::size_t length, std::uint8_t* head) {
+  Store(head + Head::kMagicAt, static_cast<std::uint32_t>(layout::kWindowDeltasFormMagic));
+  Store(head + Head::kVersionAt, static_cast<std::uint32_t>(layout::kWindowDeltasFormVersion));
+  Store(head + Head::kLengthAt, static_cast<std::uint32_t>(length));
+  Store(head + Head::kDeltaCountAt, static_cast<std::uint32_t>(count));
+  Store(head + Head::kSliceCountAt, static_cast<std::uint32_t>(slice_count));
+  Store(head + Head::kSpareAt, std::uint32_t{0});
+  Store(head + Head::kSliceMsAt, slice_ms);
+}
+
+constexpr std::size_t kRowsMax = layout::kWindowDeltasFormDeltasMax;
+
 }  // namespace
 
 std::size_t DeltaBytesMax(const RowParts& parts, std::size_t slices) {
-  std::size_t deltas = 0;
-  parts.ForEach([&](const Accumulator&) { deltas++; });
-  return Head::kBytes + slices * sizeof(std::int64_t) +
-         (kColumns + kMoreColumns) * ColumnBytesMax(deltas) + CellBytesMax(parts) + kPackedBytesMax;
+  return Head::kBytes + slices * sizeof(std::int64_t) + ColumnsBytesMax(parts);
 }
 
 Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std::int64_t slice_ms,
                     Span<std::uint8_t> out, std::size_t* written) {
   RowCounts rows;
-  const Status status = CountRows(parts, layout::kWindowDeltasFormDeltasMax, &rows);
+  const Status status = CountRows(parts, kRowsMax, &rows);
   if (status != Status::kOk) return status;
-  const std::size_t count = rows.all;
   if (out.size < DeltaBytesMax(parts, slices.size)) return Status::kTooFewRows;
-  std::uint8_t* at = out.data + Head::kBytes;
-  for (std::size_t i = 0; i < slices.size; i++) {
-    Store(at, slices.data[i]);
-    at += sizeof(std::int64_t);
-  }
-  using Row = Accumulator;
-  at = WriteColumn(parts, at, count, false, [](const Row& row) { return row.account_id; });
-  at = WriteColumn(parts, at, count, false, [](const Row& row) { return SliceNumberOf(row); });
-  at = WriteColumn(parts, at, count, false, [](const Row& row) { return row.count - 1; });
-  at = WriteColumn(parts, at, count, false, [](const Row& row) { return ZigZag(row.min); });
-  at = WriteColumn(parts, at, count, false, [&](const Row& row) {
-    return static_cast<std::uint64_t>(row.last_update_ts) -
-           static_cast<std::uint64_t>(slices.data[SliceNumberOf(row)]);
-  });
-  at = WriteMore(parts, at, rows.more);
-  at = WriteCells(parts, at, count);
-  *written = static_cast<std::size_t>(at - out.data);
+  ColumnOut columns{WriteSlices(slices, out.data + Head::kBytes)};
+  WriteColumns(parts, rows, slices, &columns);
+  *written = static_cast<std::size_t>(columns.at - out.data);
+  WriteHead(rows.all, slices.size, slice_ms, *written, out.data);
+  return Status::kOk;
+}
 
-  std::uint8_t* const head = out.data;
-  Store(head + Head::kMagicAt, static_cast<std::uint32_t>(layout::kWindowDeltasFormMagic));
-  Store(head + Head::kVersionAt, static_cast<std::uint32_t>(layout::kWindowDeltasFormVersion));
-  Store(head + Head::kLengthAt, static_cast<std::uint32_t>(*written));
-  Store(head + Head::kDeltaCountAt, static_cast<std::uint32_t>(count));
-  Store(head + Head::kSliceCountAt, static_cast<std::uint32_t>(slices.size));
-  Store(head + Head::kSpareAt, std::uint32_t{0});
-  Store(head + Head::kSliceMsAt, slice_ms);
+void EncodeShard(const RowParts& parts, Span<const std::int64_t> slices, ShardColumns* into) {
+  into->Encode(parts, kRowsMax, ColumnsBytesMax(parts),
+               [&](const RowCounts& rows, ColumnOut* out) {
+                 WriteColumns(parts, rows, slices, out);
+               });
+}
+
+Status JoinDeltas(Span<const ShardColumns* const> shards, Span<const std::int64_t> slices,
+                  std::int64_t slice_ms, std::uint8_t* out, std::size_t* written) {
+  std::size_t count = 0;
+  const Status status = CountRows(shards, kRowsMax, &count);
+  if (status != Status::kOk) return status;
+  std::uint8_t* const end = JoinColumns(shards, WriteSlices(slices, out + Head::kBytes));
+  *written = static_cast<std::size_t>(end - out);
+  WriteHead(count, slices.size, slice_ms, *written, out);
   return Status::kOk;
 }
 

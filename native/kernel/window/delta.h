@@ -28,6 +28,13 @@ std::size_t DeltaBytesMax(const RowParts& parts, std::size_t slices);
 Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std::int64_t slice_ms,
                     Span<std::uint8_t> out, std::size_t* written);
 
+// Encodes the columns of one shard, and joins those of all shards to the encoding of all rows.
+// REQUIRES: as EncodeDeltas; the slices are those of the whole batch; `out` has room for
+// DeltaBytesMax of all rows.
+void EncodeShard(const RowParts& parts, Span<const std::int64_t> slices, ShardColumns* into);
+Status JoinDeltas(Span<const ShardColumns* const> shards, Span<const std::int64_t> slices,
+                  std::int64_t slice_ms, std::uint8_t* out, std::size_t* written);
+
 // Decodes one encoding and returns layout::kDeltaStatus*. The two vectors are valid only for
 // kDeltaStatusOk; a delta takes the lines of a stored row, whose blocks the caller frees, whatever
 // the verdict. Memory is bounded by 26 times the

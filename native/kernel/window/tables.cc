@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <utility>
-
-#include "kernel/hash.h"
 
 namespace millrace::kernel {
 namespace {
@@ -31,13 +30,15 @@ std::size_t Keep(const std::vector<RowMemory>& held, std::size_t kept, RowPool* 
 WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm form)
     : slice_ms_(slice_ms),
       shards_(shards),
+      owner_(shards),
       form_(std::move(form)),
       rows_pool_(
           std::make_shared<RowPool>(AccumulatorTable::SegmentLines(form_), RowPool::Reuse::kAsIs)),
       index_pool_(KeyIndex::kBucketRows),
       newest_(0),
+      sharded_(shards),
       workers_(shards),
-      threads_(shards) {}
+      threads_(Workers::ThreadsFor(shards)) {}
 
 void WindowTables::ClearDeltas() {
   for (Worker& worker : workers_) {
@@ -46,6 +47,7 @@ void WindowTables::ClearDeltas() {
       form_.Free(rows + i * form_.lines());
     }
     worker.count = 0;
+    worker.encoded.Clear();
   }
 }
 
@@ -53,52 +55,189 @@ bool WindowTables::IsSlice(std::int64_t start) const {
   return start >= -kSliceLimit && start <= kSliceLimit && start % slice_ms_ == 0;
 }
 
-std::uint32_t WindowTables::OwnerOf(std::uint64_t account_id) const {
-  return shards_ == 1 ? 0 : ShardHash(account_id) % shards_;
-}
+// Folds the rows of one shard into deltas.
+class WindowTables::Aggregation {
+ public:
+  // REQUIRES: Prepare was called for `rows`, and at most so many are added.
+  Aggregation(const Rows<layout::EventBatch>& events, const Values& values, const RowForm& form,
+              std::uint32_t rows, Worker* worker)
+      : account_id_(events.at.account_id),
+        value_(events.at.value),
+        event_ts_(events.at.event_ts),
+        values_(values),
+        form_(form),
+        has_cells_(form.has_cells()),
+        lines_(form.lines()),
+        deltas_(worker->deltas.rows()),
+        index_(worker->index.data()),
+        mask_(worker->index.size() - 1),
+        shift_(32 - std::countr_zero(worker->index.size())),
+        number_bits_(std::bit_width(rows)),
+        number_mask_((1U << number_bits_) - 1) {}
+
+  // Folds a row in. `number` is that of its slice, `hash` that of its key.
+  [[gnu::always_inline]] void Add(std::uint32_t row, std::uint32_t number, std::uint32_t hash) {
+    const std::uint64_t key = account_id_[row];
+    const std::uint32_t tag = hash << number_bits_;
+    const std::uint64_t spare = (std::uint64_t{hash} << 32) | number;
+    std::size_t at = (hash + number * 0x9e3779b9U) >> shift_;
+    for (;;) {
+      const std::uint32_t entry = index_[at];
+      if (entry == 0) {
+        Accumulator* const delta = deltas_ + count_ * lines_;
+        *delta = OneEvent(key, value_[row], event_ts_[row]);
+        delta->spare = spare;
+        form_.BeginCells(values_, row, event_ts_[row], delta);
+        index_[at] = tag | ++count_;
+        return;
+      }
+      if ((entry & ~number_mask_) == tag) {
+        Accumulator* const delta = deltas_ + ((entry & number_mask_) - 1) * lines_;
+        if (delta->account_id == key && delta->spare == spare) {
+          FoldEvent(value_[row], event_ts_[row], delta);
+          if (has_cells_) form_.FoldCells(values_, row, event_ts_[row], delta);
+          return;
+        }
+      }
+      at = (at + 1) & mask_;
+    }
+  }
+  std::uint32_t count() const { return count_; }
+
+ private:
+  const std::uint64_t* const account_id_;
+  const std::int64_t* const value_;
+  const std::int64_t* const event_ts_;
+  const Values& values_;
+  const RowForm& form_;
+  const bool has_cells_;
+  const std::size_t lines_;
+  Accumulator* const deltas_;
+  std::uint32_t* const index_;
+  const std::size_t mask_;
+  const int shift_;
+  // An index entry is the number of a delta, from 1, below the low bits of its hash. These bits
+  // reject nearly every other key without reading its delta.
+  const int number_bits_;
+  const std::uint32_t number_mask_;
+  std::uint32_t count_ = 0;
+};
 
 Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
                                 const Rows<layout::AdmittedBatch>& admitted, const Values& values) {
-  const std::uint32_t rows = admitted.row_count;
-  const std::size_t index_size =
-      std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
   ClearDeltas();
-  for (Worker& worker : workers_) worker.status = Status::kOk;
   batch_slices_.clear();
-  if (rows == 0) return Status::kOk;
+  if (admitted.row_count == 0) return Status::kOk;
   if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
+  return shards_ == 1 ? AccumulateOne(events, admitted, values)
+                      : AccumulateShards(events, admitted, values);
+}
+
+Status WindowTables::AccumulateOne(const Rows<layout::EventBatch>& events,
+                                   const Rows<layout::AdmittedBatch>& admitted,
+                                   const Values& values) {
+  const std::uint32_t rows = admitted.row_count;
   if (number_.size() < rows) number_.resize(rows);
   Status status = NumberSlices(events, admitted);
   if (status != Status::kOk) {
     batch_slices_.clear();
     return status;
   }
-  if (shards_ > 1) {
-    owner_.resize(events.row_count);
-    status = ShardOf(events, shards_, {owner_.data(), owner_.size()});
-    if (status != Status::kOk) return status;
-  }
-  for (Worker& worker : workers_) {
-    if (worker.deltas.size() < rows * form_.lines()) {
-      status = worker.deltas.Allocate(std::bit_ceil(rows * form_.lines()));
-      if (status != Status::kOk) return status;
-    }
-    worker.index.assign(index_size, 0);
-  }
+  Worker& worker = workers_[0];
+  status = Prepare(rows, &worker);
+  if (status != Status::kOk) return status;
   status = OpenBatchSlices();
   if (status != Status::kOk) return status;
 
-  const auto work = [&](std::uint32_t shard) {
-    Aggregate(events, admitted, values, shard);
-    workers_[shard].status = Update(shard);
-  };
-  if (shards_ == 1 || rows < kForkRowsMin) {
-    for (std::uint32_t shard = 0; shard < shards_; shard++) work(shard);
-  } else {
-    threads_.Run(work);
+  Aggregation aggregation(events, values, form_, rows, &worker);
+  const std::uint64_t* const account_id = events.at.account_id;
+  // Hashes of a block of rows, computed ahead of the branches that depend on them.
+  std::uint32_t hashes[kHashBlock];
+  for (std::uint32_t from = 0; from < rows; from += kHashBlock) {
+    const std::uint32_t count = std::min(kHashBlock, rows - from);
+    for (std::uint32_t k = 0; k < count; k++) {
+      hashes[k] = TableHash(account_id[admitted.at.row[from + k]]);
+    }
+    for (std::uint32_t k = 0; k < count; k++) {
+      aggregation.Add(admitted.at.row[from + k], number_[from + k], hashes[k]);
+    }
   }
+  worker.count = aggregation.count();
+  return Update(0);
+}
+
+Status WindowTables::AccumulateShards(const Rows<layout::EventBatch>& events,
+                                      const Rows<layout::AdmittedBatch>& admitted,
+                                      const Values& values) {
+  const bool is_forked = Workers::IsWorth(admitted.row_count);
+  const auto run = [&](std::uint32_t items, const std::function<void(std::uint32_t)>& each,
+                       Workers::Next next) {
+    if (is_forked) return threads_.Run(items, each, next);
+    for (std::uint32_t item = 0; item < items; item++) each(item);
+  };
+  const auto divide = [&](std::uint32_t chunk) {
+    sharded_.Divide(chunk, events, admitted, slice_ms_);
+  };
+  run(sharded_.Begin(admitted.row_count), divide, Workers::Next::kSoon);
+  Status status = NumberChunks();
+  if (status == Status::kOk) status = OpenBatchSlices();
+  if (status != Status::kOk) {
+    batch_slices_.clear();
+    return status;
+  }
+  const auto fold = [&](std::uint32_t shard) {
+    workers_[shard].status = FoldShard(events, values, shard);
+  };
+  run(shards_, fold, Workers::Next::kLater);
   for (const Worker& worker : workers_) {
     if (worker.status != Status::kOk) return worker.status;
+  }
+  return Status::kOk;
+}
+
+// Folds the rows of one shard and encodes its deltas. Different shards share nothing but the pools,
+// which have locks.
+Status WindowTables::FoldShard(const Rows<layout::EventBatch>& events, const Values& values,
+                               std::uint32_t shard) {
+  Worker& worker = workers_[shard];
+  const std::uint32_t rows = sharded_.Count(shard);
+  if (rows == 0) return Status::kOk;
+  Status status = Prepare(rows, &worker);
+  if (status != Status::kOk) return status;
+  Aggregation aggregation(events, values, form_, rows, &worker);
+  sharded_.ForEach(shard, [&](const ShardRows::Row& row, const std::uint32_t* numbers) {
+    aggregation.Add(row.row, numbers[row.slice], row.hash);
+  });
+  worker.count = aggregation.count();
+  status = Update(shard);
+  if (status != Status::kOk) return status;
+  const Span<const Accumulator> part{worker.deltas.rows(), worker.count};
+  EncodeShard({{&part, 1}, form_}, {batch_slices_.data(), batch_slices_.size()}, &worker.encoded);
+  return Status::kOk;
+}
+
+// Makes room for the deltas of so many rows.
+Status WindowTables::Prepare(std::uint32_t rows, Worker* worker) const {
+  if (worker->deltas.size() < rows * form_.lines()) {
+    const Status status = worker->deltas.Allocate(std::bit_ceil(rows * form_.lines()));
+    if (status != Status::kOk) return status;
+  }
+  worker->index.assign(std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2)), 0);
+  return Status::kOk;
+}
+
+// Gives each slice of the chunks its number in the batch, in order of the first rows.
+Status WindowTables::NumberChunks() {
+  if (!sharded_.AreSound()) return Status::kBadArgument;
+  batch_numbers_.clear();
+  for (std::uint32_t at = 0; at < sharded_.chunk_count(); at++) {
+    ShardRows::Chunk& chunk = sharded_.chunk(at);
+    for (const std::int64_t slice : chunk.slices) {
+      std::uint32_t number = 0;
+      const Status status = NumberOf(slice, &number);
+      if (status != Status::kOk) return status;
+      chunk.numbers.push_back(number);
+    }
   }
   return Status::kOk;
 }
@@ -180,66 +319,6 @@ Status WindowTables::SliceOf(std::int64_t start, Tables** out) {
   return Status::kOk;
 }
 
-void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
-                             const Rows<layout::AdmittedBatch>& admitted, const Values& values,
-                             std::uint32_t shard) {
-  Worker& worker = workers_[shard];
-  const bool has_cells = form_.has_cells();
-  const std::size_t lines = form_.lines();
-  Accumulator* const deltas = worker.deltas.rows();
-  std::uint32_t* const index = worker.index.data();
-  const std::size_t mask = worker.index.size() - 1;
-  const int shift = 32 - std::countr_zero(worker.index.size());
-  // An index entry is the number of a delta, from 1, below the low bits of its hash. These bits
-  // reject nearly every other key without reading its delta.
-  const int number_bits = std::bit_width(admitted.row_count);
-  const std::uint32_t number_mask = (1U << number_bits) - 1;
-  const std::uint64_t* const account_id = events.at.account_id;
-  const std::int64_t* const value = events.at.value;
-  const std::int64_t* const event_ts = events.at.event_ts;
-  const std::int32_t* const owner = shards_ == 1 ? nullptr : owner_.data();
-  std::uint32_t count = 0;
-  // Hashes of a block of rows, computed ahead of the branches that depend on them.
-  std::uint32_t hashes[kHashBlock];
-  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
-    if (i % kHashBlock == 0) {
-      const std::uint32_t rows = std::min(kHashBlock, admitted.row_count - i);
-      for (std::uint32_t k = 0; k < rows; k++) {
-        hashes[k] = TableHash(account_id[admitted.at.row[i + k]]);
-      }
-    }
-    const std::uint32_t row = admitted.at.row[i];
-    if (owner != nullptr && owner[row] != static_cast<std::int32_t>(shard)) continue;
-    const std::uint64_t key = account_id[row];
-    const std::uint32_t number = number_[i];
-    const std::uint32_t hash = hashes[i % kHashBlock];
-    const std::uint32_t tag = hash << number_bits;
-    const std::uint64_t spare = (std::uint64_t{hash} << 32) | number;
-    std::size_t at = (hash + number * 0x9e3779b9U) >> shift;
-    for (;;) {
-      const std::uint32_t entry = index[at];
-      if (entry == 0) {
-        Accumulator* const delta = deltas + count * lines;
-        *delta = OneEvent(key, value[row], event_ts[row]);
-        delta->spare = spare;
-        form_.BeginCells(values, row, event_ts[row], delta);
-        index[at] = tag | ++count;
-        break;
-      }
-      if ((entry & ~number_mask) == tag) {
-        Accumulator* const delta = deltas + ((entry & number_mask) - 1) * lines;
-        if (delta->account_id == key && delta->spare == spare) {
-          FoldEvent(value[row], event_ts[row], delta);
-          if (has_cells) form_.FoldCells(values, row, event_ts[row], delta);
-          break;
-        }
-      }
-      at = (at + 1) & mask;
-    }
-  }
-  worker.count = count;
-}
-
 Status WindowTables::Update(std::uint32_t shard) {
   const Worker& worker = workers_[shard];
   const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](
@@ -281,18 +360,26 @@ std::size_t WindowTables::delta_count() const {
   return count;
 }
 
+RowParts WindowTables::PartsOf(std::vector<Span<const Accumulator>>* parts) const {
+  for (const Worker& worker : workers_) parts->push_back({worker.deltas.rows(), worker.count});
+  return {{parts->data(), parts->size()}, form_};
+}
+
 std::size_t WindowTables::DeltaBytesMax() const {
   std::vector<Span<const Accumulator>> parts;
-  for (const Worker& worker : workers_) parts.push_back({worker.deltas.rows(), worker.count});
-  return kernel::DeltaBytesMax({{parts.data(), parts.size()}, form_}, batch_slices_.size());
+  return kernel::DeltaBytesMax(PartsOf(&parts), batch_slices_.size());
 }
 
 Status WindowTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
-  std::vector<Span<const Accumulator>> parts;
-  for (const Worker& worker : workers_) parts.push_back({worker.deltas.rows(), worker.count});
-  return kernel::EncodeDeltas({{parts.data(), parts.size()}, form_},
-                              {batch_slices_.data(), batch_slices_.size()}, slice_ms_, out,
-                              written);
+  const Span<const std::int64_t> slices{batch_slices_.data(), batch_slices_.size()};
+  if (shards_ == 1) {
+    std::vector<Span<const Accumulator>> parts;
+    return kernel::EncodeDeltas(PartsOf(&parts), slices, slice_ms_, out, written);
+  }
+  if (out.size < DeltaBytesMax()) return Status::kTooFewRows;
+  std::vector<const ShardColumns*> shards;
+  for (const Worker& worker : workers_) shards.push_back(&worker.encoded);
+  return JoinDeltas({shards.data(), shards.size()}, slices, slice_ms_, out.data, written);
 }
 
 Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
@@ -322,7 +409,7 @@ Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& co
   batch_slices_.clear();
   if (status != Status::kOk) return status;
   const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
-    return (*batch_tables_[delta.spare])[OwnerOf(delta.account_id)];
+    return (*batch_tables_[delta.spare])[owner_(delta.account_id)];
   };
   for (std::size_t i = 0; i < wanted.size(); i++) {
     if (i + kPrefetchAhead < wanted.size()) {
@@ -361,7 +448,7 @@ Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std
   Status status = SliceOf(slice_start, &tables);
   if (status != Status::kOk) return status;
   const auto table_of = [&](const Accumulator& row) -> AccumulatorTable& {
-    return (*tables)[OwnerOf(row.account_id)];
+    return (*tables)[owner_(row.account_id)];
   };
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) {
@@ -412,7 +499,7 @@ std::size_t WindowTables::CopyRange(std::uint32_t range, std::int64_t slice_star
 
 const Accumulator* WindowTables::Row(std::int64_t slice_start, std::uint64_t account_id) const {
   const auto at = slices_.find(slice_start);
-  return at == slices_.end() ? nullptr : at->second[OwnerOf(account_id)].Row(account_id);
+  return at == slices_.end() ? nullptr : at->second[owner_(account_id)].Row(account_id);
 }
 
 std::unique_ptr<SortedRun> WindowTables::Seal(std::int64_t slice_start) {

@@ -4,6 +4,10 @@
 // A batch is pre-aggregated first: rows of one key and slice become one delta, so that a hot key
 // costs one table update and one changelog entry. Deltas are ordered by shard, within a shard by
 // their first row. They are kept until the next batch.
+//
+// With several shards, threads divide the rows of a large batch by shard, and then fold and encode
+// one shard each. A shard has its rows in order of arrival, so neither the threads nor their
+// schedule change a bit of the tables or of the encoding.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +18,15 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/packed.h"
 #include "kernel/rows/form.h"
+#include "kernel/shard/rows.h"
+#include "kernel/shard/workers.h"
 #include "kernel/span.h"
 #include "kernel/window/delta.h"
 #include "kernel/window/range.h"
 #include "kernel/window/run.h"
 #include "kernel/window/table.h"
-#include "kernel/window/workers.h"
 #include "layout/layouts.gen.h"
 
 namespace millrace::kernel {
@@ -28,8 +34,6 @@ namespace millrace::kernel {
 class WindowTables {
  public:
   static constexpr std::uint32_t kShardsMax = 256;
-  // Least number of rows of a batch that is worth waking threads for.
-  static constexpr std::uint32_t kForkRowsMin = 2048;
   // Limit, in slices ahead of the newest slice, up to which a new slice is expected to hold as many
   // keys as the last sealed slice.
   static constexpr std::int64_t kAheadSlices = 8;
@@ -97,28 +101,37 @@ class WindowTables {
 
  private:
   using Tables = std::vector<AccumulatorTable>;
-  // State of one worker: the deltas of its keys, and an index over them by (key, slice number).
+  // Changes of one shard in a batch: the deltas of its keys, an index over them by (key, slice
+  // number), and their encoded columns where there are several shards.
   struct Worker {
     RowMemory deltas;
     std::size_t count = 0;
     std::vector<std::uint32_t> index;
+    ShardColumns encoded;
     Status status = Status::kOk;
   };
+  class Aggregation;
 
+  Status AccumulateOne(const Rows<layout::EventBatch>& events,
+                       const Rows<layout::AdmittedBatch>& admitted, const Values& values);
+  Status AccumulateShards(const Rows<layout::EventBatch>& events,
+                          const Rows<layout::AdmittedBatch>& admitted, const Values& values);
+  Status FoldShard(const Rows<layout::EventBatch>& events, const Values& values,
+                   std::uint32_t shard);
   Status NumberSlices(const Rows<layout::EventBatch>& events,
                       const Rows<layout::AdmittedBatch>& admitted);
+  Status NumberChunks();
   Status NumberOf(std::int64_t slice, std::uint32_t* number);
   void ClearDeltas();
   Status OpenBatchSlices();
   Status SliceOf(std::int64_t start, Tables** out);
-  void Aggregate(const Rows<layout::EventBatch>& events,
-                 const Rows<layout::AdmittedBatch>& admitted, const Values& values,
-                 std::uint32_t shard);
+  Status Prepare(std::uint32_t rows, Worker* worker) const;
   Status Update(std::uint32_t shard);
-  std::uint32_t OwnerOf(std::uint64_t account_id) const;
+  RowParts PartsOf(std::vector<Span<const Accumulator>>* parts) const;
 
   std::int64_t slice_ms_;
   std::uint32_t shards_;
+  ShardOwner owner_;
   const RowForm form_;
   // Rows are written whole before they are read; an index must start zeroed.
   std::shared_ptr<RowPool> rows_pool_;
@@ -135,7 +148,7 @@ class WindowTables {
   std::vector<Tables*> batch_tables_;
   std::unordered_map<std::int64_t, std::uint32_t> batch_numbers_;
   std::vector<std::uint32_t> number_;
-  std::vector<std::int32_t> owner_;
+  ShardRows sharded_;
   std::vector<Worker> workers_;
   Workers threads_;
 };

@@ -1,0 +1,81 @@
+// Pool of threads that share the items of one call. The calling thread takes part.
+//
+// A round is a number of items. Each thread takes the next item until none is left, and Run returns
+// when all items are done. A thread that starts late finds fewer items or none, so the caller waits
+// only for items in progress: where no other thread gets a core, the caller does all items itself.
+// Which thread does an item is not determined; the result of an item must not depend on it.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+namespace millrace::kernel {
+
+class Workers {
+ public:
+  // Expected start of the next round. Behind a round with kSoon the threads spin for a few
+  // microseconds before they sleep, because waking a thread takes longer.
+  enum class Next : std::uint8_t { kLater, kSoon };
+
+  // Least number of rows of a batch that is worth waking threads for.
+  static constexpr std::uint32_t kRowsMin = 2048;
+
+  // `threads` includes the caller. The others start with the first round that has several items;
+  // where the system refuses a thread, the pool stays smaller.
+  explicit Workers(std::uint32_t threads) : threads_max_(threads) {}
+  // Ends and joins the threads.
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // Number of threads for this number of shards: more threads than cores only add switches.
+  static std::uint32_t ThreadsFor(std::uint32_t shards);
+  // True when a batch of so many rows is worth waking threads for.
+  static bool IsWorth(std::uint32_t rows) {
+    return rows >= rows_min_.load(std::memory_order_relaxed);
+  }
+  // Replaces kRowsMin and the number of cores for the whole process, so that tests divide small
+  // batches among several threads on any machine. `cores` 0 stands for those of the machine.
+  static void Tune(std::uint32_t rows_min, std::uint32_t cores);
+
+  // Calls each(0) … each(items - 1) once each. REQUIRES: called by one thread at a time, and not by
+  // an item.
+  void Run(std::uint32_t items, const std::function<void(std::uint32_t)>& each,
+           Next next = Next::kLater);
+
+ private:
+  static void* Serve(void* workers);
+  void Start();
+  bool Take(std::uint32_t* item);
+  void DoItems();
+  void Wait();
+
+  static std::atomic<std::uint32_t> rows_min_;
+  static std::atomic<std::uint32_t> cores_;
+
+  std::uint32_t threads_max_;
+  std::vector<pthread_t> threads_;
+
+  // The round. Number of the round in the high half of the ticket, number of items that no thread
+  // has taken in the low half. `each_` and `items_` are written before the ticket, and read only by
+  // a thread that has taken an item: the round cannot end before that item is done.
+  std::atomic<std::uint64_t> ticket_{0};
+  std::atomic<std::uint32_t> left_{0};  // items that are not done
+  std::atomic<bool> is_soon_{false};
+  const std::function<void(std::uint32_t)>* each_ = nullptr;
+  std::uint32_t items_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable begun_;
+  std::condition_variable ended_;
+  std::uint32_t asleep_ = 0;  // threads that wait for begun_; guarded by mutex_
+  bool stopping_ = false;     // guarded by mutex_
+};
+
+}  // namespace millrace::kernel
