@@ -16,6 +16,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   lateness: () => import('./lateness.ts'),
   engine: () => import('./engine.ts'),
   'engine-kernel': () => import('./engine-kernel.ts'),
+  'engine-shards': () => import('./engine-shards.ts'),
   'engine-soak': () => import('./engine-soak.ts'),
   'engine-checkpoint': () => import('./engine-checkpoint.ts'),
   sweep: () => import('./sweep.ts'),

@@ -1,6 +1,6 @@
 // Builds the kernels, and the readers of Kafka's wire format, with AddressSanitizer and
 // UndefinedBehaviorSanitizer and runs their checks: unit checks, then the corpus of every fuzz
-// target with mutations. Objects are cached in .millrace/native-test by the hash of their inputs,
+// target with mutations. The kernels that use threads are built again with ThreadSanitizer. Objects are cached in .millrace/native-test by the hash of their inputs,
 // so that a second run compiles nothing.
 //
 //   node tools/native-test.mjs [-runs=20000] [-seed=1]
@@ -23,7 +23,7 @@ const option = (name, otherwise) =>
 const runs = option('runs', '20000');
 const seed = option('seed', '1');
 
-const FLAGS = [
+const PLAIN_FLAGS = [
   '-std=c++20',
   '-g1',
   '-O1',
@@ -33,12 +33,15 @@ const FLAGS = [
   '-Werror',
   '-fno-omit-frame-pointer',
   '-ffp-contract=off',
-  '-fsanitize=address,undefined',
-  '-fno-sanitize-recover=all',
   '-Inative',
   // Enables the checks of native/kernel/invariant.h.
   '-DMILLRACE_INVARIANTS',
 ];
+const FLAGS = [...PLAIN_FLAGS, '-fsanitize=address,undefined', '-fno-sanitize-recover=all'];
+const THREAD_FLAGS = [...PLAIN_FLAGS, '-fsanitize=thread', '-pthread'];
+/** Sources that ThreadSanitizer checks, and its programs. */
+const THREADED = /^native\/kernel\/(?:(?:rows|session|shard|window)\/\w+|event|hash|packed)\.cc$/;
+const THREADED_TESTS = ['shard/workers_test', 'window_test', 'session_test'];
 
 /** Libraries of native/broker/wire. */
 const LIBRARIES = ['-lcrypto', '-lz', '-llz4', '-lzstd', '-lsnappy'];
@@ -63,7 +66,7 @@ if (version.status !== 0) {
 const headers = ['native/kernel', 'native/layout', 'native/broker/wire', 'native/test']
   .flatMap((folder) => within(folder, '.h'))
   .map(read);
-const common = hash(version.stdout, FLAGS.join(' '), ...headers);
+const commonOf = (flags) => hash(version.stdout, flags.join(' '), ...headers);
 
 /** Runs a command and returns its output. On failure writes the output to stderr and exits. */
 function run(command, args, cwd = root) {
@@ -91,12 +94,12 @@ const KEPT_UNUSED_MS = 3_600_000;
 
 /** Builds a file once, under a name that contains the hash of its inputs. An incomplete file is
  *  never visible. */
-async function make(name, args) {
+async function make(name, args, flags = FLAGS) {
   const target = join(cache, name);
   used.add(name);
   if (existsSync(target)) return target;
   const unfinished = `${target}.${process.pid}`;
-  await run(compiler, [...FLAGS, ...args, '-o', unfinished]);
+  await run(compiler, [...flags, ...args, '-o', unfinished]);
   renameSync(unfinished, target);
   return target;
 }
@@ -118,12 +121,16 @@ async function inPairs(jobs) {
 mkdirSync(cache, { recursive: true });
 const kernels = [...within('native/kernel', '.cc'), ...within('native/broker/wire', '.cc')];
 const tests = within('native/test', '.cc');
-const objectName = (path) => `${basename(path, '.cc')}-${hash(common, read(path))}.o`;
-const objects = new Map(
-  await inPairs(
-    [...kernels, ...tests].map((path) => async () => [path, await make(objectName(path), ['-c', path])]),
-  ),
-);
+async function compiled(paths, flags) {
+  const common = commonOf(flags);
+  const objectName = (path) => `${basename(path, '.cc')}-${hash(common, read(path))}.o`;
+  return new Map(
+    await inPairs(
+      paths.map((path) => async () => [path, await make(objectName(path), ['-c', path], flags)]),
+    ),
+  );
+}
+const objects = await compiled([...kernels, ...tests], FLAGS);
 const kernelObjects = kernels.map((path) => objects.get(path));
 const replay = objects.get('native/test/replay.cc');
 const programs = tests.filter((path) => /_(fuzz|test)\.cc$/.test(path));
@@ -148,6 +155,42 @@ await inPairs(
       }
     }
     process.stdout.write(`${name} sanitizers=active\n`);
+  }),
+);
+
+/** Runs a program under ThreadSanitizer. Its runtime cannot map its memory where the system places
+ *  programs at too many addresses; then it runs without that. */
+function runThreaded(program, args = []) {
+  const plain = spawnSync(program, args, { encoding: 'utf8' });
+  if (!`${plain.stderr}`.includes('unexpected memory mapping')) return plain;
+  return spawnSync('setarch', [process.arch === 'arm64' ? 'aarch64' : 'x86_64', '-R', program, ...args], {
+    encoding: 'utf8',
+  });
+}
+
+const threadedObjects = await compiled(
+  [
+    ...kernels.filter((path) => THREADED.test(path)),
+    ...THREADED_TESTS.map((name) => `native/test/${name}.cc`),
+  ],
+  THREAD_FLAGS,
+);
+await inPairs(
+  THREADED_TESTS.map((name) => async () => {
+    const parts = [...threadedObjects]
+      .filter(([path]) => !path.startsWith('native/test/') || path === `native/test/${name}.cc`)
+      .map(([, object]) => object);
+    const program = await make(`threads-${basename(name)}-${hash(...parts)}`, parts, THREAD_FLAGS);
+    const checked = runThreaded(program);
+    if (checked.status !== 0) {
+      process.stderr.write(`${checked.stdout}${checked.stderr}\nnative-test: ${name} under ThreadSanitizer\n`);
+      process.exit(1);
+    }
+    if (runThreaded(program, ['race']).status === 0) {
+      process.stderr.write('native-test: the planted fault race was not found\n');
+      process.exit(1);
+    }
+    process.stdout.write(`${basename(name)} threads=clean\n`);
   }),
 );
 

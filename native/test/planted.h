@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "kernel/invariant.h"
 #include "test/input.h"
@@ -23,6 +24,14 @@ inline std::optional<int> PlantedFault(int argc, char** argv) {
     volatile std::int32_t most = INT32_MAX;
     most = most + argc;
     return most == 0 ? 1 : 0;
+  }
+  if (argc > 1 && std::strcmp(argv[1], "race") == 0) {
+    // Two threads write one number without an order.
+    volatile int number = argc;
+    std::thread other([&number] { number = number + 1; });
+    number = number + 1;
+    other.join();
+    return number == 0 ? 1 : 0;
   }
   if (argc > 1 && std::strcmp(argv[1], "check") == 0) MILLRACE_INVARIANT(argc == 1);
   return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "kernel/session/merge.h"
 #include "kernel/session/tables.h"
+#include "kernel/shard/workers.h"
 #include "test/input.h"
 #include "test/planted.h"
 #include "test/random.h"
@@ -296,6 +297,8 @@ void SessionsRefuseRowsThatAreNone() {
 
 int main(int argc, char** argv) {
   if (const auto code = test::PlantedFault(argc, argv)) return *code;
+  // Threads on any machine.
+  kernel::Workers::Tune(kernel::Workers::kRowsMin, 4);
   for (const std::uint32_t shards : {1U, 2U, 7U}) SessionsEqualIntervals(shards);
   ManySessionsAreFound();
   PartsMergeIntoSessions();

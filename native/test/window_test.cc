@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernel/hash.h"
+#include "kernel/shard/workers.h"
 #include "kernel/window/admit.h"
 #include "kernel/window/delta.h"
 #include "kernel/window/run.h"
@@ -447,6 +448,8 @@ int main(int argc, char** argv) {
   if (const auto code = test::PlantedFault(argc, argv)) return *code;
   AdmissionStopsWhereAWindowIsDue();
   AdmissionRefusesInvalidRows();
+  // Threads on any machine.
+  kernel::Workers::Tune(kernel::Workers::kRowsMin, 4);
   for (const std::uint32_t shards : {1U, 2U, 7U}) TablesEqualAMap(shards);
   TablesGrowWithoutLoss();
   ABucketOfOneRangeDoubles();

@@ -2,11 +2,14 @@
  *  and both match the specification. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { loadKernels } from '../../src/addon/load.ts';
+import type { Kernels } from '../../src/addon/surface.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { shareSmallBatches } from '../native-threads.ts';
 import { runs } from '../tier.ts';
-import { batchOf, batchPlans, both, fillWithPattern, native, reference } from './kernel-kit.ts';
+import { type BatchPlan, batchOf, batchPlans, both, fillWithPattern, native, reference } from './kernel-kit.ts';
 
 const event = fc
   .tuple(fc.bigInt(0n, 2n ** 64n - 1n), fc.bigInt(-(2n ** 63n), 2n ** 63n - 1n), fc.nat(255))
@@ -25,6 +28,43 @@ const values = fc.oneof(
 );
 
 describe('decodeEvents', () => {
+  it('decodeEvents by several threads writes the bytes of one thread, for any spans and headers', () => {
+    shareSmallBatches();
+    const threads = loadKernels('native', 3);
+    const outcomeOf = (kernels: Kernels, plan: BatchPlan, rows: number, pattern: number): unknown => {
+      const into = fillWithPattern(EventBatch.create(rows, plan.shared), pattern);
+      try {
+        return [kernels.decodeEvents(batchOf(plan), into), Buffer.from(new Uint8Array(into.buffer))];
+      } catch (thrown) {
+        return [(thrown as { code?: string }).code, Buffer.from(new Uint8Array(into.buffer))];
+      }
+    };
+    fc.assert(
+      fc.property(batchPlans(values), fc.integer({ min: 1, max: 16 }), fc.nat(255), (plan, rows, pattern) => {
+        expect(outcomeOf(threads, plan, rows, pattern)).toEqual(outcomeOf(native, plan, rows, pattern));
+      }),
+      { numRuns: runs(200) },
+    );
+  });
+
+  it('decodeEvents by several threads writes each row of a large batch', () => {
+    const rows = 10_000;
+    const records = RecordBatch.create(rows, rows * 256);
+    for (let row = 0; row < rows; row++) {
+      const bytes = new Uint8Array(row % 7 === 0 ? 255 : 256);
+      new DataView(bytes.buffer).setBigUint64(0, BigInt(row), true);
+      records.append({ value: bytes });
+    }
+    const [one, several] = [1, 4].map((shards) => {
+      const into = EventBatch.create(rows);
+      const decoded = loadKernels('native', shards).decodeEvents(records, into);
+      return { decoded, bytes: Buffer.from(new Uint8Array(into.buffer)) };
+    });
+    expect(several?.decoded).toBe(rows - Math.ceil(rows / 7));
+    expect(one?.decoded).toBe(several?.decoded);
+    expect(several?.bytes.equals(one?.bytes as Buffer)).toBe(true);
+  });
+
   it('decodeEvents writes the same bytes in both kernels, for any spans and headers', () => {
     fc.assert(
       fc.property(batchPlans(values), fc.integer({ min: 1, max: 16 }), fc.nat(255), (plan, rows, pattern) => {

@@ -207,7 +207,7 @@ describe('session state', () => {
     for (const events of batches) model.add(events);
     const some = hexOf(rowsOfSessions(model.fire(9000n)).buffer);
     const rest = hexOf(rowsOfSessions(model.fire(I64_MAX)).buffer);
-    for (const shards of [1, 2, 7]) {
+    for (const shards of [1, 2, 3, 8]) {
       const states = SIDES.map((kernels) => kernels.openSessions(700, shards));
       const [fromReference, addon] = states.map((state) =>
         filled(state, batches).map((one) => hexOf(one.buffer)),

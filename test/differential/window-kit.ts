@@ -8,6 +8,10 @@ import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { RefusedBatch } from '../../src/core/layout/refused-batch.ts';
+import { shareSmallBatches } from '../native-threads.ts';
+
+// Every state of several shards uses threads, whatever the size of its batches.
+shareSmallBatches();
 
 export const native = loadWindowKernels('native');
 export const reference = loadWindowKernels('reference');

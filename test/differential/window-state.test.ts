@@ -194,7 +194,7 @@ describe('keyed state', () => {
       })),
     );
     const results = await Promise.all(
-      [1, 2, 7].map(async (shards) => {
+      [1, 2, 3, 8].map(async (shards) => {
         const [fromReference, addon] = SIDES.map((kernels) => filled(kernels, 1000, shards, batches));
         expect(addon?.deltas.map((one) => hexOf(one.buffer))).toEqual(
           fromReference?.deltas.map((one) => hexOf(one.buffer)),

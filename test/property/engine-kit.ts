@@ -25,7 +25,11 @@ import type { FiredPage } from '../../src/engine/window/firing.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import type { SimDisk } from '../../src/sim/disk.ts';
 import type { SimKv } from '../../src/sim/kv.ts';
+import { shareSmallBatches } from '../native-threads.ts';
 import { rowsOfPage } from '../windows/fired-rows.ts';
+
+// Every state of several shards uses threads, whatever the size of its batches.
+shareSmallBatches();
 
 export const KERNELS = loadWindowKernels('native');
 

@@ -195,6 +195,44 @@ describe('message indexes', () => {
   });
 });
 
+describe('event decoder', () => {
+  const open = (...args: readonly unknown[]): unknown => raw['eventDecoderOpen']?.(...args);
+  const decode = (...args: readonly unknown[]): unknown => raw['eventDecoderDecode']?.(...args);
+  const [from, into] = [records(4).buffer, EventBatch.create(4).buffer];
+  const WRONG_TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' };
+
+  it('an event decoder refuses a number of shards that no state has', () => {
+    for (const shards of [0, 257, -1, 1.5, Number.NaN])
+      expect(thrownBy(() => open(shards))?.code, `${shards}`).toBe('out_of_range');
+    for (const shards of ['2', 2n, null, undefined])
+      expect(thrownBy(() => open(shards))).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => open())).toEqual(WRONG_TYPE);
+    expect(() => loadKernels('native', 257)).toThrow(expect.objectContaining({ code: 'out_of_range' }));
+  });
+
+  it('an event decoder refuses foreign handles, foreign batches and a batch with too few rows', () => {
+    const decoder = open(2);
+    expect(decode(decoder, from, into)).toBe(4);
+    for (const foreign of [{}, null, undefined, 1, raw['windowOpen']?.(10, 2, null), Object.create(decoder as object)])
+      expect(thrownBy(() => decode(foreign, from, into))).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => decode(decoder, from))).toEqual(WRONG_TYPE);
+    for (const foreign of [null, 'batch', 7, {}]) {
+      expect(thrownBy(() => decode(decoder, foreign, into))).toEqual(WRONG_TYPE);
+      expect(thrownBy(() => decode(decoder, from, foreign))).toEqual(WRONG_TYPE);
+    }
+    expect(thrownBy(() => decode(decoder, into, from))?.code).toBe('layout_mismatch');
+    expect(thrownBy(() => decode(decoder, from, EventBatch.create(3).buffer))?.code).toBe('out_of_range');
+    raw['eventDecoderClose']?.(decoder);
+  });
+
+  it('tuneWorkers refuses anything but two numbers', () => {
+    for (const args of [[], [1], [1, 2, 3], ['1', 2], [1, null]])
+      expect(thrownBy(() => raw['tuneWorkers']?.(...args)), `${args}`).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => raw['tuneWorkers']?.(-1, 0))?.code).toBe('out_of_range');
+    raw['tuneWorkers']?.(2048, 0);
+  });
+});
+
 describe('kernel wrapper', () => {
   it('coded addon errors become MillraceErrors with their cause, and a wrong type stays a TypeError', () => {
     const kernels = loadKernels('native');

@@ -1,5 +1,6 @@
 /** Runs the kernels as a plain program under AddressSanitizer and UndefinedBehaviorSanitizer: unit
- *  checks, every corpus, and mutations of each corpus. Objects are cached, so only a changed kernel
+ *  checks, every corpus, and mutations of each corpus; those that use threads also under
+ *  ThreadSanitizer. Objects are cached, so only a changed kernel
  *  is compiled. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -22,4 +23,6 @@ it('the sanitizers find no error in any kernel', () => {
   }
   expect(run.stdout).toMatch(/^kernels_test checks=\d+$/m);
   expect(run.stdout).toContain('kernels_test sanitizers=active\n');
+  for (const name of ['workers_test', 'window_test', 'session_test'])
+    expect(run.stdout).toContain(`${name} threads=clean\n`);
 });

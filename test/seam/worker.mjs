@@ -1,6 +1,7 @@
 // Worker that uses the raw addon, or works against it (`scribble` overwrites a shared batch).
 // `once` answers and ends, `forever` works until it is terminated, `forget` opens handles and is
-// terminated with a call of each in flight, `fall` opens handles and ends by itself.
+// terminated with a call of each in flight, `fall` opens handles and ends by itself; `share` and
+// `share-forget` do the same with states and a decoder that have threads.
 import { createRequire } from 'node:module';
 import { parentPort, workerData } from 'node:worker_threads';
 
@@ -36,6 +37,21 @@ if (mode === 'once') {
     words[3] = workerData.rows;
     words[4] = words[5] = workerData.rows * 256;
   }
+} else if (mode.startsWith('share')) {
+  // Batches of these tests are small, and the machine may have one core.
+  addon.tuneWorkers(1, 4);
+  const [state, sessions] = [addon.windowOpen(10, 4, null), addon.sessionOpen(10, 4, null)];
+  const decoder = addon.eventDecoderOpen(4);
+  addon.tuneWorkers(2048, 0);
+  globalThis.kept = [state, sessions, decoder];
+  addon.eventDecoderDecode(decoder, new Uint8Array(records), new Uint8Array(events));
+  const { decodedEvents, admitted } = workerData;
+  for (let i = 0; i < 20; i++) {
+    addon.windowAccumulate(state, decodedEvents, admitted, null, null, null, null);
+    addon.sessionAccumulate(sessions, decodedEvents, admitted, null, null, null, null);
+  }
+  parentPort.postMessage('shared');
+  if (mode === 'share-forget') setInterval(() => {}, 1000);
 } else {
   const kept = [addon.brokerProducerOpen([]), addon.brokerConsumerOpen(['group.id', 'forgotten'], () => {})];
   if (mode === 'forget') {

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, it } from 'vitest';
 import { loadKernels } from '../../src/addon/load.ts';
+import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { until } from '../wait.ts';
@@ -17,7 +18,7 @@ afterEach(async () => {
 });
 
 function start(
-  mode: 'once' | 'forever' | 'forget' | 'fall' | 'scribble',
+  mode: 'once' | 'forever' | 'forget' | 'fall' | 'scribble' | 'share' | 'share-forget',
   shared = records(ROWS, true),
 ): Worker {
   const worker = new Worker(fileURLToPath(new URL('./worker.mjs', import.meta.url)), {
@@ -27,10 +28,23 @@ function start(
       rows: ROWS,
       records: shared.buffer,
       events: EventBatch.create(ROWS, true).buffer,
+      ...admittedRows(),
     },
   });
   workers.push(worker);
   return worker;
+}
+
+/** Events of many keys at time 0, all admitted. */
+function admittedRows() {
+  const [decoded, admitted] = [EventBatch.create(ROWS), AdmittedBatch.create(ROWS)];
+  for (let row = 0; row < ROWS; row++) {
+    decoded.columns.accountId[row] = BigInt(row);
+    admitted.columns.row[row] = row;
+  }
+  decoded.rowCount = ROWS;
+  admitted.rowCount = ROWS;
+  return { decodedEvents: decoded.buffer, admitted: admitted.buffer };
 }
 
 const message = (worker: Worker): Promise<unknown> =>
@@ -92,6 +106,48 @@ describe('addon in several threads', () => {
       answers.add(thrownBy(calls[i % 3] as () => unknown)?.code ?? 'done');
     // Both outcomes occurred, so the two threads did overlap.
     expect([...answers].sort()).toEqual(['done', 'layout_mismatch']);
+  });
+
+  it.each(['share', 'share-forget'] as const)(
+    'a thread that ends without closing its states (%s) ends the threads of their shards',
+    async (mode) => {
+      const before = threads();
+      const running = [start(mode), start(mode)];
+      const ended = running.map(exit);
+      expect(await Promise.all(running.map(message))).toEqual(['shared', 'shared']);
+      if (mode === 'share-forget') {
+        // Two workers, each with three threads for its states and decoder.
+        expect(threads()).toBeGreaterThanOrEqual(before + 2 + 2 * 3 * 3);
+        for (const worker of running) void worker.terminate();
+      }
+      await Promise.all(ended);
+      await until('no thread of a forgotten state', () => threads() <= before);
+    },
+  );
+
+  it('a state and a decoder end their threads when they are closed', async () => {
+    const f = (name: string) => raw[name] as (...args: readonly unknown[]) => unknown;
+    f('tuneWorkers')(1, 4);
+    const { decodedEvents, admitted } = admittedRows();
+    const before = threads();
+    const opened = [
+      ['window', f('windowOpen')(10, 4, null)],
+      ['session', f('sessionOpen')(10, 4, null)],
+    ] as const;
+    for (const [kind, state] of opened)
+      f(`${kind}Accumulate`)(state, decodedEvents, admitted, null, null, null, null);
+    const decoder = f('eventDecoderOpen')(4);
+    const into = EventBatch.create(5000);
+    f('eventDecoderDecode')(decoder, records(5000).buffer, into.buffer);
+    f('tuneWorkers')(2048, 0);
+    expect(threads()).toBeGreaterThanOrEqual(before + 3 * 3);
+    for (const [kind, state] of opened) f(`${kind}Close`)(state);
+    f('eventDecoderClose')(decoder);
+    f('eventDecoderClose')(decoder);
+    await until('no thread of a closed state', () => threads() <= before);
+    expect(thrownBy(() => f('eventDecoderDecode')(decoder, records(5000).buffer, into.buffer))?.code).toBe(
+      'closed',
+    );
   });
 
   it.each(['forget', 'fall'] as const)(

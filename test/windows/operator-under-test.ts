@@ -29,6 +29,7 @@ import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import type { EngineRun, EngineUnderTest, InputRecord, JobUnderTest } from './engine-under-test.ts';
 import { rowsOfFirings } from './fired-rows.ts';
+import { shareSmallBatches } from '../native-threads.ts';
 
 /** Least number of rows that a batch has room for. */
 const ROWS_MIN = 128;
@@ -268,6 +269,7 @@ class OperatorRun implements EngineRun {
 }
 
 export function operatorUnderTest(mode: NativeMode, where: 'memory' | 'disk' = 'memory'): EngineUnderTest {
+  if (mode === 'native') shareSmallBatches();
   const kernels = loadWindowKernels(mode);
   return {
     name: `operator, ${where}, ${mode} kernels`,

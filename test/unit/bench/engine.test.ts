@@ -4,6 +4,7 @@ import { expect, it } from 'vitest';
 import { quantilesMs } from '../../../bench/engine/latencies.ts';
 import { bench as checkpoints } from '../../../bench/engine-checkpoint.ts';
 import { bench as kernels } from '../../../bench/engine-kernel.ts';
+import { bench as shards, modelled, modelResults } from '../../../bench/engine-shards.ts';
 import { bench } from '../../../bench/window.ts';
 import { smokeContext } from './context.ts';
 
@@ -28,6 +29,43 @@ it('the kernel bench compares the kernels with the bare loop and the reference i
   expect(said).toEqual([expect.stringMatching(/Zipf/), expect.stringMatching(/distinct/)]);
   expect(results).toHaveLength(24);
   for (const one of results) expect(one.value, one.metric).toBeGreaterThan(0);
+});
+
+it('the shard bench compares the loop with two shards with that of one, stage by stage, with equal results', async () => {
+  const said: string[] = [];
+  const results = await shards.run(
+    smokeContext({
+      settings: { native: 'on' },
+      only: ['memory'],
+      say: (line) => void said.push(line),
+    }),
+  );
+  expect(said).toEqual([
+    expect.stringMatching(/Zipf 1.1: \d+ rows, 98304 events, sum \d+$/),
+    expect.stringMatching(/distinct accounts: 98304 rows, 98304 events, sum \d+$/),
+  ]);
+  const stages = results.map(({ metric }) => /: (\w+), two shards$/.exec(metric)?.[1]).filter(Boolean);
+  const each = ['CPU', 'decode', 'route', 'update', 'changelog'];
+  expect(stages).toEqual([...each, ...each]);
+  expect(results.filter(({ goal }) => goal === 'ratio >= 1.7')).toHaveLength(2);
+  for (const one of results) expect(one.value, one.metric).toBeGreaterThan(0);
+});
+
+it('the model divides what two shards make faster, and names the stage that limits', () => {
+  expect(modelled({ one: 40, two: 20 }, 8)).toBe(5);
+  expect(modelled({ one: 40, two: 30 }, 4)).toBe(25);
+  // More than twice as fast: caches. No faster, or slower: serial.
+  expect(modelled({ one: 40, two: 15 }, 4)).toBe(10);
+  expect(modelled({ one: 40, two: 40 }, 8)).toBe(40);
+  expect(modelled({ one: 40, two: 44 }, 8)).toBe(44);
+  const costs = [
+    { stage: 'route', one: 10, two: 10 },
+    { stage: 'update', one: 60, two: 30 },
+  ] as const;
+  expect(modelResults('x', costs).map(({ metric, value }) => [metric, value])).toEqual([
+    ['model, x: 4 shards on 4 cores, limited by update (60%)', 1e9 / 25],
+    ['model, x: 8 shards on 8 cores, limited by route (57%)', 1e9 / 17.5],
+  ]);
 });
 
 it('the checkpoint bench measures checkpoints during ingestion and restores every key', async () => {
