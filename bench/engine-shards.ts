@@ -4,7 +4,8 @@
  *  memory, with one shard and with two. It measures the rate, the CPU time of all threads, and the
  *  elapsed time of each stage. From the stages of both sides a model says what limits on 4 and 8
  *  cores: the time of a stage with N shards is its serial part plus an Nth of the rest (Amdahl's
- *  law). On a machine with 4 or 8 cores the model is measured, too. Part `broker` compares whole
+ *  law). On a machine with 4 or 8 cores the model is measured, too. Two threads of a fixed loop beside
+ *  one show what the second core is worth at that moment. Part `broker` compares whole
  *  engines beside a broker. All sides must have the same results. */
 import { cpus } from 'node:os';
 import { chooseNative } from '../src/addon/load.ts';
@@ -19,6 +20,7 @@ import { EventGenerator } from '../src/gen/events.ts';
 import { openParts } from './effects/parts.ts';
 import { shardedEngines } from './engine/sharded-engines.ts';
 import { BATCH_ROWS, PARTITIONS, type Pass, SIZE_MS, ShardLoop } from './engine/shard-loop.ts';
+import { twoThreads } from './engine/two-threads.ts';
 import { type Bench, type BenchContext, type BenchResult, median, result, seriesOf, takeTurns } from './harness.ts';
 import { selectParts } from './parts.ts';
 
@@ -205,7 +207,7 @@ class Comparison {
 }
 
 async function memory(context: BenchContext): Promise<BenchResult[]> {
-  const results: BenchResult[] = [];
+  const results: BenchResult[] = [await twoThreads(context)];
   for (const load of WORKLOADS) {
     const batches = batchesOf(load, context.smoke ? BATCHES_SMOKE : BATCHES);
     results.push(...(await new Comparison(context, load.name).run(batches)));

@@ -38,11 +38,8 @@ if (mode === 'once') {
     words[4] = words[5] = workerData.rows * 256;
   }
 } else if (mode.startsWith('share')) {
-  // Batches of these tests are small, and the machine may have one core.
-  addon.tuneWorkers(1, 4);
   const [state, sessions] = [addon.windowOpen(10, 4, null), addon.sessionOpen(10, 4, null)];
   const decoder = addon.eventDecoderOpen(4);
-  addon.tuneWorkers(2048, 0);
   globalThis.kept = [state, sessions, decoder];
   addon.eventDecoderDecode(decoder, new Uint8Array(records), new Uint8Array(events));
   const { decodedEvents, admitted } = workerData;

@@ -49,6 +49,25 @@ double ToCell(std::int64_t time) {
   return static_cast<double>(time);
 }
 
+// Calls each(i) for the rows of a block. The number of rows of a whole block is a constant, so that
+// the compiler can use vectors.
+template <typename Each>
+void ForRows(std::uint32_t rows, const Each& each) {
+  if (rows == kBlockRows) {
+    for (std::uint32_t i = 0; i < kBlockRows; i++) each(i);
+  } else {
+    for (std::uint32_t i = 0; i < rows; i++) each(i);
+  }
+}
+
+// True when a cell of a block differs from `same`.
+template <typename T>
+bool HasOther(const T* cells, std::uint32_t rows, T same) {
+  T odd = 0;
+  ForRows(rows, [&](std::uint32_t i) { odd = static_cast<T>(odd | (cells[i] ^ same)); });
+  return odd != 0;
+}
+
 std::int64_t FloorTo(std::int64_t time, std::int64_t step) {
   const std::int64_t past = time % step;
   return time - (past < 0 ? past + step : past);
@@ -324,18 +343,18 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   std::int64_t least = events.event_ts[first];
   std::int64_t most = least;
   std::int64_t position = lane.next - 1;
-  std::uint32_t odd = 0;  // not 0 when a row does not fulfill the conditions of the block
+  std::uint32_t odd = 0;  // not 0 when an offset does not ascend
   for (std::uint32_t row = first; row < first + rows; row++) {
     const std::int64_t event_ts = events.event_ts[row];
     least = std::min(least, event_ts);
     most = std::max(most, event_ts);
-    odd |= events.status[row] ^ static_cast<std::uint32_t>(layout::kEventStatusOk);
-    odd |= static_cast<std::uint32_t>(records.partition[row] ^ partition);
     odd |= records.offset[row] <= position ? 1U : 0U;
     position = records.offset[row];
   }
   const std::int64_t seen = std::max(lane.seen, most);
-  if (odd != 0 || lane.idle || position >= std::min(lane.limit, kExactMax) ||
+  if (odd != 0 || HasOther(records.partition + first, rows, partition) ||
+      HasOther(events.status + first, rows, static_cast<std::uint8_t>(layout::kEventStatusOk)) ||
+      lane.idle || position >= std::min(lane.limit, kExactMax) ||
       least < -kEventTsLimit || most >= kEventTsLimit ||
       least < (global_ ? std::max(seen_, most) : seen) - delay_ || least < watermark_) {
     return false;
@@ -355,10 +374,10 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   if (seen > lane.seen) RaiseSeen(seen, &lane);
   lane.next = position + 1;
   lane.accepted += rows;
-  for (std::uint32_t i = 0; i < rows; i++) {
-    out.row[count_ + i] = first + i;
-    out.slice[count_ + i] = start;
-  }
+  std::uint32_t* const row = out.row + count_;
+  std::int64_t* const slice = out.slice + count_;
+  ForRows(rows, [&](std::uint32_t i) { row[i] = first + i; });
+  ForRows(rows, [&](std::uint32_t i) { slice[i] = start; });
   count_ += rows;
   row_ += rows;
   return true;
