@@ -50,7 +50,7 @@ const WORKLOADS: readonly Workload[] = [
 ];
 
 /** Events of less than one window, in true order, as records of 256 bytes. */
-function batchesOf({ isDistinct }: Workload, batchCount: number): readonly RecordBatch[] {
+export function batchesOf({ isDistinct }: Workload, batchCount: number): readonly RecordBatch[] {
   const count = batchCount * BATCH_ROWS;
   const perMs = count / (SIZE_MS * 0.9);
   const options = { ...DEFAULT_EVENTS, count, accounts: 1_000_000, perMs, baseMs: 0, order: 'true' as const };

@@ -22,10 +22,9 @@ constexpr HandleType kDecoderType = {{0x52c7e90d4f1ab836U, 0xb83e6d15907fc2a4U},
 // Threads that decode events together.
 class EventDecoder final : public Resource {
  public:
-  explicit EventDecoder(std::uint32_t threads)
-      : workers(std::make_unique<kernel::Workers>(threads)) {}
+  explicit EventDecoder(std::uint32_t shards) : workers(kernel::Workers::Shared(shards)) {}
   void Close() override { workers.reset(); }
-  std::unique_ptr<kernel::Workers> workers;
+  std::shared_ptr<kernel::Workers> workers;
 };
 
 // shardOf(events, shards, out)
@@ -65,8 +64,8 @@ napi_value OpenEventDecoder(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t shards = 0;
   if (!call.HasArguments(1) || !call.Integer(0, "shards", 1, kShardsMax, &shards)) return nullptr;
-  const std::uint32_t threads = kernel::Workers::ThreadsFor(static_cast<std::uint32_t>(shards));
-  return NewHandle(env, kDecoderType, std::make_shared<EventDecoder>(threads));
+  return NewHandle(env, kDecoderType,
+                   std::make_shared<EventDecoder>(static_cast<std::uint32_t>(shards)));
 }
 
 // eventDecoderDecode(decoder, records, into): number

@@ -22,7 +22,7 @@ SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm 
       pool_(std::make_shared<RowPool>(RowTable(form_.lines()).bucket_lines())),
       owner_(shards),
       sharded_(shards),
-      threads_(Workers::ThreadsFor(shards)) {
+      threads_(Workers::Shared(shards)) {
   for (std::uint32_t i = 0; i < shards; i++) {
     workers_.push_back(std::make_unique<Worker>(gap_ms, form_));
   }
@@ -179,20 +179,20 @@ Status SessionTables::AccumulateShards(const Rows<layout::EventBatch>& events,
   if (admitted.row_count == 0) return Status::kOk;
   if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
   const bool is_forked = Workers::IsWorth(admitted.row_count);
-  const auto run = [&](std::uint32_t items, const std::function<void(std::uint32_t)>& each,
-                       Workers::Next next) {
-    if (is_forked) return threads_.Run(items, each, next);
+  const auto run = [&](std::uint32_t items, Workers::Work work,
+                       const std::function<void(std::uint32_t)>& each) {
+    if (is_forked) return threads_->Run(items, work, each);
     for (std::uint32_t item = 0; item < items; item++) each(item);
   };
   const auto divide = [&](std::uint32_t chunk) { sharded_.Divide(chunk, events, admitted, 0); };
-  run(sharded_.Begin(admitted.row_count), divide, Workers::Next::kSoon);
+  run(sharded_.Begin(admitted.row_count), Workers::Work::kDivide, divide);
   if (!sharded_.AreSound()) return Status::kBadArgument;
   // A partial session starts at an event of the batch, and the earliest event starts one.
   least_start_ = sharded_.least_ts();
   const auto fold = [&](std::uint32_t shard) {
     workers_[shard]->status = FoldShard(events, values, shard);
   };
-  run(shards(), fold, Workers::Next::kLater);
+  run(shards(), Workers::Work::kFold, fold);
   for (const auto& worker : workers_) {
     if (worker->status != Status::kOk) return worker->status;
   }

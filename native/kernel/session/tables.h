@@ -118,7 +118,7 @@ class SessionTables {
   ShardRows sharded_;
   // Least start of the partial sessions of the batch, where there are several shards.
   std::int64_t least_start_ = 0;
-  Workers threads_;
+  std::shared_ptr<Workers> threads_;
 };
 
 }  // namespace millrace::kernel

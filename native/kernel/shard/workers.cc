@@ -1,15 +1,20 @@
 #include "kernel/shard/workers.h"
 
 #include <algorithm>
-#include <chrono>
+#include <map>
 #include <thread>
 
 namespace millrace::kernel {
 namespace {
 
 constexpr std::uint64_t kItemMask = UINT32_MAX;
-// Longest time for which a thread spins: about what waking a thread costs.
-constexpr std::chrono::microseconds kSpinMax{20};
+using std::chrono::nanoseconds;
+
+// Longest pause that a thread spins through. Waking a thread of a virtual machine takes about as
+// long.
+constexpr nanoseconds kPauseMax = std::chrono::microseconds(100);
+// Longest time for which the caller spins at the end of a round.
+constexpr nanoseconds kWaitMax = std::chrono::microseconds(50);
 constexpr int kSpinsAClock = 16;
 
 void Pause() {
@@ -21,8 +26,8 @@ void Pause() {
 }
 
 template <typename Condition>
-bool SpinUntil(const Condition& condition) {
-  const auto end = std::chrono::steady_clock::now() + kSpinMax;
+bool SpinUntil(nanoseconds longest, const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + longest;
   do {
     for (int i = 0; i < kSpinsAClock; i++) {
       if (condition()) return true;
@@ -42,10 +47,17 @@ void Workers::Tune(std::uint32_t rows_min, std::uint32_t cores) {
   cores_.store(cores, std::memory_order_relaxed);
 }
 
-std::uint32_t Workers::ThreadsFor(std::uint32_t shards) {
+std::shared_ptr<Workers> Workers::Shared(std::uint32_t shards) {
+  thread_local std::map<std::uint32_t, std::weak_ptr<Workers>> pools;
   const std::uint32_t tuned = cores_.load(std::memory_order_relaxed);
   const std::uint32_t cores = tuned > 0 ? tuned : std::thread::hardware_concurrency();
-  return std::min(shards, std::max(1U, cores));
+  const std::uint32_t threads = std::min(shards, std::max(1U, cores));
+  std::shared_ptr<Workers> pool = pools[threads].lock();
+  if (pool == nullptr) {
+    pool = std::make_shared<Workers>(threads);
+    pools[threads] = pool;
+  }
+  return pool;
 }
 
 Workers::~Workers() {
@@ -69,19 +81,28 @@ void Workers::Start() {
   }
 }
 
-void Workers::Run(std::uint32_t items, const std::function<void(std::uint32_t)>& each, Next next) {
+// Learns from the pause before this round.
+void Workers::NotePause() {
+  if (ended_at_ == Clock::time_point{}) return;
+  pauses_[static_cast<std::size_t>(work_)] = Clock::now() - ended_at_;
+}
+
+void Workers::Run(std::uint32_t items, Work work, const std::function<void(std::uint32_t)>& each) {
   if (items > 1) Start();
   if (items <= 1 || threads_.empty()) {
     for (std::uint32_t item = 0; item < items; item++) each(item);
     return;
   }
+  NotePause();
+  const nanoseconds pause = pauses_[static_cast<std::size_t>(work)];
   bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     each_ = &each;
     items_ = items;
     left_.store(items, std::memory_order_relaxed);
-    is_soon_.store(next == Next::kSoon, std::memory_order_relaxed);
+    // Twice the pause, because no two are alike.
+    spin_ns_.store(pause > kPauseMax ? 0 : 2 * pause.count(), std::memory_order_relaxed);
     const std::uint64_t round = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
     ticket_.store(round << 32 | items, std::memory_order_release);
     wakes = asleep_ > 0;
@@ -89,11 +110,13 @@ void Workers::Run(std::uint32_t items, const std::function<void(std::uint32_t)>&
   if (wakes) begun_.notify_all();
   DoItems();
   Wait();
+  work_ = work;
+  ended_at_ = Clock::now();
 }
 
 void Workers::Wait() {
   const auto is_done = [this] { return left_.load(std::memory_order_acquire) == 0; };
-  if (is_done() || SpinUntil(is_done)) return;
+  if (is_done() || SpinUntil(kWaitMax, is_done)) return;
   std::unique_lock lock(mutex_);
   ended_.wait(lock, is_done);
 }
@@ -130,7 +153,8 @@ void* Workers::Serve(void* workers) {
   };
   for (;;) {
     self.DoItems();
-    if (self.is_soon_.load(std::memory_order_relaxed) && SpinUntil(has_items)) continue;
+    const nanoseconds spin{self.spin_ns_.load(std::memory_order_relaxed)};
+    if (spin.count() > 0 && SpinUntil(spin, has_items)) continue;
     std::unique_lock lock(self.mutex_);
     self.asleep_++;
     self.begun_.wait(lock, [&] { return self.stopping_ || has_items(); });

@@ -38,7 +38,7 @@ WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm 
       newest_(0),
       sharded_(shards),
       workers_(shards),
-      threads_(Workers::ThreadsFor(shards)) {}
+      threads_(Workers::Shared(shards)) {}
 
 void WindowTables::ClearDeltas() {
   for (Worker& worker : workers_) {
@@ -170,15 +170,15 @@ Status WindowTables::AccumulateShards(const Rows<layout::EventBatch>& events,
                                       const Rows<layout::AdmittedBatch>& admitted,
                                       const Values& values) {
   const bool is_forked = Workers::IsWorth(admitted.row_count);
-  const auto run = [&](std::uint32_t items, const std::function<void(std::uint32_t)>& each,
-                       Workers::Next next) {
-    if (is_forked) return threads_.Run(items, each, next);
+  const auto run = [&](std::uint32_t items, Workers::Work work,
+                       const std::function<void(std::uint32_t)>& each) {
+    if (is_forked) return threads_->Run(items, work, each);
     for (std::uint32_t item = 0; item < items; item++) each(item);
   };
   const auto divide = [&](std::uint32_t chunk) {
     sharded_.Divide(chunk, events, admitted, slice_ms_);
   };
-  run(sharded_.Begin(admitted.row_count), divide, Workers::Next::kSoon);
+  run(sharded_.Begin(admitted.row_count), Workers::Work::kDivide, divide);
   Status status = NumberChunks();
   if (status == Status::kOk) status = OpenBatchSlices();
   if (status != Status::kOk) {
@@ -188,7 +188,7 @@ Status WindowTables::AccumulateShards(const Rows<layout::EventBatch>& events,
   const auto fold = [&](std::uint32_t shard) {
     workers_[shard].status = FoldShard(events, values, shard);
   };
-  run(shards_, fold, Workers::Next::kLater);
+  run(shards_, Workers::Work::kFold, fold);
   for (const Worker& worker : workers_) {
     if (worker.status != Status::kOk) return worker.status;
   }

@@ -150,7 +150,7 @@ class WindowTables {
   std::vector<std::uint32_t> number_;
   ShardRows sharded_;
   std::vector<Worker> workers_;
-  Workers threads_;
+  std::shared_ptr<Workers> threads_;
 };
 
 }  // namespace millrace::kernel

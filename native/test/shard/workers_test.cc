@@ -49,13 +49,10 @@ void EachItemRunsOnce() {
     std::vector<std::atomic<std::uint32_t>> calls(items);
     // Not atomic: what an item writes is visible to the caller.
     std::vector<std::uint64_t> results(items);
-    workers.Run(
-        items,
-        [&](std::uint32_t item) {
-          calls[item]++;
-          results[item] = std::uint64_t{round} * item;
-        },
-        round % 3 == 0 ? Workers::Next::kSoon : Workers::Next::kLater);
+    workers.Run(items, static_cast<Workers::Work>(round % 3), [&](std::uint32_t item) {
+      calls[item]++;
+      results[item] = std::uint64_t{round} * item;
+    });
     for (std::uint32_t item = 0; item < items; item++) {
       MILLRACE_CHECK(calls[item] == 1 && results[item] == std::uint64_t{round} * item);
     }
@@ -68,7 +65,7 @@ void ItemsRunAtTheSameTime() {
   Workers workers(kThreads);
   for (int round = 0; round < 50; round++) {
     std::atomic<std::uint32_t> begun{0};
-    workers.Run(kThreads, [&](std::uint32_t) {
+    workers.Run(kThreads, Workers::Work::kFold, [&](std::uint32_t) {
       begun++;
       while (begun < kThreads) std::this_thread::yield();
     });
@@ -82,7 +79,7 @@ void TheCallerWaitsOnlyForItemsInProgress() {
   std::atomic<std::uint32_t> by_caller{0};
   const auto caller = std::this_thread::get_id();
   constexpr std::uint32_t kItems = 100;
-  workers.Run(kItems, [&](std::uint32_t) {
+  workers.Run(kItems, Workers::Work::kFold, [&](std::uint32_t) {
     if (std::this_thread::get_id() == caller) {
       while (!is_held) std::this_thread::yield();
       by_caller++;
@@ -101,7 +98,7 @@ void ThreadsEndWithTheirPool() {
     Workers workers(4);
     std::atomic<std::uint32_t> done{0};
     for (int round = 0; round < i % 3; round++) {
-      workers.Run(5, [&](std::uint32_t) { done++; }, Workers::Next::kSoon);
+      workers.Run(5, Workers::Work::kDivide, [&](std::uint32_t) { done++; });
     }
     MILLRACE_CHECK(done == static_cast<std::uint32_t>(i % 3) * 5);
   }
