@@ -29,10 +29,10 @@ describe('a session that ends as it begins', () => {
       'text pool of pg',
       async (url: string) => {
         const pool = await pgTextDriver.connect({ ...OPTIONS, url, answerTimeoutMs: 60_000 });
-        return pool.execute({ text: 'SELECT 1' }, [], () => {});
+        return pool.execute({ text: 'SELECT 1', paramCount: 0 }, [], () => {});
       },
     ],
-  ])('the %s reports an unreachable server and the process goes on', async (_name, ask) => {
+  ])('the %s reports an unreachable server and ends no process', async (_name, ask) => {
     const server = createServer((socket) => {
       socket.on('error', () => {});
       socket.once('data', () => socket.end(Buffer.concat([AUTHENTICATED, READY, ENDED])));
