@@ -186,8 +186,12 @@ async function chooseHttp(
 
 /** Loads the kernels of the window engine for rows of a form: the addon, or the TypeScript
  *  reference implementation. */
-export function windowKernels(context: Pick<DriverContext, 'settings'>, form?: RowForm): WindowKernels {
-  return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form);
+export function windowKernels(
+  context: Pick<DriverContext, 'settings'>,
+  form?: RowForm,
+  shards = 1,
+): WindowKernels {
+  return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form, shards);
 }
 
 /** Loads the kernels: the addon, or the TypeScript reference implementation. The addon

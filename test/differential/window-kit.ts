@@ -12,8 +12,10 @@ import { shareSmallBatches } from '../native-threads.ts';
 
 // Every state of several shards uses threads, whatever the size of its batches.
 shareSmallBatches();
-
-export const native = loadWindowKernels('native');
+const SHARDS = 3;
+export const native = loadWindowKernels('native', undefined, SHARDS);
+/** Its threads help with admission as long as it is open: for the whole run. */
+export const threads = native.open(1, SHARDS);
 export const reference = loadWindowKernels('reference');
 export const SIDES: readonly WindowKernels[] = [reference, native];
 export const ROW_BYTES = ACCUMULATOR.BYTES;
