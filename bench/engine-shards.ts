@@ -8,8 +8,8 @@
  *  one show what the second core is worth at that moment. Part `broker` compares whole
  *  engines beside a broker. All sides must have the same results. */
 import { cpus } from 'node:os';
-import { chooseNative } from '../src/addon/load.ts';
 import { loadGenKernels } from '../src/addon/gen.ts';
+import { chooseNative } from '../src/addon/load.ts';
 import { coreError } from '../src/core/errors.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import { EVENT } from '../src/core/layout/layouts.gen.ts';
@@ -18,10 +18,18 @@ import type { Stage } from '../src/engine/stages.ts';
 import { DEFAULT_EVENTS } from '../src/gen/event-options.ts';
 import { EventGenerator } from '../src/gen/events.ts';
 import { openParts } from './effects/parts.ts';
+import { BATCH_ROWS, PARTITIONS, type Pass, ShardLoop, SIZE_MS } from './engine/shard-loop.ts';
 import { shardedEngines } from './engine/sharded-engines.ts';
-import { BATCH_ROWS, PARTITIONS, type Pass, SIZE_MS, ShardLoop } from './engine/shard-loop.ts';
 import { twoThreads } from './engine/two-threads.ts';
-import { type Bench, type BenchContext, type BenchResult, median, result, seriesOf, takeTurns } from './harness.ts';
+import {
+  type Bench,
+  type BenchContext,
+  type BenchResult,
+  median,
+  result,
+  seriesOf,
+  takeTurns,
+} from './harness.ts';
 import { selectParts } from './parts.ts';
 
 const BATCHES = 64;
@@ -217,7 +225,8 @@ async function memory(context: BenchContext): Promise<BenchResult[]> {
 
 export const bench: Bench = {
   name: 'engine-shards',
-  summary: 'The window engine with two shards beside one: its loop from memory, stage by stage, and with a broker.',
+  summary:
+    'The window engine with two shards beside one: its loop from memory, stage by stage, and with a broker.',
   async run(context) {
     const parts = selectParts(context.only, ['memory', 'broker']);
     const results: BenchResult[] = [];

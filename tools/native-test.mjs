@@ -125,9 +125,7 @@ async function compiled(paths, flags) {
   const common = commonOf(flags);
   const objectName = (path) => `${basename(path, '.cc')}-${hash(common, read(path))}.o`;
   return new Map(
-    await inPairs(
-      paths.map((path) => async () => [path, await make(objectName(path), ['-c', path], flags)]),
-    ),
+    await inPairs(paths.map((path) => async () => [path, await make(objectName(path), ['-c', path], flags)])),
   );
 }
 const objects = await compiled([...kernels, ...tests], FLAGS);
@@ -183,7 +181,9 @@ await inPairs(
     const program = await make(`threads-${basename(name)}-${hash(...parts)}`, parts, THREAD_FLAGS);
     const checked = runThreaded(program);
     if (checked.status !== 0) {
-      process.stderr.write(`${checked.stdout}${checked.stderr}\nnative-test: ${name} under ThreadSanitizer\n`);
+      process.stderr.write(
+        `${checked.stdout}${checked.stderr}\nnative-test: ${name} under ThreadSanitizer\n`,
+      );
       process.exit(1);
     }
     if (runThreaded(program, ['race']).status === 0) {

@@ -66,10 +66,11 @@ Status DecodeEvents(const Rows<layout::RecordBatch>& records, Workers* workers,
   if (!Workers::IsWorth(rows)) return DecodeEvents(records, into, decoded);
   if (into->row_capacity < rows) return Status::kTooFewRows;
   std::atomic<std::uint32_t> good{0};
-  workers->Run((rows + kChunkRows - 1) / kChunkRows, Workers::Work::kDecode, [&](std::uint32_t chunk) {
-    const std::uint32_t from = chunk * kChunkRows;
-    good += DecodeRows(records, into->at, from, std::min(rows, from + kChunkRows));
-  });
+  workers->Run((rows + kChunkRows - 1) / kChunkRows, Workers::Work::kDecode,
+               [&](std::uint32_t chunk) {
+                 const std::uint32_t from = chunk * kChunkRows;
+                 good += DecodeRows(records, into->at, from, std::min(rows, from + kChunkRows));
+               });
   *decoded = good;
   into->at.header->row_count = rows;
   return Status::kOk;

@@ -148,8 +148,7 @@ void WriteCells(const RowParts& parts, std::size_t count, ColumnOut* out) {
   }
 }
 
-Status CountRows(Span<const ShardColumns* const> shards, std::size_t rows_max,
-                 std::size_t* count) {
+Status CountRows(Span<const ShardColumns* const> shards, std::size_t rows_max, std::size_t* count) {
   *count = 0;
   for (std::size_t shard = 0; shard < shards.size; shard++) {
     if (shards.data[shard]->status() != Status::kOk) return shards.data[shard]->status();

@@ -117,8 +117,7 @@ struct ColumnOut {
     ColumnWriter writer(at, count);
     put(&writer);
     if (places != nullptr) {
-      const auto value_bytes =
-          static_cast<std::size_t>(writer.end() - at) - LengthBytes(count);
+      const auto value_bytes = static_cast<std::size_t>(writer.end() - at) - LengthBytes(count);
       places->push_back({static_cast<std::size_t>(at - base), count, value_bytes});
     }
     at = writer.end();

@@ -9,7 +9,15 @@ import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { shareSmallBatches } from '../native-threads.ts';
 import { runs } from '../tier.ts';
-import { type BatchPlan, batchOf, batchPlans, both, fillWithPattern, native, reference } from './kernel-kit.ts';
+import {
+  type BatchPlan,
+  batchOf,
+  batchPlans,
+  both,
+  fillWithPattern,
+  native,
+  reference,
+} from './kernel-kit.ts';
 
 const event = fc
   .tuple(fc.bigInt(0n, 2n ** 64n - 1n), fc.bigInt(-(2n ** 63n), 2n ** 63n - 1n), fc.nat(255))

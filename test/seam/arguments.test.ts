@@ -204,8 +204,7 @@ describe('event decoder', () => {
   it('an event decoder refuses a number of shards that no state has', () => {
     for (const shards of [0, 257, -1, 1.5, Number.NaN])
       expect(thrownBy(() => open(shards))?.code, `${shards}`).toBe('out_of_range');
-    for (const shards of ['2', 2n, null, undefined])
-      expect(thrownBy(() => open(shards))).toEqual(WRONG_TYPE);
+    for (const shards of ['2', 2n, null, undefined]) expect(thrownBy(() => open(shards))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => open())).toEqual(WRONG_TYPE);
     expect(() => loadKernels('native', 257)).toThrow(expect.objectContaining({ code: 'out_of_range' }));
   });
@@ -213,7 +212,14 @@ describe('event decoder', () => {
   it('an event decoder refuses foreign handles, foreign batches and a batch with too few rows', () => {
     const decoder = open(2);
     expect(decode(decoder, from, into)).toBe(4);
-    for (const foreign of [{}, null, undefined, 1, raw['windowOpen']?.(10, 2, null), Object.create(decoder as object)])
+    for (const foreign of [
+      {},
+      null,
+      undefined,
+      1,
+      raw['windowOpen']?.(10, 2, null),
+      Object.create(decoder as object),
+    ])
       expect(thrownBy(() => decode(foreign, from, into))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => decode(decoder, from))).toEqual(WRONG_TYPE);
     for (const foreign of [null, 'batch', 7, {}]) {
@@ -227,7 +233,10 @@ describe('event decoder', () => {
 
   it('tuneWorkers refuses anything but two numbers', () => {
     for (const args of [[], [1], [1, 2, 3], ['1', 2], [1, null]])
-      expect(thrownBy(() => raw['tuneWorkers']?.(...args)), `${args}`).toEqual(WRONG_TYPE);
+      expect(
+        thrownBy(() => raw['tuneWorkers']?.(...args)),
+        `${args}`,
+      ).toEqual(WRONG_TYPE);
     expect(thrownBy(() => raw['tuneWorkers']?.(-1, 0))?.code).toBe('out_of_range');
     raw['tuneWorkers']?.(2048, 0);
   });

@@ -27,9 +27,9 @@ import { type Journal, WindowOperator } from '../../src/engine/window/operator.t
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { shareSmallBatches } from '../native-threads.ts';
 import type { EngineRun, EngineUnderTest, InputRecord, JobUnderTest } from './engine-under-test.ts';
 import { rowsOfFirings } from './fired-rows.ts';
-import { shareSmallBatches } from '../native-threads.ts';
 
 /** Least number of rows that a batch has room for. */
 const ROWS_MIN = 128;

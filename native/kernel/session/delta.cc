@@ -84,9 +84,9 @@ Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std:
 }
 
 void EncodeSessionShard(const RowParts& parts, std::int64_t least, ShardColumns* into) {
-  into->Encode(
-      parts, kRowsMax, ColumnsBytesMax(parts),
-      [&](const RowCounts& rows, ColumnOut* out) { WriteColumns(parts, rows, least, out); });
+  into->Encode(parts, kRowsMax, ColumnsBytesMax(parts), [&](const RowCounts& rows, ColumnOut* out) {
+    WriteColumns(parts, rows, least, out);
+  });
 }
 
 Status JoinSessionDeltas(Span<const ShardColumns* const> shards, std::int64_t least,

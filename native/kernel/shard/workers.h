@@ -78,7 +78,7 @@ class Workers {
   // has taken in the low half. `each_` and `items_` are written before the ticket, and read only by
   // a thread that has taken an item: the round cannot end before that item is done.
   std::atomic<std::uint64_t> ticket_{0};
-  std::atomic<std::uint32_t> left_{0};  // items that are not done
+  std::atomic<std::uint32_t> left_{0};    // items that are not done
   std::atomic<std::int64_t> spin_ns_{0};  // for which a thread spins behind the round
   const std::function<void(std::uint32_t)>* each_ = nullptr;
   std::uint32_t items_ = 0;

@@ -396,8 +396,8 @@ bool Admission::Block(const BlockSummary& block, const layout::AdmittedBatch& ou
   const std::int64_t seen = std::max(lane.seen, most);
   if (block.first_offset < lane.next || lane.idle ||
       block.last_offset >= std::min(lane.limit, kExactMax) || least < -kEventTsLimit ||
-      most >= kEventTsLimit ||
-      least < (global_ ? std::max(seen_, most) : seen) - delay_ || least < watermark_) {
+      most >= kEventTsLimit || least < (global_ ? std::max(seen_, most) : seen) - delay_ ||
+      least < watermark_) {
     return false;
   }
   const std::int64_t start = in_slice_ && least >= start_ && least - start_ < slice_ms_
@@ -446,8 +446,8 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
     const std::uint32_t block = std::min(kBlockRows, rows - row_);
     if (wait == 0) {
       const bool is_known = row_ % kBlockRows == 0 && row_ / kBlockRows < summaries.size();
-      const BlockSummary summary = is_known ? summaries[row_ / kBlockRows]
-                                            : Summarize(records.at, events.at, row_, block);
+      const BlockSummary summary =
+          is_known ? summaries[row_ / kBlockRows] : Summarize(records.at, events.at, row_, block);
       if (Block(summary, admitted->at, block)) {
         failures = 0;
         continue;

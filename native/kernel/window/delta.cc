@@ -101,10 +101,9 @@ Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std:
 }
 
 void EncodeShard(const RowParts& parts, Span<const std::int64_t> slices, ShardColumns* into) {
-  into->Encode(parts, kRowsMax, ColumnsBytesMax(parts),
-               [&](const RowCounts& rows, ColumnOut* out) {
-                 WriteColumns(parts, rows, slices, out);
-               });
+  into->Encode(parts, kRowsMax, ColumnsBytesMax(parts), [&](const RowCounts& rows, ColumnOut* out) {
+    WriteColumns(parts, rows, slices, out);
+  });
 }
 
 Status JoinDeltas(Span<const ShardColumns* const> shards, Span<const std::int64_t> slices,

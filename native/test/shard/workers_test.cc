@@ -1,6 +1,8 @@
 // Unit checks of the threads that share a batch: rounds, the division of rows by shard, and tables
 // whose bytes do not depend on the number of threads. tools/native-test.mjs runs them under
 // AddressSanitizer and under ThreadSanitizer.
+#include "kernel/shard/workers.h"
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +19,6 @@
 #include "kernel/hash.h"
 #include "kernel/session/tables.h"
 #include "kernel/shard/rows.h"
-#include "kernel/shard/workers.h"
 #include "kernel/window/admit.h"
 #include "kernel/window/tables.h"
 #include "test/input.h"
@@ -94,7 +95,9 @@ void TheCallerWaitsOnlyForItemsInProgress() {
 }
 
 void ThreadsEndWithTheirPool() {
-  { const Workers unused(8); }
+  {
+    const Workers unused(8);
+  }
   const std::size_t before = ThreadCount();
   for (int i = 0; i < 100; i++) {
     Workers workers(4);
@@ -315,9 +318,7 @@ int main(int argc, char** argv) {
   ThreadsDecodeWhatOneDecodes();
   ThreadsChangeNoVerdict();
   ThreadsChangeNoBit<kernel::WindowTables>(
-      [](std::uint32_t shards) {
-        return std::make_unique<kernel::WindowTables>(kSliceMs, shards);
-      },
+      [](std::uint32_t shards) { return std::make_unique<kernel::WindowTables>(kSliceMs, shards); },
       [](const kernel::WindowTables& tables) { return tables.key_count(); });
   ThreadsChangeNoBit<kernel::SessionTables>(
       [](std::uint32_t shards) {

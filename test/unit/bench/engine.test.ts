@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { quantilesMs } from '../../../bench/engine/latencies.ts';
 import { bench as checkpoints } from '../../../bench/engine-checkpoint.ts';
 import { bench as kernels } from '../../../bench/engine-kernel.ts';
-import { bench as shards, modelled, modelResults } from '../../../bench/engine-shards.ts';
+import { modelled, modelResults, bench as shards } from '../../../bench/engine-shards.ts';
 import { bench } from '../../../bench/window.ts';
 import { smokeContext } from './context.ts';
 
