@@ -1,11 +1,11 @@
 /** `millrace bench engine-shards`: what `-shards` does with more than one core.
  *
- *  Part `memory` runs the loop of the engine (decode, admit, fold, changelog) over record batches in
- *  memory, with one shard and with two. It measures the rate, the CPU time of all threads, and the
- *  elapsed time of each stage. From the stages of both sides a model says what limits on 4 and 8
- *  cores: the time of a stage with N shards is its serial part plus an Nth of the rest (Amdahl's
- *  law). On a machine with 4 or 8 cores the model is measured, too. Two threads of a fixed loop beside
- *  one show what the second core is worth at that moment. Part `broker` compares whole
+ *  Part `memory` runs the loop of the engine (decode, admit, fold, changelog) over record batches
+ *  in memory, with one shard and with two. It measures the rate, the CPU time of all threads, and
+ *  the elapsed time of each stage. From the stages of both sides a model says what limits on 4 and
+ *  8 cores: the time of a stage with N shards is its serial part plus an Nth of the rest (Amdahl's
+ *  law). On a machine with 4 or 8 cores the model is measured, too. Two threads of a fixed loop
+ *  beside one show what the second core is worth at that moment. Part `broker` compares whole
  *  engines beside a broker. All sides must have the same results. */
 import { cpus } from 'node:os';
 import { loadGenKernels } from '../src/addon/gen.ts';

@@ -1,7 +1,8 @@
 // Builds the kernels, and the readers of Kafka's wire format, with AddressSanitizer and
 // UndefinedBehaviorSanitizer and runs their checks: unit checks, then the corpus of every fuzz
-// target with mutations. The kernels that use threads are built again with ThreadSanitizer. Objects are cached in .millrace/native-test by the hash of their inputs,
-// so that a second run compiles nothing.
+// target with mutations. The kernels that use threads are built again with ThreadSanitizer. Objects
+// are cached in .millrace/native-test by the hash of their inputs, so that a second run compiles
+// nothing.
 //
 //   node tools/native-test.mjs [-runs=20000] [-seed=1]
 //

@@ -1,4 +1,4 @@
-/** What a second core of this machine is worth, measured without the engine: steps of a fixed loop on
+/** Worth of the second core of this machine, measured without the engine: steps of a fixed loop on
  *  two threads beside one. Two cores of a virtual machine may be one core of its host, or be shared
  *  with others. */
 import { once } from 'node:events';
@@ -8,8 +8,8 @@ import { type BenchContext, type BenchResult, result, takeTurns } from '../harne
 const RUN_MS = 400;
 const RUN_MS_SMOKE = 20;
 
-/** Integer arithmetic, and loads and stores in a table that fits the second-level cache. It waits at
- *  the gate, so that all threads run at the same time. */
+/** Integer arithmetic, and loads and stores in a table that fits the second-level cache. It waits
+ *  at the gate, so that all threads run at the same time. */
 const LOOP = `
 const { parentPort, workerData } = require('node:worker_threads');
 const { gate, runMs } = workerData;

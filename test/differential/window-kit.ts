@@ -13,9 +13,9 @@ import { shareSmallBatches } from '../native-threads.ts';
 // Every state of several shards uses threads, whatever the size of its batches.
 shareSmallBatches();
 const SHARDS = 3;
-export const native = loadWindowKernels('native', undefined, SHARDS);
-/** Its threads help with admission as long as it is open: for the whole run. */
-export const threads = native.open(1, SHARDS);
+const kernels = loadWindowKernels('native', undefined, SHARDS);
+/** The threads of the state help with admission while it is open: for the whole run. */
+export const native = { ...kernels, threads: kernels.open(1, SHARDS) };
 export const reference = loadWindowKernels('reference');
 export const SIDES: readonly WindowKernels[] = [reference, native];
 export const ROW_BYTES = ACCUMULATOR.BYTES;
