@@ -152,8 +152,8 @@ function nativeKernels(addon: Addon, shards: number): Kernels {
 
 /** Selects the kernels: the addon or the reference implementation.
  *  @param shards the addon decodes events by as many threads, at most one a core
- *  @throws addon_missing, addon_mismatch as `loadAddon` does; out_of_range unless there are 1 to 256
- *  shards */
+ *  @throws addon_missing, addon_mismatch as `loadAddon` does; out_of_range unless there are 1 to
+ *  256 shards */
 export function loadKernels(mode: NativeMode, shards = 1): Kernels {
   return mode === 'native' ? nativeKernels(loadAddon(), shards) : referenceKernels;
 }

@@ -24,8 +24,8 @@ interface KernelFunctions {
   eventDecoderOpen(shards: number): EventDecoderHandle;
   eventDecoderDecode(decoder: EventDecoderHandle, records: BatchBytes, into: BatchBytes): number;
   eventDecoderClose(decoder: EventDecoderHandle): void;
-  /** Sets, in tests, the least rows of a batch that threads share, and the number of cores (0: those
-   *  of the machine), for all states and decoders that the process opens from now on. */
+  /** Sets, in tests, the least rows of a batch that threads share, and the number of cores (0:
+   *  those of the machine), for all states and decoders that the process opens from now on. */
   tuneWorkers(rowsMin: number, cores: number): void;
   scanFrames(records: BatchBytes, protobuf: boolean, into: BatchBytes): number;
   writeFrames(
