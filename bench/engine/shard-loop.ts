@@ -121,7 +121,7 @@ export class ShardLoop {
 
   /** @param batches records in order of time, of the partitions in turn, from offset 0 on */
   static async open(mode: NativeMode, batches: readonly RecordBatch[], shards: number): Promise<ShardLoop> {
-    const windows = loadWindowKernels(mode, undefined, shards);
+    const windows = loadWindowKernels(mode);
     const state = stateOf(JOB, windows, shards);
     const point = initialRecoveryPoint(freshCells(new Array<number>(PARTITIONS).fill(0)));
     const checkpointer = await Checkpointer.start(

@@ -63,7 +63,7 @@ void Run(test::Buffer* record_buffer, test::Buffer* event_buffer, std::uint32_t 
       std::uint32_t taken = 0;
       world->status = kernel::Admit({world->clock.data(), kClock},
                                     {world->progress.data(), world->progress.size()}, records,
-                                    events, from, &admitted, &refused, nullptr, &taken);
+                                    events, from, &admitted, &refused, &taken);
       const std::uint32_t count = RowCount(&admitted_buffer, 0);
       MILLRACE_CHECK(taken <= end - from && count <= (world->status == Status::kOk ? taken : rows));
       for (std::uint32_t i = 0; i < count; i++) {

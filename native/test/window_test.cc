@@ -72,7 +72,7 @@ std::uint32_t Admit(Times* times, World* world, std::uint32_t from) {
   std::uint32_t taken = 0;
   MILLRACE_CHECK(kernel::Admit({times->clock, std::size(times->clock)},
                                {times->progress, std::size(times->progress)}, world->records,
-                               world->events, from, &world->admitted, nullptr, nullptr,
+                               world->events, from, &world->admitted, nullptr,
                                &taken) == Status::kOk);
   world->SeeAdmitted();
   return taken;
@@ -109,7 +109,7 @@ void AdmissionRefusesInvalidRows() {
   const auto admit = [&](std::uint32_t from) {
     return kernel::Admit({times.clock, std::size(times.clock)},
                          {times.progress, std::size(times.progress)}, world.records, world.events,
-                         from, &world.admitted, &refused, nullptr, &taken);
+                         from, &world.admitted, &refused, &taken);
   };
   world.records.at.partition[2] = 1;
   MILLRACE_CHECK(admit(0) == Status::kBadArgument && taken == 2);

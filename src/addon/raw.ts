@@ -162,7 +162,6 @@ interface WindowFunctions {
     from: number,
     admitted: BatchBytes,
     refused: BatchBytes | null,
-    shards: number,
   ): number;
   windowOpen(sliceMs: number, shards: number, steps: Uint32Array | null): WindowStateHandle;
   windowClose(state: WindowStateHandle): void;

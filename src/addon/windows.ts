@@ -119,7 +119,7 @@ function openSessions(addon: Addon, gapMs: number, shards: number, form: RowForm
   };
 }
 
-function nativeWindowKernels(addon: Addon, form: RowForm, shards: number): WindowKernels {
+function nativeWindowKernels(addon: Addon, form: RowForm): WindowKernels {
   const steps = form.words;
   return {
     name: 'native',
@@ -134,7 +134,6 @@ function nativeWindowKernels(addon: Addon, form: RowForm, shards: number): Windo
           from,
           checked(admitted, 'admitted'),
           refused === undefined ? null : checked(refused, 'refused'),
-          shards,
         ),
       ),
     open: (sliceMs, shards) => openState(addon, sliceMs, shards, form),
@@ -145,13 +144,8 @@ function nativeWindowKernels(addon: Addon, form: RowForm, shards: number): Windo
   };
 }
 
-/** Selects the kernels for rows of a form.
- *  @param shards while there is a state of as many shards, its threads help with admission
- *  @throws addon_missing, addon_mismatch as `loadAddon` does */
-export function loadWindowKernels(
-  mode: NativeMode,
-  form: RowForm = RowForm.HEADS,
-  shards = 1,
-): WindowKernels {
-  return mode === 'native' ? nativeWindowKernels(loadAddon(), form, shards) : referenceWindowKernels(form);
+/** Selects the kernels for rows of a form. @throws addon_missing, addon_mismatch as `loadAddon`
+ *  does */
+export function loadWindowKernels(mode: NativeMode, form: RowForm = RowForm.HEADS): WindowKernels {
+  return mode === 'native' ? nativeWindowKernels(loadAddon(), form) : referenceWindowKernels(form);
 }

@@ -503,7 +503,7 @@ async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings
 
 /** Opens an empty state, which the run closes. */
 function openState(context: Context, job: Job, pieces: PieceStore | undefined) {
-  const windows = windowKernels(context, rowFormOf(job), context.settings.shards);
+  const windows = windowKernels(context, rowFormOf(job));
   const state = stateOf(job, windows, context.settings.shards, pieces);
   context.onClose(() => state.close());
   return state;
@@ -540,7 +540,7 @@ async function openWindow(
   const metrics = engineMetrics(
     name === undefined ? context.metrics : context.metrics.labelled('window', name),
   );
-  const windows = windowKernels(context, rowFormOf(job), context.settings.shards);
+  const windows = windowKernels(context, rowFormOf(job));
   const watermarks = watermarksOf(job, windows, partitionCount);
   const own = name === undefined ? undefined : reader?.add({ name, watermarks, keys, stages });
   const engine = new Engine({

@@ -186,12 +186,8 @@ async function chooseHttp(
 
 /** Loads the kernels of the window engine for rows of a form: the addon, or the TypeScript
  *  reference implementation. */
-export function windowKernels(
-  context: Pick<DriverContext, 'settings'>,
-  form?: RowForm,
-  shards = 1,
-): WindowKernels {
-  return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form, shards);
+export function windowKernels(context: Pick<DriverContext, 'settings'>, form?: RowForm): WindowKernels {
+  return loadWindowKernels(runsNative(context) ? 'native' : 'reference', form);
 }
 
 /** Loads the kernels: the addon, or the TypeScript reference implementation. The addon

@@ -12,10 +12,7 @@ import { shareSmallBatches } from '../native-threads.ts';
 
 // Every state of several shards uses threads, whatever the size of its batches.
 shareSmallBatches();
-const SHARDS = 3;
-const kernels = loadWindowKernels('native', undefined, SHARDS);
-/** The threads of the state help with admission while it is open: for the whole run. */
-export const native = { ...kernels, threads: kernels.open(1, SHARDS) };
+export const native = loadWindowKernels('native');
 export const reference = loadWindowKernels('reference');
 export const SIDES: readonly WindowKernels[] = [reference, native];
 export const ROW_BYTES = ACCUMULATOR.BYTES;

@@ -34,7 +34,7 @@ shareSmallBatches();
 export const KERNELS = loadWindowKernels('native');
 
 /** Kernels for the rows of a job. */
-const kernelsOf = (job: Job): WindowKernels => loadWindowKernels('native', rowFormOf(job), 3);
+const kernelsOf = (job: Job): WindowKernels => loadWindowKernels('native', rowFormOf(job));
 
 export interface TestEvent {
   readonly partition: number;

@@ -29,7 +29,7 @@ bool SliceStart(Call* call, std::size_t index, std::int64_t* out) {
 
 bool Tables(const Call& call, State::Handle* out) { return State::Of(call, out); }
 
-// windowAdmit(clock, progress, records, events, from, admitted, refused | null, shards): number
+// windowAdmit(clock, progress, records, events, from, admitted, refused | null): number
 napi_value Admit(napi_env env, napi_callback_info info) {
   Call call(env, info);
   Span<double> clock;
@@ -39,19 +39,15 @@ napi_value Admit(napi_env env, napi_callback_info info) {
   std::uint32_t from = 0;
   Rows<layout::AdmittedBatch> admitted;
   Rows<layout::RefusedBatch> refused;
-  std::int64_t shards = 0;
-  if (!call.HasArguments(8) || !call.Array(0, "clock", &clock) ||
+  if (!call.HasArguments(7) || !call.Array(0, "clock", &clock) ||
       !call.Array(1, "progress", &progress) || !call.Batch(2, "records", &records) ||
       !call.Batch(3, "events", &events) || !call.Batch(5, "admitted", &admitted) ||
-      (!call.IsNull(6) && !call.Batch(6, "refused", &refused)) || !call.Uint32(4, "from", &from) ||
-      !call.Integer(7, "shards", 1, kernel::WindowTables::kShardsMax, &shards)) {
+      (!call.IsNull(6) && !call.Batch(6, "refused", &refused)) || !call.Uint32(4, "from", &from)) {
     return nullptr;
   }
-  const std::shared_ptr<kernel::Workers> workers =
-      shards == 1 ? nullptr : kernel::Workers::Find(static_cast<std::uint32_t>(shards));
   std::uint32_t taken = 0;
   const Status status = kernel::Admit(clock, progress, records, events, from, &admitted,
-                                      call.IsNull(6) ? nullptr : &refused, workers.get(), &taken);
+                                      call.IsNull(6) ? nullptr : &refused, &taken);
   return AnswerNumber(env, status, "batch", taken);
 }
 

@@ -25,12 +25,6 @@ void Pause() {
 #endif
 }
 
-// Pools of the calling thread, by their number of threads.
-std::map<std::uint32_t, std::weak_ptr<Workers>>& Pools() {
-  thread_local std::map<std::uint32_t, std::weak_ptr<Workers>> pools;
-  return pools;
-}
-
 template <typename Condition>
 bool SpinUntil(nanoseconds longest, const Condition& condition) {
   const auto end = std::chrono::steady_clock::now() + longest;
@@ -53,22 +47,15 @@ void Workers::Tune(std::uint32_t rows_min, std::uint32_t cores) {
   cores_.store(cores, std::memory_order_relaxed);
 }
 
-std::uint32_t Workers::ThreadsFor(std::uint32_t shards) {
-  // Counting the cores is a call of the system.
-  static const std::uint32_t machine = std::max(1U, std::thread::hardware_concurrency());
-  const std::uint32_t tuned = cores_.load(std::memory_order_relaxed);
-  return std::min(shards, tuned > 0 ? tuned : machine);
-}
-
-std::shared_ptr<Workers> Workers::Find(std::uint32_t shards) {
-  return Pools()[ThreadsFor(shards)].lock();
-}
-
 std::shared_ptr<Workers> Workers::Shared(std::uint32_t shards) {
-  std::shared_ptr<Workers> pool = Find(shards);
+  thread_local std::map<std::uint32_t, std::weak_ptr<Workers>> pools;
+  const std::uint32_t tuned = cores_.load(std::memory_order_relaxed);
+  const std::uint32_t cores = tuned > 0 ? tuned : std::thread::hardware_concurrency();
+  const std::uint32_t threads = std::min(shards, std::max(1U, cores));
+  std::shared_ptr<Workers> pool = pools[threads].lock();
   if (pool == nullptr) {
-    pool = std::make_shared<Workers>(ThreadsFor(shards));
-    Pools()[ThreadsFor(shards)] = pool;
+    pool = std::make_shared<Workers>(threads);
+    pools[threads] = pool;
   }
   return pool;
 }

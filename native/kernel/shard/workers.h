@@ -26,7 +26,7 @@ namespace millrace::kernel {
 class Workers {
  public:
   // Work of a round. The pause behind it is like the last one behind the same work.
-  enum class Work : std::uint8_t { kDecode, kAdmit, kDivide, kFold };
+  enum class Work : std::uint8_t { kDecode, kDivide, kFold };
 
   // Least number of rows of a batch that is worth waking threads for.
   static constexpr std::uint32_t kRowsMin = 2048;
@@ -43,8 +43,6 @@ class Workers {
   // thread share: at most one thread a shard and a core, because more only add switches. It ends
   // with its last owner.
   static std::shared_ptr<Workers> Shared(std::uint32_t shards);
-  // The same, null while it has no owner.
-  static std::shared_ptr<Workers> Find(std::uint32_t shards);
   // True when a batch of so many rows is worth waking threads for.
   static bool IsWorth(std::uint32_t rows) {
     return rows >= rows_min_.load(std::memory_order_relaxed);
@@ -59,8 +57,7 @@ class Workers {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t kWorks = 4;
-  static std::uint32_t ThreadsFor(std::uint32_t shards);
+  static constexpr std::size_t kWorks = 3;
   static void* Serve(void* workers);
   void Start();
   bool Take(std::uint32_t* item);

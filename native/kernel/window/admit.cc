@@ -68,56 +68,6 @@ bool HasOther(const T* cells, std::uint32_t rows, T same) {
   return odd != 0;
 }
 
-// The rows of a block, as far as admission depends on them.
-struct BlockSummary {
-  std::int32_t partition;
-  // True when all rows are events of one partition whose offsets ascend.
-  bool is_plain;
-  std::int64_t first_offset;
-  std::int64_t last_offset;
-  std::int64_t least;  // event time
-  std::int64_t most;
-};
-
-// REQUIRES: rows >= 1.
-BlockSummary Summarize(const layout::RecordBatch& records, const layout::EventBatch& events,
-                       std::uint32_t first, std::uint32_t rows) {
-  std::int64_t least = events.event_ts[first];
-  std::int64_t most = least;
-  const std::int64_t first_offset = records.offset[first];
-  std::int64_t position = first_offset;
-  std::uint32_t odd = 0;  // not 0 when an offset does not ascend
-  for (std::uint32_t row = first + 1; row < first + rows; row++) {
-    const std::int64_t event_ts = events.event_ts[row];
-    least = std::min(least, event_ts);
-    most = std::max(most, event_ts);
-    odd |= records.offset[row] <= position ? 1U : 0U;
-    position = records.offset[row];
-  }
-  const std::int32_t partition = records.partition[first];
-  const bool is_plain =
-      odd == 0 && !HasOther(records.partition + first, rows, partition) &&
-      !HasOther(events.status + first, rows, static_cast<std::uint8_t>(layout::kEventStatusOk));
-  return {partition, is_plain, first_offset, position, least, most};
-}
-
-// Summarizes the whole blocks of a batch by several threads.
-std::vector<BlockSummary> SummarizeAll(const Rows<layout::RecordBatch>& records,
-                                       const Rows<layout::EventBatch>& events, Workers* workers) {
-  // As many as take a thread some microseconds.
-  constexpr std::uint32_t kBlocksAnItem = 16;
-  const std::uint32_t blocks = records.row_count / kBlockRows;
-  std::vector<BlockSummary> summaries(blocks);
-  const std::uint32_t items = (blocks + kBlocksAnItem - 1) / kBlocksAnItem;
-  workers->Run(items, Workers::Work::kAdmit, [&](std::uint32_t item) {
-    const std::uint32_t end = std::min(blocks, (item + 1) * kBlocksAnItem);
-    for (std::uint32_t block = item * kBlocksAnItem; block < end; block++) {
-      summaries[block] = Summarize(records.at, events.at, block * kBlockRows, kBlockRows);
-    }
-  });
-  return summaries;
-}
-
 std::int64_t FloorTo(std::int64_t time, std::int64_t step) {
   const std::int64_t past = time % step;
   return time - (past < 0 ? past + step : past);
@@ -142,13 +92,14 @@ class Admission {
   // Returns false at an invalid row: an unknown partition or an offset that does not ascend.
   bool Run(const Rows<layout::RecordBatch>& records, const Rows<layout::EventBatch>& events,
            std::uint32_t from, Rows<layout::AdmittedBatch>* admitted,
-           Rows<layout::RefusedBatch>* refused, Workers* workers);
+           Rows<layout::RefusedBatch>* refused);
   // Next row to process.
   std::uint32_t row() const { return row_; }
   bool Due() const { return watermark_ >= next_end_; }
 
  private:
-  bool Block(const BlockSummary& block, const layout::AdmittedBatch& out, std::uint32_t rows);
+  bool Block(const layout::RecordBatch& records, const layout::EventBatch& events,
+             const layout::AdmittedBatch& out, std::uint32_t rows);
   bool Row(const layout::RecordBatch& records, const layout::EventBatch& events,
            const layout::AdmittedBatch& out);
   void Judge(std::int64_t event_ts, Lane* lane, const layout::AdmittedBatch& out);
@@ -381,21 +332,29 @@ void Admission::Judge(std::int64_t event_ts, Lane* lane, const layout::AdmittedB
   count_++;
 }
 
-// Processes a block whose rows can none be late, where no window can become due, and that lies in
-// one slice. Otherwise returns false and changes nothing.
-bool Admission::Block(const BlockSummary& block, const layout::AdmittedBatch& out,
-                      std::uint32_t rows) {
+// Processes `rows` rows of one partition together, where none can be late, no window can become
+// due, and all lie in one slice. Otherwise returns false and changes nothing.
+bool Admission::Block(const layout::RecordBatch& records, const layout::EventBatch& events,
+                      const layout::AdmittedBatch& out, std::uint32_t rows) {
   const std::uint32_t first = row_;
-  const std::int32_t partition = block.partition;
-  if (!block.is_plain || partition < 0 || static_cast<std::size_t>(partition) >= lanes_.size()) {
-    return false;
-  }
+  const std::int32_t partition = records.partition[first];
+  if (partition < 0 || static_cast<std::size_t>(partition) >= lanes_.size()) return false;
   Lane& lane = lanes_[static_cast<std::size_t>(partition)];
-  const std::int64_t least = block.least;
-  const std::int64_t most = block.most;
+  std::int64_t least = events.event_ts[first];
+  std::int64_t most = least;
+  std::int64_t position = lane.next - 1;
+  std::uint32_t odd = 0;  // not 0 when an offset does not ascend
+  for (std::uint32_t row = first; row < first + rows; row++) {
+    const std::int64_t event_ts = events.event_ts[row];
+    least = std::min(least, event_ts);
+    most = std::max(most, event_ts);
+    odd |= records.offset[row] <= position ? 1U : 0U;
+    position = records.offset[row];
+  }
   const std::int64_t seen = std::max(lane.seen, most);
-  if (block.first_offset < lane.next || lane.idle ||
-      block.last_offset >= std::min(lane.limit, kExactMax) || least < -kEventTsLimit ||
+  if (odd != 0 || HasOther(records.partition + first, rows, partition) ||
+      HasOther(events.status + first, rows, static_cast<std::uint8_t>(layout::kEventStatusOk)) ||
+      lane.idle || position >= std::min(lane.limit, kExactMax) || least < -kEventTsLimit ||
       most >= kEventTsLimit || least < (global_ ? std::max(seen_, most) : seen) - delay_ ||
       least < watermark_) {
     return false;
@@ -413,7 +372,7 @@ bool Admission::Block(const BlockSummary& block, const layout::AdmittedBatch& ou
 
   if (!in_slice_ || start != start_) EnterSlice(least);
   if (seen > lane.seen) RaiseSeen(seen, &lane);
-  lane.next = block.last_offset + 1;
+  lane.next = position + 1;
   lane.accepted += rows;
   std::uint32_t* const row = out.row + count_;
   std::int64_t* const slice = out.slice + count_;
@@ -426,8 +385,7 @@ bool Admission::Block(const BlockSummary& block, const layout::AdmittedBatch& ou
 
 bool Admission::Run(const Rows<layout::RecordBatch>& records,
                     const Rows<layout::EventBatch>& events, std::uint32_t from,
-                    Rows<layout::AdmittedBatch>* admitted, Rows<layout::RefusedBatch>* refused,
-                    Workers* workers) {
+                    Rows<layout::AdmittedBatch>* admitted, Rows<layout::RefusedBatch>* refused) {
   refused_ = refused == nullptr ? nullptr : &refused->at;
   const std::uint32_t rows = records.row_count;
   row_ = from;
@@ -436,19 +394,11 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
   // costs a scan.
   std::uint32_t wait = max_future_ < 0 ? 0 : UINT32_MAX;
   std::uint32_t failures = 0;
-  // Only once for a batch, which many calls may share.
-  std::vector<BlockSummary> summaries;
-  if (workers != nullptr && from == 0 && wait == 0 && Workers::IsWorth(rows)) {
-    summaries = SummarizeAll(records, events, workers);
-  }
   bool sound = true;
   while (sound && row_ < rows && !Due()) {
     const std::uint32_t block = std::min(kBlockRows, rows - row_);
     if (wait == 0) {
-      const bool is_known = row_ % kBlockRows == 0 && row_ / kBlockRows < summaries.size();
-      const BlockSummary summary =
-          is_known ? summaries[row_ / kBlockRows] : Summarize(records.at, events.at, row_, block);
-      if (Block(summary, admitted->at, block)) {
+      if (Block(records.at, events.at, admitted->at, block)) {
         failures = 0;
         continue;
       }
@@ -474,7 +424,7 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
 Status Admit(Span<double> clock, Span<double> progress, const Rows<layout::RecordBatch>& records,
              const Rows<layout::EventBatch>& events, std::uint32_t from,
              Rows<layout::AdmittedBatch>* admitted, Rows<layout::RefusedBatch>* refused,
-             Workers* workers, std::uint32_t* taken) {
+             std::uint32_t* taken) {
   if (events.row_count != records.row_count || from > records.row_count) {
     return Status::kBadArgument;
   }
@@ -485,7 +435,7 @@ Status Admit(Span<double> clock, Span<double> progress, const Rows<layout::Recor
   Admission admission;
   const Status status = admission.Read(clock, progress);
   if (status != Status::kOk) return status;
-  const bool sound = admission.Run(records, events, from, admitted, refused, workers);
+  const bool sound = admission.Run(records, events, from, admitted, refused);
   admission.Write(clock, progress);
   *taken = admission.row() - from;
   return sound ? Status::kOk : Status::kBadArgument;

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "kernel/batch.h"
-#include "kernel/shard/workers.h"
 #include "kernel/span.h"
 #include "layout/layouts.gen.h"
 
@@ -24,8 +23,7 @@ namespace millrace::kernel {
 // accepted, late or not, and is in neither output. Any other event is late behind its partition's
 // watermark, or behind the global watermark, which only happens to an event of a partition that was
 // idle. Otherwise it is admitted. The global watermark (WindowClock.frontier) never decreases.
-// `refused`, which may be null, gets the late and invalid rows. `workers`, which may be null, read
-// the rows of a large batch ahead; they change no verdict.
+// `refused`, which may be null, gets the late and invalid rows.
 //
 // kBadArgument when a cell of clock or progress is outside its range, or `progress` is not a whole
 // number of partitions. kBadArgument when the batches differ in rows, or `from` is beyond them.
@@ -36,6 +34,6 @@ namespace millrace::kernel {
 Status Admit(Span<double> clock, Span<double> progress, const Rows<layout::RecordBatch>& records,
              const Rows<layout::EventBatch>& events, std::uint32_t from,
              Rows<layout::AdmittedBatch>* admitted, Rows<layout::RefusedBatch>* refused,
-             Workers* workers, std::uint32_t* taken);
+             std::uint32_t* taken);
 
 }  // namespace millrace::kernel

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -19,7 +18,6 @@
 #include "kernel/hash.h"
 #include "kernel/session/tables.h"
 #include "kernel/shard/rows.h"
-#include "kernel/window/admit.h"
 #include "kernel/window/tables.h"
 #include "test/input.h"
 #include "test/planted.h"
@@ -252,60 +250,6 @@ void ThreadsDecodeWhatOneDecodes() {
   MILLRACE_CHECK(kernel::DecodeEvents(records, &workers, &into, decoded) == Status::kTooFewRows);
 }
 
-// Admits a batch of three partitions, in runs with some late and some invalid rows, with and
-// without threads: verdicts, clock and progress are equal.
-void ThreadsChangeNoVerdict() {
-  constexpr std::uint32_t kRows = 3000;
-  constexpr std::size_t kPartitions = 3;
-  using Clock = layout::WindowClock;
-  using Progress = layout::PartitionProgress;
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  Workers workers(4);
-  std::vector<std::uint8_t> verdicts[2];
-  for (int side = 0; side < 2; side++) {
-    Random random(4);
-    Batch batch(kRows);
-    test::Buffer record_buffer = test::EmptyRecords(kRows, 0);
-    reinterpret_cast<layout::BatchHeader*>(record_buffer.data())->row_count = kRows;
-    Rows<layout::RecordBatch> records;
-    MILLRACE_CHECK(kernel::View(record_buffer.span(), &records) == Status::kOk);
-    for (std::uint32_t row = 0; row < kRows; row++) {
-      records.at.partition[row] = static_cast<std::int32_t>(row / 250 % kPartitions);
-      records.at.offset[row] = row;
-      const bool is_odd = random.Below(200) == 0;
-      batch.events.at.status[row] = is_odd ? layout::kEventStatusBadLength : layout::kEventStatusOk;
-      const bool is_late = row > kRows / 3 && random.Below(100) == 0;
-      const auto behind = static_cast<std::int64_t>(is_late ? 400 : random.Below(5));
-      batch.events.at.event_ts[row] = 5 + row / 2 - behind;
-    }
-    double clock[Clock::kBytes / 8] = {};
-    clock[Clock::kSliceMsAt / 8] = clock[Clock::kSlideMsAt / 8] = clock[Clock::kSizeMsAt / 8] =
-        kSliceMs;
-    clock[Clock::kDelayMsAt / 8] = 10;
-    clock[Clock::kMaxFutureMsAt / 8] = -1;
-    clock[Clock::kFrontierAt / 8] = clock[Clock::kMaxSeenAt / 8] = -kInfinity;
-    clock[Clock::kNextEndAt / 8] = kInfinity;
-    double progress[kPartitions * Progress::kBytes / 8] = {};
-    for (std::size_t at = 0; at < std::size(progress); at += Progress::kBytes / 8) {
-      progress[at + Progress::kLimitAt / 8] = kInfinity;
-      progress[at + Progress::kMaxSeenAt / 8] = -kInfinity;
-    }
-    std::uint32_t taken = 0;
-    MILLRACE_CHECK(kernel::Admit({clock, std::size(clock)}, {progress, std::size(progress)},
-                                 records, batch.events, 0, &batch.admitted, nullptr,
-                                 side == 0 ? nullptr : &workers, &taken) == Status::kOk);
-    MILLRACE_CHECK(taken > kRows / 2);
-    const auto keep = [&](const void* bytes, std::size_t size) {
-      const auto* const from = static_cast<const std::uint8_t*>(bytes);
-      verdicts[side].insert(verdicts[side].end(), from, from + size);
-    };
-    keep(clock, sizeof clock);
-    keep(progress, sizeof progress);
-    keep(batch.admitted_buffer.data(), batch.admitted_buffer.size());
-  }
-  MILLRACE_CHECK(verdicts[0] == verdicts[1]);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -316,7 +260,6 @@ int main(int argc, char** argv) {
   ThreadsEndWithTheirPool();
   RowsOfAShardKeepTheirOrder();
   ThreadsDecodeWhatOneDecodes();
-  ThreadsChangeNoVerdict();
   ThreadsChangeNoBit<kernel::WindowTables>(
       [](std::uint32_t shards) { return std::make_unique<kernel::WindowTables>(kSliceMs, shards); },
       [](const kernel::WindowTables& tables) { return tables.key_count(); });
@@ -327,6 +270,6 @@ int main(int argc, char** argv) {
         return tables;
       },
       [](const kernel::SessionTables& tables) { return tables.session_count(); });
-  std::printf("checks=9\n");
+  std::printf("checks=8\n");
   return 0;
 }
