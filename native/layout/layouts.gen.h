@@ -75,6 +75,8 @@ inline constexpr std::int32_t kEventStatusMissingField = 10;
 inline constexpr std::int32_t kEventStatusBadKey = 11;
 inline constexpr std::int32_t kEventStatusBadTime = 12;
 inline constexpr std::int32_t kEventStatusBadValue = 13;
+inline constexpr std::int32_t kEventStatusBadList = 14;
+inline constexpr std::int32_t kEventStatusNoEvent = 15;
 
 // Reason that a row was not admitted.
 inline constexpr std::int32_t kRefusalLate = 1;

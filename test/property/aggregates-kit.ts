@@ -16,8 +16,8 @@ import { percentileOf } from './percentile-kit.ts';
 export const PARTITIONS = 3;
 
 /** Fields of an event, which follow from its value; some are null. */
-const integerOf = ({ value }: TestEvent): bigint | null => (value % 5n === 0n ? null : value);
-const doubleOf = ({ value }: TestEvent): number | null =>
+export const integerOf = ({ value }: TestEvent): bigint | null => (value % 5n === 0n ? null : value);
+export const doubleOf = ({ value }: TestEvent): number | null =>
   value % 7n === 0n ? null : Number(BigInt.asIntN(40, value)) / 8;
 
 /** Source whose events have an integer field i and a double field d. */

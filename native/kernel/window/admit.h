@@ -12,11 +12,14 @@
 namespace millrace::kernel {
 
 // Processes rows from row `from` on until a window is due: until the global watermark reaches the
-// least end of an open window, including the windows that these rows open. Writes the rows in time
+// least end of an open window, including the windows that these rows open, and on to the end of the
+// record of the last row: neighbours with one partition and offset are the events of one record.
+// Writes the rows in time
 // to `admitted` and updates clock and progress. `taken` is the number of processed rows; 0 when a
 // window was due before the first.
 //
-// Steps for a row, in this order: It is skipped at or behind its partition's limit. It is counted
+// Steps for a row, in this order: It is skipped at or behind its partition's limit. A row with status
+// NO_EVENT only moves the position. It is counted
 // as invalid without an event, or with a timestamp outside the limits of src/core/time.ts. It
 // raises its partition's greatest event time (at most to the record's timestamp + max_future_ms,
 // where the record has one) and ends the partition's idleness. A filtered event is then counted as

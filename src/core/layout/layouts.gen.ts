@@ -87,6 +87,8 @@ export const EVENT_STATUS = {
   BAD_KEY: 11,
   BAD_TIME: 12,
   BAD_VALUE: 13,
+  BAD_LIST: 14,
+  NO_EVENT: 15,
 } as const;
 
 /** Reason that a row was not admitted. */

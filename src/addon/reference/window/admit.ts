@@ -203,7 +203,13 @@ export function admit(
   let row = from;
   let start = isSliced ? Number.NaN : -EVENT_TS_LIMIT;
   let isSound = true;
-  for (; row < rows && !isDue(); row++) {
+  // Neighbours with one partition and offset are the events of one record.
+  const continues = (at: number): boolean =>
+    at > 0 &&
+    partition[at] === partition[at - 1] &&
+    offset[at * 2] === offset[at * 2 - 2] &&
+    offset[at * 2 + 1] === offset[at * 2 - 1];
+  for (; row < rows && (!isDue() || continues(row)); row++) {
     const p = partition[row] as number;
     const at = p * PROGRESS_CELLS;
     isSound = p >= 0 && at < progress.length;
@@ -213,9 +219,11 @@ export function admit(
       progress[at + NEXT] = progress[at + LIMIT] as number;
       continue;
     }
-    isSound = position >= (progress[at + NEXT] as number) && position < EXACT_MAX;
+    const least = (progress[at + NEXT] as number) - (continues(row) ? 1 : 0);
+    isSound = position >= least && position < EXACT_MAX;
     if (!isSound) break;
     progress[at + NEXT] = position + 1;
+    if (status[row] === EVENT_STATUS.NO_EVENT) continue;
     count1(at + CONSUMED);
     const high = eventTs[row * 2 + 1] as number;
     const isFiltered = status[row] === EVENT_STATUS.FILTERED;
