@@ -158,6 +158,9 @@ message Order {
   string note = 9;
 }`;
 
+const withoutNull = (item: Fields): object =>
+  Object.fromEntries(Object.entries(item).filter(([, value]) => value !== null));
+
 /** Values of the orders, framed where the format needs a registry. */
 export function valuesOf(
   all: readonly Order[],
@@ -168,7 +171,9 @@ export function valuesOf(
   const id = registry.add(format === 'avro' ? 'AVRO' : 'PROTOBUF', format === 'avro' ? AVRO : PROTO);
   const values = all.map((order) => {
     const { record, items } = fieldsOf(order);
-    const list = items?.map((item) => ({ ...item, tags: format === 'avro' ? ['a', 'bc'] : [1, 300] }));
+    const list = items?.map((item) =>
+      format === 'avro' ? { ...item, tags: ['a', 'bc'] } : { ...withoutNull(item), tags: [1, 300] },
+    );
     const value = { ...record, note: 'x'.repeat(Number(order.accountId)), items: list ?? (format === 'avro' ? null : []) };
     return registry.frame(id, value);
   });
