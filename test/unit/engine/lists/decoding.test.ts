@@ -246,7 +246,7 @@ describe.each(SIDES)('lists of Protobuf records, %s', (side) => {
   const PROTO = `syntax = "proto3";
 message Order {
   message Item { string sku = 1; int32 qty = 2; }
-  int64 id = 1; int64 t = 2; repeated Item items = 3; repeated int64 counts = 4;
+  int64 id = 1; int64 t = 2; repeated Item items = 3; repeated int64 counts = 4; int64 n = 5;
 }`;
   const opened = (registry: MemoryRegistry, over: object = {}) =>
     openedInput({ ...JOB, format: 'protobuf', ...over }, { side, registry }).input;
@@ -284,7 +284,7 @@ message Order {
     const records = () => recordsOf([registry.frame(id, { id: 1, t: 5, items: [{ qty: 1 }] })]);
     for (const [value, why] of [
       ['items.qty', 'in a list or a map'],
-      ['id[]', 'no list'],
+      ['n[]', 'no list'],
     ] as const) {
       const input = opened(registry, { value });
       const decoding = async () =>
