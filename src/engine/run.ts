@@ -562,8 +562,7 @@ export class Engine implements EngineQueries {
 
   private recordUnfolded({ records, events }: EventRows): void {
     const { metrics } = this.parts;
-    if (this.definition.where !== undefined)
-      this.filtered += filteredCount(records, events, this.limitOf);
+    if (this.definition.where !== undefined) this.filtered += filteredCount(records, events, this.limitOf);
     this.empty += emptyCount(records, this.limitOf);
     metrics.filtered.setTotal(this.filtered);
     metrics.empty.setTotal(this.empty);

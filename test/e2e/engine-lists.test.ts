@@ -1,6 +1,6 @@
 /** Jobs that fold the elements of a list, on a real broker, registry and database through SIGKILL:
- *  JSON and Avro, compared with a plain fold and by `engine verify`; the quarantine, the late topic and
- *  the late events of their records. */
+ *  JSON and Avro, compared with a plain fold and by `engine verify`; the quarantine, the late topic
+ *  and the late events of their records. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
@@ -162,7 +162,13 @@ describe('a job over the elements of a list', () => {
     const late = topicOf('late');
     const flags = args(
       ...(['postgres', topicOf('json'), ...formatArgs.json] as const),
-      ...[`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`, '-migrate', `-late-topic=${late}`, '-bounded'],
+      ...[
+        `-sink=postgres:${stack.postgres}`,
+        `-sink-table=${table}`,
+        '-migrate',
+        `-late-topic=${late}`,
+        '-bounded',
+      ],
       '-json',
     );
     const run = await runEngine(own, flags);
@@ -222,12 +228,19 @@ describe('a job over the elements of a list', () => {
 /** Texts of the elements of each copy in the late topic. */
 async function lateCopies(topic: string, count: number): Promise<readonly string[]> {
   const consumer = await nodeRdkafkaDriver.consumer({
-    ...{ brokers: stack.brokers, clientId: 'engine-lists-late', autoOffsetReset: 'error', partitionEof: true },
+    ...{
+      brokers: stack.brokers,
+      clientId: 'engine-lists-late',
+      autoOffsetReset: 'error',
+      partitionEof: true,
+    },
   });
   const texts: string[] = [];
   try {
     const [found] = (await admin.listTopics()).filter((one) => one.topic === topic);
-    await consumer.assign((found?.partitions ?? []).map((_, partition) => ({ topic, partition, offset: 0n })));
+    await consumer.assign(
+      (found?.partitions ?? []).map((_, partition) => ({ topic, partition, offset: 0n })),
+    );
     const batch = RecordBatch.create(4096, 8 << 20);
     while (texts.length < count) {
       batch.clear();

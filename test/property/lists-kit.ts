@@ -1,5 +1,5 @@
-/** Helpers of tests over lists: records whose lists have the events, in each format, and a source of
- *  records that a job with a list reads. */
+/** Helpers of tests over lists: records whose lists have the events, in each format, and a source
+ *  of records that a job with a list reads. */
 import fc from 'fast-check';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { TIMESTAMP_TYPE } from '../../src/core/layout/layouts.gen.ts';
@@ -34,7 +34,10 @@ const BAD_TIME = 1n << 60n;
 
 const elements = fc.record({
   accountId: fc.bigInt({ min: 0n, max: 3n }),
-  value: fc.oneof(fc.bigInt({ min: -10n, max: 10n }), fc.bigInt({ min: -(1n << 63n), max: (1n << 63n) - 1n })),
+  value: fc.oneof(
+    fc.bigInt({ min: -10n, max: 10n }),
+    fc.bigInt({ min: -(1n << 63n), max: (1n << 63n) - 1n }),
+  ),
   eventTs: fc.bigInt({ min: -30n, max: 30n }),
 });
 
@@ -62,7 +65,8 @@ export const orders: fc.Arbitrary<readonly Order[]> = fc
     }),
   );
 
-/** Events of the orders, as a plain fold over their lists has them. A record is invalid as a whole. */
+/** Events of the orders, as a plain fold over their lists has them. A record is invalid as a
+ *  whole. */
 export function eventsOf(all: readonly Order[], placement: Placement): readonly TestEvent[] {
   return all.flatMap(({ partition, items, broken, ...record }): TestEvent[] => {
     const events = (items ?? []).map((item) => ({
@@ -84,16 +88,20 @@ interface Fields {
 }
 
 /** Fields of an order in its record and in its items. */
-function fieldsOf(order: Order): { readonly record: Pick<Fields, 'k' | 't'>; readonly items: Fields[] | null | undefined } {
+function fieldsOf(order: Order): {
+  readonly record: Pick<Fields, 'k' | 't'>;
+  readonly items: Fields[] | null | undefined;
+} {
   const { items, broken } = order;
   const last = (items?.length ?? 0) - 1;
   return {
     record: { k: order.accountId, t: broken ? BAD_TIME : order.eventTs },
-    items: items?.map((item, at) => {
-      const event = { ...item, partition: order.partition };
-      const t = broken && at === last ? BAD_TIME : item.eventTs;
-      return { k: item.accountId, t, i: integerOf(event), d: doubleOf(event) };
-    }) ?? (items as null | undefined),
+    items:
+      items?.map((item, at) => {
+        const event = { ...item, partition: order.partition };
+        const t = broken && at === last ? BAD_TIME : item.eventTs;
+        return { k: item.accountId, t, i: integerOf(event), d: doubleOf(event) };
+      }) ?? (items as null | undefined),
   };
 }
 
@@ -115,7 +123,9 @@ function jsonText(order: Order): string {
   );
   return objectText([
     ['t', numberText(record.t)],
-    ...(items === undefined ? [] : [['items', list === undefined ? 'null' : `[ ${list.join(' , ')} ]`] as const]),
+    ...(items === undefined
+      ? []
+      : [['items', list === undefined ? 'null' : `[ ${list.join(' , ')} ]`] as const]),
     ['k', numberText(record.k)],
   ]);
 }
@@ -174,7 +184,11 @@ export function valuesOf(
     const list = items?.map((item) =>
       format === 'avro' ? { ...item, tags: ['a', 'bc'] } : { ...withoutNull(item), tags: [1, 300] },
     );
-    const value = { ...record, note: 'x'.repeat(Number(order.accountId)), items: list ?? (format === 'avro' ? null : []) };
+    const value = {
+      ...record,
+      note: 'x'.repeat(Number(order.accountId)),
+      items: list ?? (format === 'avro' ? null : []),
+    };
     return registry.frame(id, value);
   });
   return { registry, values };
@@ -232,6 +246,12 @@ function recordsIn(rows: readonly Placed[]): RecordBatch {
   const bytes = rows.reduce((sum, { value }) => sum + value.length, 0);
   const batch = RecordBatch.create(rows.length, bytes);
   for (const { partition, offset, value } of rows)
-    batch.append({ partition, offset: BigInt(offset), timestamp: 7n, timestampType: TIMESTAMP_TYPE.CREATE, value });
+    batch.append({
+      partition,
+      offset: BigInt(offset),
+      timestamp: 7n,
+      timestampType: TIMESTAMP_TYPE.CREATE,
+      value,
+    });
   return batch;
 }

@@ -32,7 +32,8 @@ export class UnnestedColumns {
     this.origins = origins;
   }
 
-  /** Undefined: the schema has no list at the path. @param path names of structs, and of the list */
+  /** Undefined: the schema has no list at the path.
+   *  @param path names of structs, and of the list */
   static of(from: ColumnSchema, path: readonly string[]): UnnestedColumns | undefined {
     const origins: Origin[] = [];
     let list: number | undefined;
@@ -129,7 +130,12 @@ export class UnnestedColumns {
     const at = into.offsetOf(index, COLUMN_SLOT.VALUES);
     if (column.kind === 'utf8' || column.kind === 'binary') {
       const offsets = new Int32Array(buffer, into.offsetOf(index, COLUMN_SLOT.OFFSETS), places.length + 1);
-      copyTexts(from, places, offsets, new Uint8Array(buffer, at, into.capacityOf(index, COLUMN_SLOT.VALUES)));
+      copyTexts(
+        from,
+        places,
+        offsets,
+        new Uint8Array(buffer, at, into.capacityOf(index, COLUMN_SLOT.VALUES)),
+      );
       return;
     }
     if (column.kind === 'bool') {

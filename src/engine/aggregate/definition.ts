@@ -117,7 +117,8 @@ export function decimalField(flag: 'value' | 'aggregate', text: string): Aggrega
       flag,
     );
   const fault = faultOf(path);
-  if (fault !== undefined) throw wrong(text, fault, `${PATH_NEXT}, and its kind: price.amount:decimal2`, flag);
+  if (fault !== undefined)
+    throw wrong(text, fault, `${PATH_NEXT}, and its kind: price.amount:decimal2`, flag);
   return field;
 }
 

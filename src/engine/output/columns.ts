@@ -23,7 +23,13 @@ import {
   valueText,
 } from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
-import { aggregatesIn, type InputDefinition, keyPartsOf, listIn, valueScaleOf } from '../source/input/definition.ts';
+import {
+  aggregatesIn,
+  type InputDefinition,
+  keyPartsOf,
+  listIn,
+  valueScaleOf,
+} from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.

@@ -40,7 +40,15 @@ interface StoredEvent {
 export const keyName = (texts: readonly string[]): string => JSON.stringify(texts);
 
 export class WindowOracle {
-  readonly counts: VerifyCounts = { read: 0, accepted: 0, filtered: 0, duplicates: 0, late: 0, invalid: 0, empty: 0 };
+  readonly counts: VerifyCounts = {
+    read: 0,
+    accepted: 0,
+    filtered: 0,
+    duplicates: 0,
+    late: 0,
+    invalid: 0,
+    empty: 0,
+  };
   private readonly job: Job;
   private readonly aggregates: Aggregates | undefined;
   private readonly range: VerifiedRange;
@@ -93,7 +101,9 @@ export class WindowOracle {
     counts.read++;
     if (events === undefined) counts.invalid++;
     else if (events.length === 0) counts.empty++;
-    else for (const [element, event] of events.entries()) this.addEvent(event, { ...place, element }, timestampMs);
+    else
+      for (const [element, event] of events.entries())
+        this.addEvent(event, { ...place, element }, timestampMs);
   }
 
   private addEvent(event: OracleEvent, place: LogPlace, timestampMs: bigint | undefined): void {

@@ -3,8 +3,8 @@
 import type { Filter } from '../../core/filter/compile.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import type { Decode } from '../../formats/decode.ts';
-import type { Schema } from '../../formats/schema.ts';
 import type { JsonNode } from '../../formats/json/text.ts';
+import type { Schema } from '../../formats/schema.ts';
 import { COMPILED_CODECS } from '../../serde/codec.ts';
 import { readMessage, readPrefixId } from '../../serde/frame.ts';
 import type { KeyKind } from '../keys/type.ts';

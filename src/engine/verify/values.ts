@@ -77,8 +77,8 @@ export function elementsOf(value: FieldValue): readonly unknown[] | undefined {
   return typeof node === 'object' && node?.kind === 'array' ? node.items : undefined;
 }
 
-/** Node of a field of an Avro schema, or of the elements of a list whose name ends with []; undefined:
- *  it has no such field. */
+/** Node of a field of an Avro schema, or of the elements of a list whose name ends with [].
+ *  Undefined: it has no such field. */
 export function avroField(tree: AvroNode, path: readonly string[]): AvroNode | undefined {
   let at: AvroNode | undefined = tree;
   for (const step of path) {

@@ -115,7 +115,11 @@ describe('encoded late copies', () => {
     const decoded = decodeLate(encodeLate(lists.records, refused));
     if ('fault' in decoded) throw new Error(decoded.fault);
     expect(
-      decoded.copies.map(({ offset, elements, value }) => [offset, elements, String(Buffer.from(value ?? []))]),
+      decoded.copies.map(({ offset, elements, value }) => [
+        offset,
+        elements,
+        String(Buffer.from(value ?? [])),
+      ]),
     ).toEqual([
       [4n, '0,2', 'v4'],
       [5n, '1', 'v5'],

@@ -97,7 +97,10 @@ describe('values of the oracle', () => {
   it('a percentile and a number of distinct values are accepted within their stated error alone', () => {
     const accumulator = new Accumulator(Aggregates.of('p50(x),distinct(id)'));
     for (let at = 1; at <= 100; at++)
-      accumulator.add({ ...eventOf(0), cells: [BigInt(at), `s${at}`] }, { partition: 0, offset: BigInt(at), element: 0 });
+      accumulator.add(
+        { ...eventOf(0), cells: [BigInt(at), `s${at}`] },
+        { partition: 0, offset: BigInt(at), element: 0 },
+      );
     const [median, distinct] = accumulator.expected();
     expect(median?.expected.matches(50.3, 0.008)).toBe(true);
     expect(median?.expected.matches(50.5, 0.008)).toBe(false);

@@ -83,7 +83,9 @@ export class PostgresLateEvents implements LatePeer {
   /** Checks the table as far as it does not depend on the key. @throws sink_missing */
   async check(): Promise<void> {
     try {
-      await this.parts.pool.query(`SELECT ${[...this.place, ...FIELDS].join(', ')} FROM ${this.table} LIMIT 0`);
+      await this.parts.pool.query(
+        `SELECT ${[...this.place, ...FIELDS].join(', ')} FROM ${this.table} LIMIT 0`,
+      );
     } catch (thrown) {
       const sqlstate = (thrown as { details?: { sqlstate?: unknown } }).details?.sqlstate;
       if (sqlstate !== '42P01' && sqlstate !== '42703') throw thrown;

@@ -149,7 +149,8 @@ export function decodeLate({
     const keyEnd = at + COPY_BYTES + Math.max(0, keyLength);
     const valueEnd = keyEnd + Math.max(0, valueLength);
     const copyEnd = valueEnd + elementBytes;
-    if (!isSound || elementBytes > ELEMENTS_BYTES_MAX || copyEnd > end) return { fault: `late copy ${i} is invalid` };
+    if (!isSound || elementBytes > ELEMENTS_BYTES_MAX || copyEnd > end)
+      return { fault: `late copy ${i} is invalid` };
     copies.push({
       partition: view.getUint32(at, true),
       offset,

@@ -157,11 +157,7 @@ export class LateEventStore implements SideTopic<LateEvent> {
       places.push({ partition, offset, element });
     const cut = places.at(-this.keep);
     if (cut === undefined || places.length <= this.keep) return;
-    await this.store.deleteRange(
-      LATE_FAMILY,
-      { from: firstOf(partition), to: keyOf(cut) },
-      'on',
-    );
+    await this.store.deleteRange(LATE_FAMILY, { from: firstOf(partition), to: keyOf(cut) }, 'on');
   }
 
   private async *scan(from: Uint8Array | null, to: Uint8Array | null): AsyncIterable<LateEvent> {

@@ -152,7 +152,11 @@ export function avroPlan(
     .map(({ steps }) => steps as Path)
     .filter((path) => fieldIn(schema.tree, path) !== undefined);
   const all = [...needed.map(([, path]) => path), ...known];
-  demandList(fields.list, all, filtered.map(({ steps }) => steps as Path));
+  demandList(
+    fields.list,
+    all,
+    filtered.map(({ steps }) => steps as Path),
+  );
   const paths = all.map((path) => plainPath(path).join('.'));
   const decoder = avroColumnDecoder(kernels, schema, writer, [...new Set(paths)]);
   return new WriterPlan(decoder, fields.list, (columns, views) => {

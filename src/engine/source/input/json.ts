@@ -56,10 +56,7 @@ export class JsonDecoder implements EventDecoder {
   private cell = 0;
 
   /** @param open opens the finder of the fields */
-  constructor(
-    fields: InputFields,
-    open: (paths: ReadonlyArray<readonly string[]>) => JsonFinder,
-  ) {
+  constructor(fields: InputFields, open: (paths: ReadonlyArray<readonly string[]>) => JsonFinder) {
     this.fields = fields;
     const paths: (readonly string[])[] = [];
     // The finder finds a field once, however many settings name it.

@@ -113,8 +113,7 @@ const STATUS_OF: Readonly<Record<number, number>> = {
 };
 
 /** Status of a row whose payload cannot be read. @param status COLUMN_STATUS.* */
-export const columnFault = (status: number): number =>
-  STATUS_OF[status] ?? EVENT_STATUS.MALFORMED_PAYLOAD;
+export const columnFault = (status: number): number => STATUS_OF[status] ?? EVENT_STATUS.MALFORMED_PAYLOAD;
 
 export class WriterPlan {
   /** Indexes of the filter's fields that the schema lacks. */
@@ -206,8 +205,7 @@ export class WriterPlan {
     const { status } = words;
     const { count, rows } = map;
     for (let i = 0; i < count; i++)
-      if (statuses[i] !== COLUMN_STATUS.OK)
-        status[rows[i] as number] = columnFault(statuses[i] as number);
+      if (statuses[i] !== COLUMN_STATUS.OK) status[rows[i] as number] = columnFault(statuses[i] as number);
     const { time, where, fields } = this.readers;
     for (const read of time) read(map, words);
     if (where !== undefined) {

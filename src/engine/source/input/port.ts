@@ -21,14 +21,10 @@ export interface EventDecoder {
 /** Decoder of a job that folds the elements of a list. `decode` then reads a batch that `split` has
  *  filled: each of its rows is an element, or a record without one. */
 export interface ListDecoder extends EventDecoder {
-  /** Fills `into` with the elements of whole records, from record `from` on: as many records as fit,
-   *  at least one. Returns the record behind the last; undefined if the run is to end while a schema
-   *  is loaded. REQUIRES: the first call for a batch has `from` 0, and calls ascend */
-  split(
-    records: RecordBatch,
-    from: number,
-    into: ListRows,
-  ): number | undefined | Promise<number | undefined>;
+  /** Fills `into` with the elements of whole records, from record `from` on: as many records as
+   *  fit, at least one. Returns the record behind the last; undefined if the run is to end while a
+   *  schema is loaded. REQUIRES: the first call for a batch has `from` 0, and calls ascend */
+  split(records: RecordBatch, from: number, into: ListRows): number | undefined | Promise<number | undefined>;
 }
 
 export interface EventInput extends EventDecoder {

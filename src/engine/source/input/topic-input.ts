@@ -320,9 +320,7 @@ export class TopicInput implements ListInput {
     const rows = Math.min(records.rowCount, JUDGED_RECORDS);
     if (spec.from === 'fields') {
       const fields =
-        format === 'json'
-          ? judgedKinds(this.parts.json, records, rows, spec.fields, this.list)
-          : spec.fields;
+        format === 'json' ? judgedKinds(this.parts.json, records, rows, spec.fields, this.list) : spec.fields;
       return { ...known, format, key: keyText({ from: 'fields', fields }), time };
     }
     if (spec.form !== undefined) return { ...known, format, key: keyText(spec), time };

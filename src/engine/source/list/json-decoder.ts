@@ -54,7 +54,8 @@ export class JsonListDecoder implements ListDecoder {
     for (let record = from; record < records.rowCount; ) {
       const to = Math.min(records.rowCount, record + FOUND_RECORDS);
       this.lists.find(payloads, record, to, this.found);
-      for (let cell = 0; record < to; record++, cell++) if (!this.add(records, record, cell, into)) return record;
+      for (let cell = 0; record < to; record++, cell++)
+        if (!this.add(records, record, cell, into)) return record;
     }
     return records.rowCount;
   }
@@ -90,7 +91,8 @@ export class JsonListDecoder implements ListDecoder {
     if (!into.add(records, record, elements, status)) return false;
     if (fault !== undefined) into.faults.set(first, fault);
     // The elements were found in the arena of the records.
-    const moved = (into.records.columns.valueStart[first] as number) - (records.columns.valueStart[record] as number);
+    const moved =
+      (into.records.columns.valueStart[first] as number) - (records.columns.valueStart[record] as number);
     const { starts, ends } = this.spans;
     for (let row = first; row < first + elements; row++) {
       starts[row] = (starts[row] as number) + moved;
@@ -110,7 +112,8 @@ export class JsonListDecoder implements ListDecoder {
     if ((records.columns.valueLength[record] as number) < 0) return none(EVENT_STATUS.NULL);
     if ((this.lengths[record] as number) < 0) return none(EVENT_STATUS.TRUNCATED_FRAME);
     if (isDocument[cell] === 0) return none(EVENT_STATUS.MALFORMED_PAYLOAD, 'the value is not JSON');
-    if (kind[cell] === JSON_VALUE.MISSING || kind[cell] === JSON_VALUE.NULL) return none(EVENT_STATUS.NO_EVENT);
+    if (kind[cell] === JSON_VALUE.MISSING || kind[cell] === JSON_VALUE.NULL)
+      return none(EVENT_STATUS.NO_EVENT);
     const { arena } = records.columns;
     const [from, to] = [start[cell] as number, end[cell] as number];
     const name = this.list.join('.');

@@ -148,8 +148,10 @@ export class ElementFinder implements JsonFinder {
       const cell = (row - from) * into.fields;
       const ofRecord = (this.records[row - from] as number) * this.recordFields.length;
       const ofElement = (row - from) * this.elementFields.length;
-      this.recordFields.forEach((field, i) => copyCell(this.foundOfRecords, ofRecord + i, into, cell + field));
-      this.elementFields.forEach((field, i) => copyCell(this.foundOfElements, ofElement + i, into, cell + field));
+      for (const [i, field] of this.recordFields.entries())
+        copyCell(this.foundOfRecords, ofRecord + i, into, cell + field);
+      for (const [i, field] of this.elementFields.entries())
+        copyCell(this.foundOfElements, ofElement + i, into, cell + field);
       for (const field of this.whole) {
         const [at, end] = [starts[row] as number, ends[row] as number];
         into.kind[cell + field] = kindOfValue(bytes, at, end);

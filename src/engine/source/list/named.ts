@@ -1,6 +1,6 @@
 /** The list that the settings of a job name, if they name one: each of its elements is an event. */
 import { engineError } from '../../errors.ts';
-import { type FieldPath, isListName, lacksMark, LIST_MARK, listOf } from './path.ts';
+import { type FieldPath, isListName, LIST_MARK, lacksMark, listOf } from './path.ts';
 
 /** A path, and the setting that names it. */
 export interface NamedPath {

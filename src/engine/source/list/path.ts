@@ -12,8 +12,7 @@ const NAME = /^[^\s@:[\]]+(?:\[\])?$/u;
 
 const isMarked = (name: string): boolean => name.endsWith(LIST_MARK);
 
-export const plainName = (name: string): string =>
-  isMarked(name) ? name.slice(0, -LIST_MARK.length) : name;
+export const plainName = (name: string): string => (isMarked(name) ? name.slice(0, -LIST_MARK.length) : name);
 
 export const plainPath = (path: FieldPath): FieldPath => path.map(plainName);
 
@@ -27,7 +26,7 @@ export function pathFault(path: FieldPath): string | undefined {
   return path.filter(isMarked).length > 1 ? 'names the elements of a list inside a list' : undefined;
 }
 
-/** What to give instead. */
+/** Advice for a text that is no path. */
 export const PATH_NEXT =
   'name a field, with dots into nested records, such as customer.id, and [] behind the name of one list, such as items[].qty';
 
@@ -44,6 +43,7 @@ export const isInList = (path: FieldPath, list: FieldPath | undefined): boolean 
 /** True if a path leads into the list, and does not say so. */
 export function lacksMark(path: FieldPath, list: FieldPath): boolean {
   const plain = plainPath(list);
-  const isBelow = path.length >= plain.length && plain.every((name, at) => name === plainName(path[at] ?? ''));
+  const isBelow =
+    path.length >= plain.length && plain.every((name, at) => name === plainName(path[at] ?? ''));
   return isBelow && !isInList(path, list);
 }

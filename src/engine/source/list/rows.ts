@@ -78,7 +78,10 @@ export class ListRows {
     const valueBytes = Math.max(0, valueLength[row] as number);
     const headerBytes = Math.max(0, headersLength[row] as number);
     const at = records.arenaUsed;
-    if (first + rows > records.rowCapacity || at + keyBytes + valueBytes + headerBytes > records.arenaCapacity)
+    if (
+      first + rows > records.rowCapacity ||
+      at + keyBytes + valueBytes + headerBytes > records.arenaCapacity
+    )
       return false;
     const copy = (start: number, bytes: number, to: number): void =>
       records.columns.arena.set(from.columns.arena.subarray(start, start + bytes), to);

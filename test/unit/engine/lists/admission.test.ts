@@ -42,7 +42,8 @@ function admitted(side: Side, rows: readonly Row[], partitions = 2) {
   const { records, events } = batchesOf(rows);
   const into = AdmittedBatch.create(Math.max(1, rows.length));
   const refused = RefusedBatch.create(Math.max(1, rows.length));
-  const steps: Array<{ readonly taken: number; readonly rows: readonly number[]; readonly late: number }> = [];
+  const steps: Array<{ readonly taken: number; readonly rows: readonly number[]; readonly late: number }> =
+    [];
   for (let from = 0; from < rows.length; ) {
     const taken = watermarks.admit(records, events, from, into, refused);
     steps.push({ taken, rows: [...into.columns.row.subarray(0, into.rowCount)], late: refused.rowCount });
@@ -60,7 +61,11 @@ describe.each(SIDES)('admission of the rows of a record, %s', (side) => {
   });
 
   it('a window that becomes due inside a record stops the rows at the end of the record', () => {
-    const { steps, totals, progress } = admitted(side, [row(0, 1), row(1, 2), row(1, 30), row(1, 31), row(2, 3)], 1);
+    const { steps, totals, progress } = admitted(
+      side,
+      [row(0, 1), row(1, 2), row(1, 30), row(1, 31), row(2, 3)],
+      1,
+    );
     expect(steps).toEqual([
       { taken: 4, rows: [0, 1, 2, 3], late: 0 },
       { taken: 1, rows: [], late: 1 },
@@ -71,7 +76,11 @@ describe.each(SIDES)('admission of the rows of a record, %s', (side) => {
 
   it('a row without an event is not counted, and its position is passed', () => {
     const none = EVENT_STATUS.NO_EVENT;
-    const { totals, progress } = admitted(side, [row(0, 0, none), row(1, 5), row(1, 0, none), row(7, 0, none)], 1);
+    const { totals, progress } = admitted(
+      side,
+      [row(0, 0, none), row(1, 5), row(1, 0, none), row(7, 0, none)],
+      1,
+    );
     expect(totals).toMatchObject({ consumed: 1, accepted: 1, invalid: 0 });
     expect(progress).toEqual([8]);
   });
@@ -88,7 +97,9 @@ describe('admission of records with several rows', () => {
     const record = fc.record({
       partition: fc.nat(1),
       times: fc.array(fc.integer({ min: -30, max: 30 }), { minLength: 1, maxLength: 70 }),
-      status: fc.constantFrom(...Object.values(EVENT_STATUS).filter((one) => one !== EVENT_STATUS.BAD_LENGTH)),
+      status: fc.constantFrom(
+        ...Object.values(EVENT_STATUS).filter((one) => one !== EVENT_STATUS.BAD_LENGTH),
+      ),
       luck: fc.nat(3),
     });
     fc.assert(

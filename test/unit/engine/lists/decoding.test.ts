@@ -1,4 +1,5 @@
-/** Elements of lists as events: JSON, Avro and Protobuf, in both implementations of the decoders. */
+/** Elements of lists as events: JSON, Avro and Protobuf, in both implementations of the
+ *  decoders. */
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../../../src/core/layout/event-batch.ts';
 import { EventIds } from '../../../../src/engine/dedup/ids.ts';
@@ -20,7 +21,12 @@ const orderSchema = (items: unknown, ...more: readonly unknown[]): string =>
   JSON.stringify({
     type: 'record',
     name: 'Order',
-    fields: [{ name: 'id', type: 'long' }, { name: 'items', type: items }, { name: 't', type: 'long' }, ...more],
+    fields: [
+      { name: 'id', type: 'long' },
+      { name: 'items', type: items },
+      { name: 't', type: 'long' },
+      ...more,
+    ],
   });
 
 describe.each(SIDES)('lists of JSON records, %s', (side) => {
@@ -48,7 +54,9 @@ describe.each(SIDES)('lists of JSON records, %s', (side) => {
   it('elements may be scalars, in a list below other records', async () => {
     const input = opened({ value: 'order.counts[]' });
     const values = [1, '2', null, 3.5, true].map((one) => json({ id: 1, t: 2, order: { counts: [4, one] } }));
-    expect(await rowsOf(input, recordsOf([json({ id: 1, t: 2, order: { counts: [9, 10] } }), ...values]))).toEqual([
+    expect(
+      await rowsOf(input, recordsOf([json({ id: 1, t: 2, order: { counts: [9, 10] } }), ...values])),
+    ).toEqual([
       '0.0: 1 2 9',
       '0.1: 1 2 10',
       ...['1.0: 1 2 4', '1.1: 1 2 1'],
@@ -110,7 +118,8 @@ describe.each(SIDES)('lists of JSON records, %s', (side) => {
   });
 
   it('a record with more elements than any batch holds is invalid', async () => {
-    const text = (count: number): string => `{"id":1,"t":1,"items":[${'{"qty":1},'.repeat(count - 1)}{"qty":1}]}`;
+    const text = (count: number): string =>
+      `{"id":1,"t":1,"items":[${'{"qty":1},'.repeat(count - 1)}{"qty":1}]}`;
     const records = recordsOf([json(text(LIST_ELEMENTS_MAX)), json(text(LIST_ELEMENTS_MAX + 1))]);
     const batches = await decodedLists(opened(), records);
     expect(batches.map(({ rows }) => rows.length)).toEqual([LIST_ELEMENTS_MAX, 1]);
@@ -131,7 +140,10 @@ describe.each(SIDES)('lists of JSON records, %s', (side) => {
       const input = opened({ dedup });
       const lists = ListRows.create(8, 4096);
       const events = EventBatch.create(8);
-      const items = [{ qty: 1, line: 'x' }, { qty: 2, line: 'y' }];
+      const items = [
+        { qty: 1, line: 'x' },
+        { qty: 2, line: 'y' },
+      ];
       await input.split(recordsOf([json({ id: 5, t: 1, items })]), 0, lists);
       await input.decode(lists.records, events);
       return [0, 1].map((row) => EventIds.of(events).text(row));
@@ -150,7 +162,14 @@ describe.each(SIDES)('lists of Avro records, %s', (side) => {
     const first = registry.add('AVRO', orderSchema({ type: 'array', items: ITEM }));
     const nullable = registry.add('AVRO', orderSchema(['null', { type: 'array', items: ['null', ITEM] }]));
     const records = recordsOf([
-      registry.frame(first, { id: 1, t: 5, items: [{ sku: 'a', qty: 2 }, { sku: 'b', qty: 3 }] }),
+      registry.frame(first, {
+        id: 1,
+        t: 5,
+        items: [
+          { sku: 'a', qty: 2 },
+          { sku: 'b', qty: 3 },
+        ],
+      }),
       registry.frame(nullable, { id: 2, t: 6, items: null }),
       registry.frame(nullable, { id: 3, t: 7, items: [{ sku: 'c', qty: 4 }] }),
       registry.frame(first, { id: 4, t: 8, items: [] }),
@@ -168,7 +187,11 @@ describe.each(SIDES)('lists of Avro records, %s', (side) => {
     const more = { name: 'ok', type: ['boolean', 'null'] };
     const id = registry.add('AVRO', orderSchema({ type: 'array', items: ITEM }, more));
     const input = opened(registry, { key: 'items[].sku:string', where: 'items[].qty > 1 and ok = true' });
-    const items = [{ sku: 'long text '.repeat(9), qty: 2 }, { sku: '', qty: 1 }, { sku: 'é', qty: 3 }];
+    const items = [
+      { sku: 'long text '.repeat(9), qty: 2 },
+      { sku: '', qty: 1 },
+      { sku: 'é', qty: 3 },
+    ];
     const frame = (ok: boolean | null) => registry.frame(id, { id: 1, t: 5, items, ok });
     const rows = await rowsOf(input, recordsOf([frame(true), frame(null)]));
     expect(rows.map((row) => row.replace(/: \d+ /, ': '))).toEqual([
@@ -288,9 +311,7 @@ message Order {
     ] as const) {
       const input = opened(registry, { value });
       const decoding = async () =>
-        input.list === undefined
-          ? input.decode(records(), EventBatch.create(1))
-          : rowsOf(input, records());
+        input.list === undefined ? input.decode(records(), EventBatch.create(1)) : rowsOf(input, records());
       await expect(decoding(), value).rejects.toMatchObject({
         code: 'unsupported_field',
         message: expect.stringContaining(why),

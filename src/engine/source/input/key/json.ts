@@ -107,7 +107,8 @@ export function judgedKinds(
         else if (kind === STRING || kind === ESCAPED) balance[at] = (balance[at] as number) + 1;
       }
   };
-  const judged = list === undefined ? ofDocuments(kernels, paths, note) : ofElements(kernels, paths, list, note);
+  const judged =
+    list === undefined ? ofDocuments(kernels, paths, note) : ofElements(kernels, paths, list, note);
   for (let row = 0; row < rows; row++) {
     const value = records.value(row);
     if (value === null) continue;
@@ -146,12 +147,7 @@ function ofDocuments(kernels: JsonKernels, paths: readonly FieldPath[], note: No
 }
 
 /** Judges the first elements of each document's list. */
-function ofElements(
-  kernels: JsonKernels,
-  paths: readonly FieldPath[],
-  list: FieldPath,
-  note: Note,
-): Judge {
+function ofElements(kernels: JsonKernels, paths: readonly FieldPath[], list: FieldPath, note: Note): Judge {
   const lists = openListFinder(kernels, list);
   const listAt = new FoundFields(1, 1);
   const finder = new ElementFinder(kernels, paths, list);

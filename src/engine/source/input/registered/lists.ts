@@ -85,11 +85,7 @@ export class RegisteredListDecoder implements ListDecoder {
     const fault = lists.faults.get(row) ?? this.faults?.get(row);
     const where = element < 0 ? '' : `element ${element}`;
     const text = fault === undefined ? where : where === '' ? fault : `${where}: ${fault}`;
-    return this.writers.describe(
-      this.split_,
-      lists.source[row] as number,
-      text === '' ? undefined : text,
-    );
+    return this.writers.describe(this.split_, lists.source[row] as number, text === '' ? undefined : text);
   }
 
   close(): void {
@@ -114,11 +110,17 @@ export class RegisteredListDecoder implements ListDecoder {
       const row = into.records.rowCount;
       if (!into.add(records, record, fits ? elements : 0, status)) break;
       if (!fits)
-        into.faults.set(row, `${this.list.join('.')} has ${elements} elements, more than ${into.elementsMax}`);
+        into.faults.set(
+          row,
+          `${this.list.join('.')} has ${elements} elements, more than ${into.elementsMax}`,
+        );
       most += fits ? Math.max(1, elements) : 1;
     }
     const average = most / Math.max(1, record - from);
-    this.chunk = Math.max(1, Math.min(PLAN_ROWS, Math.floor(into.records.rowCapacity / Math.max(1, average))));
+    this.chunk = Math.max(
+      1,
+      Math.min(PLAN_ROWS, Math.floor(into.records.rowCapacity / Math.max(1, average))),
+    );
     return record;
   }
 
@@ -155,7 +157,8 @@ export class RegisteredListDecoder implements ListDecoder {
     return end;
   }
 
-  /** Reads the events of the records of one plan. @param firsts first row of each record; -1: none */
+  /** Reads the events of the records of one plan.
+   *  @param firsts first row of each record; -1: none */
   private read({ plan, records }: Decoded, lists: ListRows, firsts: Int32Array, words: EventWords): void {
     const picked: number[] = [];
     const rows: number[] = [];

@@ -77,8 +77,8 @@ export class Writers {
     this.onForget = onForget;
   }
 
-  /** Scans the frames of a batch, and loads the schemas that it needs. Returns the frames, which are
-   *  valid until the next call; undefined if the run is to end meanwhile. */
+  /** Scans the frames of a batch, and loads the schemas that it needs. Returns the frames, which
+   *  are valid until the next call; undefined if the run is to end meanwhile. */
   open(records: RecordBatch): FrameBatch | Promise<FrameBatch | undefined> {
     if (this.frames === undefined || this.frames.rowCapacity < records.rowCapacity)
       this.frames = FrameBatch.create(records.rowCapacity);
