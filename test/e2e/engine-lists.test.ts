@@ -9,6 +9,7 @@ import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import type { BatchProducer, BrokerAdmin } from '../../src/io/kafka/port.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { QUARANTINE_HEADER } from '../../src/serde/quarantine.ts';
 import { batchOf } from '../contract/broker-world.ts';
 import { runEngine } from '../fixtures/engine.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
@@ -67,7 +68,7 @@ const orders = Array.from({ length: 4000 }, (_, n): Order & { readonly partition
 
 /** Rows of the results of a plain fold over the items: sku, window, count and sum. */
 function expectedRows(): readonly string[] {
-  const oracle = new Oracle(RULES, PARTITIONS, false);
+  const oracle = new Oracle(RULES, PARTITIONS);
   const windows = new Map<string, { count: number; sum: number }>();
   for (const { partition, at, items } of orders)
     for (const { sku, qty } of items) {
@@ -182,8 +183,8 @@ describe('a job over the elements of a list', () => {
     expect(Number(rows[0]?.n)).toBe(summary.droppedLate);
     const sums = await pool.query<{ readonly n: bigint }>(`SELECT sum(n) AS n FROM ${table}`);
     expect(Number(sums.rows[0]?.n)).toBe(summary.accepted);
-    const copies = await lateCopies(late, Number(rows[0]?.places));
-    const named = copies.flatMap((text) => text.split(','));
+    const copies = await recordsOf(late, Number(rows[0]?.places));
+    const named = copies.flatMap(({ elements }) => elements.split(','));
     expect(named.length).toBe(summary.droppedLate);
   });
 
@@ -204,6 +205,9 @@ describe('a job over the elements of a list', () => {
       ...{ consumed: 3, accepted: 1, invalid: 2 },
       invalidRecords: { reasons: { bad_key: 1, bad_list: 1 } },
     });
+    const kept = await recordsOf(`${topic}.quarantine`, 2);
+    expect(kept.map(({ offset }) => offset)).toEqual(['1', '2']);
+    expect(kept.map(({ value }) => value)).toEqual(values.slice(1).map((value) => JSON.stringify(value)));
   });
 
   it('each mistake in a path is one error', async () => {
@@ -214,7 +218,10 @@ describe('a job over the elements of a list', () => {
       [['-where=items[].parts[].n > 1'], 'names the elements of a list inside a list'],
       [['-format=binary256'], 'has no meaning for events of the fixed layout'],
     ] as const) {
-      const refused = await runEngine(own, args('none', topicOf('json'), ...formatArgs.json, ...more));
+      const refused = await runEngine(
+        own,
+        args('none', topicOf('json'), ...withDefaults(formatArgs.json, more)),
+      );
       expect(refused.code, text).toBe(2);
       expect(refused.stderr).toContain(text);
     }
@@ -225,33 +232,46 @@ describe('a job over the elements of a list', () => {
   });
 });
 
-/** Texts of the elements of each copy in the late topic. */
-async function lateCopies(topic: string, count: number): Promise<readonly string[]> {
+/** Copy of a record in a side output. */
+interface Copy {
+  readonly value: string;
+  /** Late elements, with commas. */
+  readonly elements: string;
+  /** Offset of the record that is quarantined. */
+  readonly offset: string;
+}
+
+async function recordsOf(topic: string, count: number): Promise<readonly Copy[]> {
   const consumer = await nodeRdkafkaDriver.consumer({
     ...{
       brokers: stack.brokers,
-      clientId: 'engine-lists-late',
+      clientId: 'engine-lists-copies',
       autoOffsetReset: 'error',
       partitionEof: true,
     },
   });
-  const texts: string[] = [];
+  const copies: Copy[] = [];
   try {
     const [found] = (await admin.listTopics()).filter((one) => one.topic === topic);
     await consumer.assign(
       (found?.partitions ?? []).map((_, partition) => ({ topic, partition, offset: 0n })),
     );
     const batch = RecordBatch.create(4096, 8 << 20);
-    while (texts.length < count) {
+    while (copies.length < count) {
       batch.clear();
       await consumer.consume(batch, 1000);
       for (let row = 0; row < batch.rowCount; row++) {
-        const header = batch.headers(row).find(([name]) => name === 'millrace.source_elements');
-        texts.push(String(Buffer.from(header?.[1] ?? [])));
+        const headers = new Map(batch.headers(row));
+        const text = (name: string): string => String(Buffer.from(headers.get(name) ?? []));
+        copies.push({
+          value: String(Buffer.from(batch.value(row) ?? [])),
+          elements: text('millrace.source_elements'),
+          offset: text(QUARANTINE_HEADER.sourceOffset),
+        });
       }
     }
   } finally {
     await consumer.close();
   }
-  return texts;
+  return copies;
 }
