@@ -68,7 +68,7 @@ export function findElements(
 }
 
 /** Kind of a whole value. An integer is a NUMBER, whose digits its reader parses. */
-export function kindOfValue(bytes: Uint8Array, start: number, end: number): number {
+function kindOfValue(bytes: Uint8Array, start: number, end: number): number {
   switch (bytes[start]) {
     case QUOTE:
       return bytes.subarray(start, end).includes(BACKSLASH) ? ESCAPED : STRING;

@@ -16,7 +16,7 @@ export const ELEMENT_BITS = 14;
 /** Greatest number of elements of a record; a record with more is invalid. */
 export const LIST_ELEMENTS_MAX = 1 << ELEMENT_BITS;
 /** In place of the element's number in the row of a record without an element. */
-export const NO_ELEMENT = -1;
+const NO_ELEMENT = -1;
 
 /** Longest identifier of an element: that of its record, and behind it `#` and its number. */
 export const ELEMENT_ID_BYTES_MAX = ID_BYTES_MAX + `#${LIST_ELEMENTS_MAX}`.length;

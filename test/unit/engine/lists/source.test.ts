@@ -1,5 +1,5 @@
-/** Source of the elements of lists: batches that are cut between records, and what the engine learns
- *  about positions meanwhile. */
+/** Source of the elements of lists: batches that are cut between records, and what the engine
+ *  learns about positions meanwhile. */
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../../../src/core/layout/event-batch.ts';
 import type { EventRows, EventSource, Receipt } from '../../../../src/engine/source/events.ts';

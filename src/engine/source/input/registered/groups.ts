@@ -7,14 +7,14 @@ import { SchemaFault, type WriterPlan } from '../plan.ts';
 import { frameFault, type Reading, type Writers } from './writers.ts';
 
 /** Rows of one plan in the current batch. */
-export interface Group {
+export interface PlanRows {
   readonly plan: WriterPlan;
   count: number;
   readonly rows: Int32Array;
 }
 
 export class Groups {
-  private readonly groups = new Map<WriterPlan, Group>();
+  private readonly groups = new Map<WriterPlan, PlanRows>();
   private starts = new Uint32Array(0);
   private lengths = new Int32Array(0);
 
@@ -23,7 +23,7 @@ export class Groups {
   }
 
   /** Groups that have rows. */
-  *used(): Iterable<Group> {
+  *used(): Iterable<PlanRows> {
     for (const group of this.groups.values()) if (group.count > 0) yield group;
   }
 
@@ -39,7 +39,7 @@ export class Groups {
     for (const group of this.groups.values()) group.count = 0;
     const { status, schemaId, messageIndex } = frames.columns;
     let [knownId, knownIndex] = [-1, -1];
-    let known: Group | SchemaFault | undefined;
+    let known: PlanRows | SchemaFault | undefined;
     for (let row = from; row < to; row++) {
       if (status[row] !== FRAME_STATUS.OK) {
         refuse(row, frameFault(status[row] as number));
@@ -54,7 +54,7 @@ export class Groups {
       }
       if (known instanceof SchemaFault) refuse(row, known.status);
       else {
-        const group = known as Group;
+        const group = known as PlanRows;
         group.rows[group.count++] = row;
       }
     }
@@ -74,7 +74,7 @@ export class Groups {
     return { bytes, start: this.starts, length: this.lengths };
   }
 
-  private groupOf(reading: Reading, rowCapacity: number): Group | SchemaFault {
+  private groupOf(reading: Reading, rowCapacity: number): PlanRows | SchemaFault {
     if (reading instanceof SchemaFault) return reading;
     let group = this.groups.get(reading);
     if (group === undefined || group.rows.length < rowCapacity) {
