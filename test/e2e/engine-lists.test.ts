@@ -11,11 +11,13 @@ import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { QUARANTINE_HEADER } from '../../src/serde/quarantine.ts';
 import { batchOf } from '../contract/broker-world.ts';
-import { runEngine } from '../fixtures/engine.ts';
+import { consumedAt, runEngine, startEngine } from '../fixtures/engine.ts';
+import { pageOf } from '../fixtures/metrics.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { MemoryRegistry } from '../unit/engine/input/input-kit.ts';
+import { until } from '../wait.ts';
 import { runThroughKill } from './engine-outputs-kit.ts';
 
 const own = launcher();
@@ -186,6 +188,18 @@ describe('a job over the elements of a list', () => {
     const copies = await recordsOf(late, Number(rows[0]?.places));
     const named = copies.flatMap(({ elements }) => elements.split(','));
     expect(named.length).toBe(summary.droppedLate);
+  });
+
+  it('a running engine has the number of records without an element', async () => {
+    const flags = args('running', topicOf('json'), ...formatArgs.json, '-quarantine=off');
+    const one = startEngine(own, flags);
+    const address = await one.ready();
+    const wanted = orders.reduce((sum, { items }) => sum + items.length, 0);
+    await until('the events', async () => ((await consumedAt(address)) === wanted ? true : undefined));
+    const page = await pageOf(address);
+    const empty = orders.filter(({ items }) => items.length === 0).length;
+    expect(page.get('engine_empty_records_total')).toBe(empty);
+    await one.drain();
   });
 
   it('a record with an invalid element is quarantined once, and none of its elements is counted', async () => {

@@ -120,7 +120,7 @@ describe.each(SIDES)('engine over lists, decoders in %s', (side) => {
 });
 
 describe('oracle of engine verify over lists', () => {
-  it('its events are the elements of the records', async () => {
+  it('the oracle has the elements of the records as events', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.constantFrom(...LIST_FORMATS),

@@ -29,7 +29,7 @@ const orderSchema = (items: unknown, ...more: readonly unknown[]): string =>
     ],
   });
 
-describe.each(SIDES)('lists of JSON records, %s', (side) => {
+describe.each(SIDES)('decoder of lists in JSON, %s', (side) => {
   const opened = (over: object = {}) => openedInput({ ...JOB, ...over }, { side }).input;
 
   it('each element is an event with the fields of its record', async () => {
@@ -153,7 +153,7 @@ describe.each(SIDES)('lists of JSON records, %s', (side) => {
   });
 });
 
-describe.each(SIDES)('lists of Avro records, %s', (side) => {
+describe.each(SIDES)('decoder of lists in Avro, %s', (side) => {
   const opened = (registry: MemoryRegistry, over: object = {}) =>
     openedInput({ ...JOB, format: 'avro', ...over }, { side, registry }).input;
 
@@ -265,7 +265,7 @@ describe.each(SIDES)('lists of Avro records, %s', (side) => {
   });
 });
 
-describe.each(SIDES)('lists of Protobuf records, %s', (side) => {
+describe.each(SIDES)('decoder of lists in Protobuf, %s', (side) => {
   const PROTO = `syntax = "proto3";
 message Order {
   message Item { string sku = 1; int32 qty = 2; }

@@ -53,7 +53,7 @@ const offsets = ({ records }: EventRows): readonly number[] =>
   Array.from(records.columns.offset.subarray(0, records.rowCount), Number);
 
 describe('source of the elements of lists', () => {
-  it('returns whole records, and knows the end of a partition with the last of them', async () => {
+  it('a batch has whole records, and the last one ends its partition', async () => {
     const { source } = opened([2, 3, 0, 1]);
     const seen: Array<readonly [readonly number[], number]> = [];
     for (let batch = 0; batch < 2; batch++)
