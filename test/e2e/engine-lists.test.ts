@@ -185,6 +185,9 @@ describe('a job over the elements of a list', () => {
     expect(Number(rows[0]?.n)).toBe(summary.droppedLate);
     const sums = await pool.query<{ readonly n: bigint }>(`SELECT sum(n) AS n FROM ${table}`);
     expect(Number(sums.rows[0]?.n)).toBe(summary.accepted);
+    await pool.query(`ALTER TABLE ${table}_late DROP COLUMN source_element`);
+    const other = await runEngine(own, flags);
+    expect(other).toMatchObject({ code: 2, stderr: expect.stringContaining('has no source_element') });
     const copies = await recordsOf(late, Number(rows[0]?.places));
     const named = copies.flatMap(({ elements }) => elements.split(','));
     expect(named.length).toBe(summary.droppedLate);

@@ -89,9 +89,15 @@ export class PostgresLateEvents implements LatePeer {
     } catch (thrown) {
       const sqlstate = (thrown as { details?: { sqlstate?: unknown } }).details?.sqlstate;
       if (sqlstate !== '42P01' && sqlstate !== '42703') throw thrown;
+      if (this.place === ELEMENT_PLACE)
+        throw this.missing(
+          `the sink has no table ${this.table} for late elements of lists: it does not exist, or has no source_element, as that of a job whose events are records`,
+          'run the engine with -migrate once, with a -sink-table that does not exist yet, or give -late-keep=0 to keep no late events',
+          thrown,
+        );
       throw this.missing(
-        `the sink has no table ${this.table} for late events with the columns ${[...this.place, ...FIELDS].join(', ')}; a sink that an earlier version created has none, and one of a job whose events are records has no source_element`,
-        'run the engine with -migrate once more, which creates the table, with another -sink-table if it exists, or give -late-keep=0 to keep no late events',
+        `the sink has no table ${this.table} for late events; a sink that an earlier version created has none`,
+        'run the engine with -migrate once more, which creates the table, or give -late-keep=0 to keep no late events',
         thrown,
       );
     }
