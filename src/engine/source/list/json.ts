@@ -98,7 +98,8 @@ function copyCell(from: FoundFields, cell: number, into: FoundFields, to: number
   into.kind[to] = from.kind[cell] as number;
   into.start[to] = from.start[cell] as number;
   into.end[to] = from.end[cell] as number;
-  into.integer[to] = from.integer[cell] as bigint;
+  into.words[2 * to] = from.words[2 * cell] as number;
+  into.words[2 * to + 1] = from.words[2 * cell + 1] as number;
 }
 
 /** Finder of the fields of elements and of their records. A row is an element; the payload of a row
