@@ -49,25 +49,6 @@ double ToCell(std::int64_t time) {
   return static_cast<double>(time);
 }
 
-// Calls each(i) for the rows of a block. The number of rows of a whole block is a constant, so that
-// the compiler can use vectors.
-template <typename Each>
-void ForRows(std::uint32_t rows, const Each& each) {
-  if (rows == kBlockRows) {
-    for (std::uint32_t i = 0; i < kBlockRows; i++) each(i);
-  } else {
-    for (std::uint32_t i = 0; i < rows; i++) each(i);
-  }
-}
-
-// True when a cell of a block differs from `same`.
-template <typename T>
-bool HasOther(const T* cells, std::uint32_t rows, T same) {
-  T odd = 0;
-  ForRows(rows, [&](std::uint32_t i) { odd = static_cast<T>(odd | (cells[i] ^ same)); });
-  return odd != 0;
-}
-
 std::int64_t FloorTo(std::int64_t time, std::int64_t step) {
   const std::int64_t past = time % step;
   return time - (past < 0 ? past + step : past);
@@ -106,6 +87,16 @@ class Admission {
   void RaiseSeen(std::int64_t event_ts, Lane* lane);
   void EnterSlice(std::int64_t event_ts);
   void Refuse(std::uint8_t reason, std::int64_t bound);
+  // True where row `row` is of the same record as the row before it.
+  bool Continues(const layout::RecordBatch& records, std::uint32_t row) const {
+    return row > 0 && records.offset[row] == records.offset[row - 1] &&
+           records.partition[row] == records.partition[row - 1];
+  }
+  // True where admission stops before the row: a window is due, and the row begins a record. An
+  // event that is admitted is not behind the watermark, so it is in no window that is due.
+  bool Stops(const layout::RecordBatch& records) const {
+    return Due() && !Continues(records, row_);
+  }
   void FindLeast();
   std::int64_t LeastOfOthers(const Lane* lane);
   void FindWatermark() {
@@ -275,9 +266,11 @@ bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch
     row_++;
     return true;
   }
-  if (position < lane.next || position >= kExactMax) return false;
+  const std::int64_t least = Continues(records, row) ? lane.next - 1 : lane.next;
+  if (position < least || position >= kExactMax) return false;
   lane.next = position + 1;
   row_++;
+  if (events.status[row] == layout::kEventStatusNoEvent) return true;
   const std::int64_t event_ts = events.event_ts[row];
   const bool filtered = events.status[row] == layout::kEventStatusFiltered;
   if ((events.status[row] != layout::kEventStatusOk && !filtered) || event_ts < -kEventTsLimit ||
@@ -342,21 +335,21 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   Lane& lane = lanes_[static_cast<std::size_t>(partition)];
   std::int64_t least = events.event_ts[first];
   std::int64_t most = least;
-  std::int64_t position = lane.next - 1;
-  std::uint32_t odd = 0;  // not 0 when an offset does not ascend
+  std::int64_t position = Continues(records, first) ? lane.next - 1 : lane.next;
+  std::uint32_t odd = 0;  // not 0 when a row does not fulfill the conditions of the block
   for (std::uint32_t row = first; row < first + rows; row++) {
     const std::int64_t event_ts = events.event_ts[row];
     least = std::min(least, event_ts);
     most = std::max(most, event_ts);
-    odd |= records.offset[row] <= position ? 1U : 0U;
+    odd |= events.status[row] ^ static_cast<std::uint32_t>(layout::kEventStatusOk);
+    odd |= static_cast<std::uint32_t>(records.partition[row] ^ partition);
+    odd |= records.offset[row] < position ? 1U : 0U;
     position = records.offset[row];
   }
   const std::int64_t seen = std::max(lane.seen, most);
-  if (odd != 0 || HasOther(records.partition + first, rows, partition) ||
-      HasOther(events.status + first, rows, static_cast<std::uint8_t>(layout::kEventStatusOk)) ||
-      lane.idle || position >= std::min(lane.limit, kExactMax) || least < -kEventTsLimit ||
-      most >= kEventTsLimit || least < (global_ ? std::max(seen_, most) : seen) - delay_ ||
-      least < watermark_) {
+  if (odd != 0 || lane.idle || position >= std::min(lane.limit, kExactMax) ||
+      least < -kEventTsLimit || most >= kEventTsLimit ||
+      least < (global_ ? std::max(seen_, most) : seen) - delay_ || least < watermark_) {
     return false;
   }
   const std::int64_t start = in_slice_ && least >= start_ && least - start_ < slice_ms_
@@ -374,10 +367,10 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   if (seen > lane.seen) RaiseSeen(seen, &lane);
   lane.next = position + 1;
   lane.accepted += rows;
-  std::uint32_t* const row = out.row + count_;
-  std::int64_t* const slice = out.slice + count_;
-  ForRows(rows, [&](std::uint32_t i) { row[i] = first + i; });
-  ForRows(rows, [&](std::uint32_t i) { slice[i] = start; });
+  for (std::uint32_t i = 0; i < rows; i++) {
+    out.row[count_ + i] = first + i;
+    out.slice[count_ + i] = start;
+  }
   count_ += rows;
   row_ += rows;
   return true;
@@ -395,7 +388,7 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
   std::uint32_t wait = max_future_ < 0 ? 0 : UINT32_MAX;
   std::uint32_t failures = 0;
   bool sound = true;
-  while (sound && row_ < rows && !Due()) {
+  while (sound && row_ < rows && !Stops(records.at)) {
     const std::uint32_t block = std::min(kBlockRows, rows - row_);
     if (wait == 0) {
       if (Block(records.at, events.at, admitted->at, block)) {
@@ -408,7 +401,7 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
       wait--;
     }
     const std::uint32_t end = row_ + block;
-    while (sound && row_ < end && !Due()) {
+    while (sound && row_ < end && !Stops(records.at)) {
       sound = Row(records.at, events.at, admitted->at);
     }
   }
