@@ -32,7 +32,6 @@ import {
   type ContestantInfo,
   MODES,
   type Mode,
-  modeOf,
   type PeersReport,
   type Run,
   resultsOf,
@@ -100,13 +99,13 @@ class Store {
   }
 
   /** True for a run that has a measurement. */
-  has(cell: Cell, name: Name, mode: Mode, repeat: number): boolean {
-    const found = this.runs.get(runKey(cell, name, mode, repeat));
+  has(run: Parameters<typeof runKey>[0]): boolean {
+    const found = this.runs.get(runKey(run));
     return found !== undefined && found.failed === undefined;
   }
 
-  add(run: Run, mode: Mode = modeOf(run)): void {
-    this.runs.set(runKey(run.cell, run.contestant, mode, run.repeat), run);
+  add(run: Run): void {
+    this.runs.set(runKey(run), run);
   }
 
   enter(one: ContestantInfo): void {
@@ -146,7 +145,6 @@ async function openContestants(
   const present: Contestant[] = [];
   for (const one of all.filter(({ name }) => names.includes(name))) {
     const { name, title, settings } = one;
-    context.drain.throwIfAborted();
     try {
       await one.open();
       present.push(one);
@@ -182,7 +180,7 @@ function turnsOf(
       modes.flatMap((mode) =>
         order
           .filter((one) => one.does(cell) && (mode === 'throughput' || (one.recover && hasKill(cell))))
-          .filter((one) => !store.has(cell, one.name, mode, repeat))
+          .filter((one) => !store.has({ cell, contestant: one.name, mode, repeat }))
           .map((one) => ({ cell, one, mode, repeat })),
       ),
     );
@@ -191,7 +189,7 @@ function turnsOf(
 
 /** Runs a contestant once; an error of it is stored in place of the measurement. */
 async function measured({ cell, one, mode, repeat }: Turn, task: Task): Promise<Run> {
-  const run = { cell, contestant: one.name, repeat };
+  const run = { cell, contestant: one.name, mode, repeat };
   if (mode === 'throughput') return { ...run, drain: await one.drain(task) };
   return { ...run, recovery: await (one.recover as NonNullable<Contestant['recover']>)(task) };
 }
@@ -210,12 +208,12 @@ async function runTurns(
       const run = await measured(turn, task);
       for (const problem of [...(run.drain?.problems ?? []), ...(run.recovery?.problems ?? [])])
         context.say(`DIFFERS: ${one.title}: ${problem}`);
-      store.add(run, mode);
+      store.add(run);
     } catch (thrown) {
-      if (context.drain.aborted) throw thrown;
+      if (context.drain.aborted) return;
       const failed = (thrown as Error).message;
       context.say(`FAILED: ${one.title}: ${failed}`);
-      store.add({ cell, contestant: one.name, repeat, failed }, mode);
+      store.add({ cell, contestant: one.name, mode, repeat, failed });
     } finally {
       await rm(task.folder, { recursive: true, force: true });
     }
@@ -233,7 +231,7 @@ async function runBench(context: BenchContext): Promise<PeersReport> {
   for (const name of new Set(wanted.cells.map(topicName))) {
     const cells = wanted.cells.filter((cell) => topicName(cell) === name);
     const turns = turnsOf(context, { ...wanted, cells }, contestants, store);
-    if (turns.length === 0) continue;
+    if (turns.length === 0 || context.drain.aborted) continue;
     const filled = await topics.fill(cells[0] as Cell);
     const expected = new Map(cells.map((cell) => [cellName(cell), topics.expected(cell)]));
     const tasks: Task[] = [];

@@ -18,6 +18,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   'engine-kernel': () => import('./engine-kernel.ts'),
   'engine-soak': () => import('./engine-soak.ts'),
   'engine-checkpoint': () => import('./engine-checkpoint.ts'),
+  'engine-peers': () => import('./engine-peers.ts'),
   sweep: () => import('./sweep.ts'),
   kv: () => import('./kv.ts'),
   results: () => import('./results.ts'),

@@ -100,7 +100,6 @@ class MillraceEngine implements Engine {
       ({ events, rows, ...more }) => {
         const { waiting } = more as unknown as { readonly waiting: number };
         if (rows !== seen || waiting > 0) [seen, quietSince] = [rows, performance.now()];
-        if (rows >= task.expected.rows) return true;
         return events >= task.events && performance.now() - quietSince >= QUIET_MS;
       },
       POLL_MS_SMOKE,

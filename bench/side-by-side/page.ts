@@ -66,7 +66,7 @@ function goals(report: PeersReport): readonly string[] {
     '| --- | ---: | --- | ---: | ---: | --- | --- |',
     ...rows.map(
       (row) =>
-        `| ${row.metric} | ${short(row.value)} ${row.unit} | ${row.against ?? ''} | ${row.against_value === null ? '' : short(row.against_value)} | ${row.ratio === null ? '' : short(row.ratio)} | ${row.goal} | ${row.met === true ? 'met' : '**missed**'} |`,
+        `| ${row.metric} | ${short(row.value)} ${row.unit} | ${row.against ?? ''} | ${row.against_value === null ? '' : short(row.against_value)} | ${row.ratio === null ? '' : short(row.ratio)} | ${row.goal} | ${row.met === true ? 'met' : '**not met**'} |`,
     ),
     '',
   ];

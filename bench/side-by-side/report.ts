@@ -3,13 +3,19 @@ import { type BenchReport, type BenchResult, result, type Series, seriesOf } fro
 import { allCells, BASE, type Cell, cellName, isBase, isWide } from './cells.ts';
 import { BARE, CONTESTANTS, type Drain, type Name, OURS, type Recovery } from './contestant.ts';
 
+/** throughput: the topic is drained; recovery: the same with a kill. */
+export const MODES = ['throughput', 'recovery'] as const;
+export type Mode = (typeof MODES)[number];
+
 /** One finished run of a contestant. */
 export interface Run {
   readonly cell: Cell;
   readonly contestant: Name;
+  readonly mode: Mode;
   readonly repeat: number;
-  /** Absent in a run with a kill. */
+  /** Of mode `throughput`. */
   readonly drain?: Drain;
+  /** Of mode `recovery`. */
   readonly recovery?: Recovery;
   /** Why there is no measurement; a further run of the bench tries again. */
   readonly failed?: string;
@@ -30,13 +36,8 @@ export interface PeersReport extends BenchReport {
   readonly runs: readonly Run[];
 }
 
-export type Mode = 'throughput' | 'recovery';
-export const MODES: readonly Mode[] = ['throughput', 'recovery'];
-
-export const modeOf = ({ recovery }: Pick<Run, 'recovery'>): Mode =>
-  recovery === undefined ? 'throughput' : 'recovery';
-
-export const runKey = (cell: Cell, contestant: Name, mode: Mode, repeat: number): string =>
+/** Unique name of a run. */
+export const runKey = ({ cell, contestant, mode, repeat }: Omit<Run, 'drain' | 'recovery' | 'failed'>): string =>
   `${cellName(cell)} | ${contestant} | ${mode} | ${repeat}`;
 
 /** Goals in the base cell: least events per CPU second of each of our clients, as a multiple. */

@@ -14,7 +14,7 @@ import type { BenchContext } from '../harness.ts';
 import { type Cell, streamOf, TAIL_EVENTS, tailOf } from './cells.ts';
 import { type Expected, expectedOf } from './expected.ts';
 
-export const COMPRESSION = 'lz4';
+const COMPRESSION = 'lz4';
 
 export interface CellTopic {
   readonly topic: string;
