@@ -34,12 +34,12 @@ export interface RunningEngine {
   kill(): void;
 }
 
-export interface Engine {
+export interface Engine<R extends RunningEngine = RunningEngine> {
   /** Time between two readings of the progress. */
   readonly pollMs: number;
-  start(task: Task): Promise<RunningEngine>;
+  start(task: Task): Promise<R>;
   /** Waits until every result is written, ends the engine, and returns the differences. */
-  finish(task: Task, running: RunningEngine): Promise<readonly string[]>;
+  finish(task: Task, running: R): Promise<readonly string[]>;
 }
 
 interface Sample extends Progress {
@@ -131,7 +131,11 @@ function drainOf(startedAt: number, samples: readonly Sample[], events: number):
 }
 
 /** Drains the topic. */
-export async function drainEngine(context: BenchContext, engine: Engine, task: Task): Promise<Drain> {
+export async function drainEngine<R extends RunningEngine>(
+  context: BenchContext,
+  engine: Engine<R>,
+  task: Task,
+): Promise<Drain> {
   const running = await engine.start(task);
   try {
     const samples: Sample[] = [];
@@ -150,9 +154,9 @@ export async function drainEngine(context: BenchContext, engine: Engine, task: T
 }
 
 /** Kills the engine at half of the events and starts it again. */
-export async function recoverEngine(
+export async function recoverEngine<R extends RunningEngine>(
   context: BenchContext,
-  engine: Engine,
+  engine: Engine<R>,
   task: Task,
 ): Promise<Recovery> {
   const first = await engine.start(task);

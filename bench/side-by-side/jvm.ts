@@ -16,7 +16,7 @@ import { drainEngine, type Engine, type Progress, type RunningEngine, recoverEng
 import { differencesOf, RowSet, readRows } from './rows.ts';
 
 const HEAP = '4g';
-const POLL_MS = 100;
+const POLL_MS = 200;
 const FINISH_POLL_MS = 500;
 /** Time without progress after which no further results are expected. */
 const QUIET_MS = 30_000;
@@ -97,9 +97,12 @@ const PROGRAMS: Readonly<Partial<Record<Name, Program>>> = {
 /** Classes in bench/peers/jvm that all peers share. */
 const SHARED = ['Decoder', 'Event', 'Job', 'Progress', 'Rows', 'Sums'].map((name) => `${name}.java`);
 
-/** Version of an artifact in the pom.xml of a peer. */
-export function versionIn(peer: string, artifact: string): string {
-  const pom = readFileSync(join(peerSource(peer), 'pom.xml'), 'utf8');
+/** Version of an artifact in the pom.xml of a peer; undefined in an installed package, which has no
+ *  peers. */
+export function versionIn(peer: string, artifact: string): string | undefined {
+  const path = join(peerSource(peer), 'pom.xml');
+  if (!existsSync(path)) return undefined;
+  const pom = readFileSync(path, 'utf8');
   const found = new RegExp(`<artifactId>${artifact}</artifactId>\\s*<version>([^<]+)<`).exec(pom)?.[1];
   if (found === undefined) throw coreError('internal', `the pom.xml of ${peer} has no ${artifact}`);
   return found;
@@ -108,6 +111,8 @@ export function versionIn(peer: string, artifact: string): string {
 /** Class path of a peer. @throws unreachable if its libraries cannot be had, or it does not compile
  */
 async function classPath({ peer, main }: Program): Promise<string> {
+  if (!existsSync(peerSource(peer)))
+    throw coreError('not_found', 'its program is in a clone of the repository, not in the package');
   const libraries = await peerFolder(`${peer}-libs`, peerDigest(peer, ['pom.xml']), async (folder) => {
     const pom = join(peerSource(peer), 'pom.xml');
     const copy = ['dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${folder}`];
@@ -185,7 +190,10 @@ class JvmEngine implements Engine {
     const words = owned ? ['--pdeathsig', 'KILL', program, ...java] : java;
     const startedAt = Date.now();
     const child = spawn(owned ? SETPRIV : program, words, { stdio: ['ignore', log, log] });
-    const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
+    const ended = new Promise<void>((resolve) => {
+      child.once('close', () => resolve());
+      child.once('error', () => resolve());
+    });
     const path = join(task.folder, 'progress');
     return {
       pid: child.pid as number,
@@ -202,7 +210,7 @@ class JvmEngine implements Engine {
     };
   }
 
-  /** Waits until the files have all results; a peer that wrote too few is given time to go on. */
+  /** Waits until the files have all results; a peer that wrote too few is given time to continue. */
   async finish(task: Task, running: RunningEngine): Promise<readonly string[]> {
     let [seen, movedAt] = ['', performance.now()];
     let set = new RowSet(task.expected.rows);
@@ -242,9 +250,10 @@ export function jvmContestants(context: BenchContext): readonly Contestant[] {
   return (Object.entries(PROGRAMS) as [Name, Program][]).map(([name, program]) => {
     const engine = new JvmEngine(context, program);
     const [family, ...kind] = program.title.split(', ');
+    const version = versionIn(program.peer, program.artifact);
     return {
       name,
-      title: [`${family} ${versionIn(program.peer, program.artifact)}`, ...kind].join(', '),
+      title: [version === undefined ? family : `${family} ${version}`, ...kind].join(', '),
       settings: `${program.settings}; \`-Xmx${HEAP}\`, as many threads as cores, max.poll.records=${POLL_RECORDS}`,
       does: () => true,
       open: () => engine.open(),

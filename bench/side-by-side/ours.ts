@@ -11,7 +11,7 @@ import { metricIn, scrape } from '../engine/engine-run.ts';
 import type { BenchContext } from '../harness.ts';
 import { type Cell, CHECKPOINT_MS, LATENESS_MS, SKEW_MS, WINDOWS } from './cells.ts';
 import type { Contestant, Task } from './contestant.ts';
-import { drainEngine, type Engine, type RunningEngine, recoverEngine, untilProgress } from './engine.ts';
+import { drainEngine, type Engine, type Progress, type RunningEngine, recoverEngine, untilProgress } from './engine.ts';
 import { differencesOf, ROW_WORDS, RowSet } from './rows.ts';
 
 /** A scrape costs the engine about 3 ms of CPU. */
@@ -36,11 +36,17 @@ export function windowFlags({ kind, format }: Cell, registry: string | undefined
   return [`-window=${kind}`, ...window, ...fields];
 }
 
-interface RunningCommand extends RunningEngine {
-  readonly process: StartedCommand;
+interface OwnProgress extends Progress {
+  /** Results that are fired and not yet durable. */
+  readonly waiting: number;
 }
 
-class MillraceEngine implements Engine {
+interface RunningCommand extends RunningEngine {
+  readonly process: StartedCommand;
+  progress(): Promise<OwnProgress>;
+}
+
+class MillraceEngine implements Engine<RunningCommand> {
   readonly pollMs: number;
   private readonly context: BenchContext;
   private readonly children: Children;
@@ -64,12 +70,14 @@ class MillraceEngine implements Engine {
       `-allowed-lateness=${LATENESS_MS}ms`,
       `-checkpoint-interval=${CHECKPOINT_MS}ms`,
       `-broker-client=${this.client}`,
+      // A partition that is read later than the others on a busy machine is not idle.
+      '-idle-timeout=0',
       ...windowFlags(task.cell, task.registry),
       '-listen=127.0.0.1:0',
       '-log-level=warn',
     ]);
     const address = await process.address();
-    const running: RunningCommand = {
+    return {
       process,
       pid: process.pid,
       startedAt,
@@ -87,18 +95,16 @@ class MillraceEngine implements Engine {
         };
       },
     };
-    return running;
   }
 
-  async finish(task: Task, running: RunningEngine): Promise<readonly string[]> {
-    const { process } = running as RunningCommand;
+  async finish(task: Task, running: RunningCommand): Promise<readonly string[]> {
+    const { process } = running;
     let [seen, quietSince] = [-1, performance.now()];
     await untilProgress(
       this.context,
       running,
       () => running.progress(),
-      ({ events, rows, ...more }) => {
-        const { waiting } = more as unknown as { readonly waiting: number };
+      ({ events, rows, waiting }) => {
         if (rows !== seen || waiting > 0) [seen, quietSince] = [rows, performance.now()];
         return events >= task.events && performance.now() - quietSince >= QUIET_MS;
       },

@@ -87,7 +87,7 @@ function head(report: PeersReport): readonly string[] {
     'Rates and times depend on what else the machine does. Results (account, bounds, count and sum of every window) are compared with a recount of the generated events, which a test compares with the oracle.',
     '',
     `Disorder is bounded by ${formatDuration(DELAY_MS)} for all: a skew of ${formatDuration(SKEW_MS)} and a lateness of ${formatDuration(LATENESS_MS)} for Millrace, one delay for the others. Checkpoints and commits are ${formatDuration(CHECKPOINT_MS)} apart. Millrace makes each result durable; the other engines write theirs to a mapped file.`,
-    'First result: from the start of the process. Recovery: from a SIGKILL at half of the events to the position of the kill, restart by the same command at once.',
+    'First result: from the start of the process. Recovery: from a SIGKILL at half of the events to the position of the kill, immediate restart by the same command.',
     '',
   ];
 }

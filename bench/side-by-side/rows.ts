@@ -67,9 +67,9 @@ export class RowsDigest {
 
 /** Set of rows by account, start and end. */
 export class RowSet {
-  /** Rows that were there already, with the same count and sum. */
+  /** Repeated rows with the same count and sum. */
   repeats = 0;
-  /** Rows that were there already with another count or sum. */
+  /** Repeated rows with another count or sum. */
   conflicts = 0;
   private readonly digest = new RowsDigest();
   private size = 0;

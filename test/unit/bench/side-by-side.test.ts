@@ -335,6 +335,7 @@ describe('the page of the comparison', () => {
     expect(versionIn('flink', 'flink-streaming-java')).toMatch(/^2\.\d+\.\d+$/);
     expect(versionIn('kafka-streams', 'kafka-streams')).toMatch(/^4\./);
     expect(() => versionIn('flink', 'none')).toThrow('no none');
+    expect(versionIn('not-in-a-package', 'flink')).toBeUndefined();
   });
 });
 
