@@ -33,7 +33,10 @@ const does = ({ format, kind, firing }: Cell): boolean =>
   format === 'binary256' && kind === 'tumbling' && firing === 'light';
 
 /** Differences of the totals to those of all windows, the ones that never end included. */
-export function bareProblems({ expected, tail }: Pick<Task, 'expected' | 'tail'>, printed: Printed): readonly string[] {
+export function bareProblems(
+  { expected, tail }: Pick<Task, 'expected' | 'tail'>,
+  printed: Printed,
+): readonly string[] {
   const wanted = {
     rows: `${expected.rows + tail.rows}`,
     count: `${expected.count + tail.count}`,
@@ -101,7 +104,8 @@ class BareLoop implements Contestant {
       await ended;
     }
     const { stdout, stderr } = out();
-    if (child.exitCode !== 0) throw coreError('unreachable', `${this.program}: ${stderr.trim().slice(0, 300)}`);
+    if (child.exitCode !== 0)
+      throw coreError('unreachable', `${this.program}: ${stderr.trim().slice(0, 300)}`);
     const printed = JSON.parse(stdout) as Printed;
     return {
       rate: printed.events / printed.seconds,

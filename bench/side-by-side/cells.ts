@@ -65,7 +65,8 @@ export const isBase = (cell: Cell): boolean => cellName(cell) === cellName(BASE)
 /** True for the cell that holds ten million keys, few of them more than once. */
 export const isWide = ({ keys }: Cell): boolean => keys === WIDE_KEYS;
 /** Cells in which the engines are killed: recovery depends on the size of the state. */
-export const hasKill = (cell: Cell): boolean => cellsOn('keys').some((one) => cellName(one) === cellName(cell));
+export const hasKill = (cell: Cell): boolean =>
+  cellsOn('keys').some((one) => cellName(one) === cellName(cell));
 
 const keysName = (keys: number): string => (keys >= 1e6 ? `${keys / 1e6}M` : `${keys / 1e3}k`);
 

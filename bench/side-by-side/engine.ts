@@ -164,7 +164,13 @@ export async function recoverEngine<R extends RunningEngine>(
   let killedAt: number;
   try {
     const half = task.events * KILL_SHARE;
-    killed = await untilProgress(context, first, () => first.progress(), (now) => now.events >= half, KILL_POLL_MS);
+    killed = await untilProgress(
+      context,
+      first,
+      () => first.progress(),
+      (now) => now.events >= half,
+      KILL_POLL_MS,
+    );
     killedAt = Date.now();
   } finally {
     first.kill();

@@ -166,8 +166,7 @@ class Sessions {
   }
 
   end(account: number): void {
-    if (this.count > 0)
-      this.rows.add(account, this.startMs, this.lastMs + this.gapMs, this.count, this.sum);
+    if (this.count > 0) this.rows.add(account, this.startMs, this.lastMs + this.gapMs, this.count, this.sum);
     this.count = 0;
     this.sum = 0;
   }

@@ -12,7 +12,14 @@ import type { BenchContext } from '../harness.ts';
 import { peerDigest, peerFolder, peerSource, runForPeer } from '../peer-folder.ts';
 import { CHECKPOINT_MS, DELAY_MS, WINDOWS } from './cells.ts';
 import type { Contestant, Name, Task } from './contestant.ts';
-import { drainEngine, type Engine, type Progress, type RunningEngine, recoverEngine, untilProgress } from './engine.ts';
+import {
+  drainEngine,
+  type Engine,
+  type Progress,
+  type RunningEngine,
+  recoverEngine,
+  untilProgress,
+} from './engine.ts';
 import { differencesOf, RowSet, readRows } from './rows.ts';
 
 const HEAP = '4g';
@@ -112,7 +119,7 @@ export function versionIn(peer: string, artifact: string): string | undefined {
  */
 async function classPath({ peer, main }: Program): Promise<string> {
   if (!existsSync(peerSource(peer)))
-    throw coreError('not_found', 'its program is in a clone of the repository, not in the package');
+    throw coreError('bad_file', 'its program is in a clone of the repository, not in the package');
   const libraries = await peerFolder(`${peer}-libs`, peerDigest(peer, ['pom.xml']), async (folder) => {
     const pom = join(peerSource(peer), 'pom.xml');
     const copy = ['dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${folder}`];
@@ -184,7 +191,13 @@ class JvmEngine implements Engine {
     mkdirSync(task.folder, { recursive: true });
     const logPath = join(task.folder, `log-${this.starts++}`);
     const log = openSync(logPath, 'a');
-    const java = [...JVM, '-cp', this.classPath, `peers.${this.program.main}`, ...(await this.argumentsOf(task))];
+    const java = [
+      ...JVM,
+      '-cp',
+      this.classPath,
+      `peers.${this.program.main}`,
+      ...(await this.argumentsOf(task)),
+    ];
     const owned = existsSync(SETPRIV);
     const program = javaProgram(process.env);
     const words = owned ? ['--pdeathsig', 'KILL', program, ...java] : java;

@@ -11,7 +11,14 @@ import { metricIn, scrape } from '../engine/engine-run.ts';
 import type { BenchContext } from '../harness.ts';
 import { type Cell, CHECKPOINT_MS, LATENESS_MS, SKEW_MS, WINDOWS } from './cells.ts';
 import type { Contestant, Task } from './contestant.ts';
-import { drainEngine, type Engine, type Progress, type RunningEngine, recoverEngine, untilProgress } from './engine.ts';
+import {
+  drainEngine,
+  type Engine,
+  type Progress,
+  type RunningEngine,
+  recoverEngine,
+  untilProgress,
+} from './engine.ts';
 import { differencesOf, ROW_WORDS, RowSet } from './rows.ts';
 
 /** A scrape costs the engine about 3 ms of CPU. */

@@ -1,7 +1,16 @@
 /** Page of the comparison and its part of the README, made from the stored runs alone. */
 import { formatDuration } from '../../src/core/quantity.ts';
 import type { BenchResult, Series } from '../harness.ts';
-import { allCells, type Cell, CHECKPOINT_MS, cellName, DELAY_MS, isBase, LATENESS_MS, SKEW_MS } from './cells.ts';
+import {
+  allCells,
+  type Cell,
+  CHECKPOINT_MS,
+  cellName,
+  DELAY_MS,
+  isBase,
+  LATENESS_MS,
+  SKEW_MS,
+} from './cells.ts';
 import { CONTESTANTS, type Name, OURS } from './contestant.ts';
 import { peersPlots } from './plot.ts';
 import { type PeersReport, problemsOf, type Run, Runs, SHOWN } from './report.ts';
@@ -134,13 +143,15 @@ function readmePart(report: PeersReport | undefined): readonly string[] {
   if (report === undefined || Object.keys(peersPlots(report)).length === 0) return [];
   const runs = new Runs(report);
   const ours = OURS.map((name) => ({ name, cpu: runs.cpu(SHOWN, name) }));
-  const ratios = (['flink-heap', 'flink-rocksdb', 'kafka-streams', 'hazelcast-jet'] as const).flatMap((peer) => {
-    const theirs = runs.cpu(SHOWN, peer);
-    const values = ours.flatMap(({ cpu }) =>
-      cpu === undefined || theirs === undefined ? [] : [`${short(theirs.median / cpu.median)}x`],
-    );
-    return values.length === 0 ? [] : [`${runs.title(peer)} ${values.join(' and ')}`];
-  });
+  const ratios = (['flink-heap', 'flink-rocksdb', 'kafka-streams', 'hazelcast-jet'] as const).flatMap(
+    (peer) => {
+      const theirs = runs.cpu(SHOWN, peer);
+      const values = ours.flatMap(({ cpu }) =>
+        cpu === undefined || theirs === undefined ? [] : [`${short(theirs.median / cpu.median)}x`],
+      );
+      return values.length === 0 ? [] : [`${runs.title(peer)} ${values.join(' and ')}`];
+    },
+  );
   return [
     ...picture('docs/results'),
     '',

@@ -37,7 +37,12 @@ export interface PeersReport extends BenchReport {
 }
 
 /** Unique name of a run. */
-export const runKey = ({ cell, contestant, mode, repeat }: Omit<Run, 'drain' | 'recovery' | 'failed'>): string =>
+export const runKey = ({
+  cell,
+  contestant,
+  mode,
+  repeat,
+}: Omit<Run, 'drain' | 'recovery' | 'failed'>): string =>
   `${cellName(cell)} | ${contestant} | ${mode} | ${repeat}`;
 
 /** Goals in the base cell: least events per CPU second of each of our clients, as a multiple. */
@@ -201,7 +206,10 @@ export function resultsOf(report: Pick<PeersReport, 'runs' | 'contestants'>): re
   return [
     count('runs measured', finished.length),
     count('runs of Millrace whose results differ from the oracle', own.filter(isWrong).length, 0),
-    count('runs of the others whose results differ from the oracle', finished.filter(isWrong).length - own.filter(isWrong).length),
+    count(
+      'runs of the others whose results differ from the oracle',
+      finished.filter(isWrong).length - own.filter(isWrong).length,
+    ),
     ...allCells().flatMap((cell) => [
       ...cpuRows(runs, cell),
       ...memoryRows(runs, cell),

@@ -134,8 +134,7 @@ export class RowSet {
     this.words = new Uint32Array(old.length * 2);
     this.words.set(old);
     this.slots = new Uint32Array(this.slots.length * 2);
-    for (let row = 0; row < this.size; row++)
-      this.slots[this.slotOf(this.words, row * ROW_WORDS)] = row + 1;
+    for (let row = 0; row < this.size; row++) this.slots[this.slotOf(this.words, row * ROW_WORDS)] = row + 1;
   }
 }
 

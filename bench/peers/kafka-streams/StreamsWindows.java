@@ -146,7 +146,7 @@ public final class StreamsWindows {
                     .withTimestampExtractor((record, before) -> timeOf(record)))
             .groupByKey(Grouped.with(Serdes.ByteArray(), events));
     // The name is part of the name of its changelog topic, which the benchmark deletes.
-    Suppressed<Windowed> closed =
+    Suppressed<Windowed<?>> closed =
         Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()).withName("closed");
     if (job.text("kind").equals("session")) {
       // Kafka Streams joins events that are exactly a gap apart; the end of its session is its last

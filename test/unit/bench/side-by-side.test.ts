@@ -31,10 +31,10 @@ import { peersPlots } from '../../../bench/side-by-side/plot.ts';
 import { type PeersReport, type Run, resultsOf } from '../../../bench/side-by-side/report.ts';
 import { differencesOf, ROW_WORDS, RowSet, readRows } from '../../../bench/side-by-side/rows.ts';
 import { loadGenKernels } from '../../../src/addon/gen.ts';
+import { command as engine } from '../../../src/bin/engine.ts';
 import { EventBatch } from '../../../src/core/layout/event-batch.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../../../src/gen/event-options.ts';
 import { EventGenerator } from '../../../src/gen/events.ts';
-import { command as engine } from '../../../src/bin/engine.ts';
 import { smokeContext } from './context.ts';
 
 const kernels = loadGenKernels('reference');
@@ -88,7 +88,11 @@ describe('cells of the comparison', () => {
     expect(names[0]).toBe('tumbling 1m, fixed layout of 256 B, 1M keys, firing-light');
     for (const axis of AXES) expect(cellsOn(axis).map(cellName), axis).toContain(cellName(BASE));
     expect(cellsOn('keys').map(({ keys }) => keys)).toEqual([100_000, 1_000_000, 10_000_000]);
-    expect(allCells().filter(hasKill).map(({ keys }) => keys)).toEqual([1_000_000, 100_000, 10_000_000]);
+    expect(
+      allCells()
+        .filter(hasKill)
+        .map(({ keys }) => keys),
+    ).toEqual([1_000_000, 100_000, 10_000_000]);
   });
 
   it('the last events close every window of a cell and none of their own', () => {
@@ -129,7 +133,13 @@ describe('cells of the comparison', () => {
       ...windowFlags({ ...BASE, kind: 'session' }, undefined),
     ];
     expect(flags).toEqual(
-      expect.arrayContaining(['-slide=60000ms', '-size=300000ms', '-gap=30000ms', '-format=avro', '-format=binary256']),
+      expect.arrayContaining([
+        '-slide=60000ms',
+        '-size=300000ms',
+        '-gap=30000ms',
+        '-format=avro',
+        '-format=binary256',
+      ]),
     );
     for (const flag of flags) expect(Object.keys(engine.settings)).toContain(flag.slice(1).split('=')[0]);
   });
@@ -213,7 +223,13 @@ describe('rows of an engine', () => {
     cells.set([10n, 20n]);
     cells.set([3n, 1000n, 2000n, 0n], 64);
     writeFileSync(path, Buffer.from(cells.buffer));
-    expect(readProgress(path)).toEqual({ ...none, events: 30, rows: 3, firstEventAt: 1000, firstRowAt: 2000 });
+    expect(readProgress(path)).toEqual({
+      ...none,
+      events: 30,
+      rows: 3,
+      firstEventAt: 1000,
+      firstRowAt: 2000,
+    });
   });
 });
 
@@ -255,7 +271,9 @@ const reportOf = (runs: readonly Run[]): PeersReport => {
 describe('goals of the comparison', () => {
   it('each goal is judged by its own pair, and a missed one stands as missed', () => {
     const judged = reportOf(RUNS).results.filter(({ goal }) => goal !== null);
-    expect(judged.map(({ metric, against, goal, met }) => [metric.split(',')[0], against, goal, met])).toEqual([
+    expect(
+      judged.map(({ metric, against, goal, met }) => [metric.split(',')[0], against, goal, met]),
+    ).toEqual([
       ['runs of Millrace whose results differ from the oracle', null, 'value <= 0', true],
       ['The millrace: CPU', 'The flink-heap', 'ratio >= 4', true],
       ['The millrace: CPU', 'The kafka-streams', 'ratio >= 12', false],
@@ -283,7 +301,9 @@ describe('the page of the comparison', () => {
     expect(page).toContain('| The flink-rocksdb | **absent**: no such artifact |');
     expect(page).toContain('| no measurement: out of memory |');
     expect(page).toContain('| **rows: 3, expected 4** |');
-    expect(page).toContain('| The millrace | 1,000,000 | 1 | 1.5 | 1 | 1,000,000 | 100 | 1 | 1 | 1 | equal |');
+    expect(page).toContain(
+      '| The millrace | 1,000,000 | 1 | 1.5 | 1 | 1,000,000 | 100 | 1 | 1 | 1 | equal |',
+    );
     expect(page).toContain('Not run.');
     expect(page).not.toMatch(/NaN|undefined|Infinity/);
   });
@@ -298,7 +318,10 @@ describe('the page of the comparison', () => {
 
   it('a plot has one bar for each measured contestant, longer for more events per CPU second', () => {
     const plots = peersPlots(reportOf(RUNS));
-    const [light, dark] = [plots['engine-peers-light.svg'], plots['engine-peers-dark.svg']] as [string, string];
+    const [light, dark] = [plots['engine-peers-light.svg'], plots['engine-peers-dark.svg']] as [
+      string,
+      string,
+    ];
     const bars = [...light.matchAll(/<rect [^>]*width="([\d.]+)"[^>]*><title>(.*?)<\/title>/g)];
     expect(bars.map(([, , title]) => title)).toEqual([
       'The bare-fetch: 4,000,000',
