@@ -70,7 +70,7 @@ export const hasKill = (cell: Cell): boolean =>
 
 const keysName = (keys: number): string => (keys >= 1e6 ? `${keys / 1e6}M` : `${keys / 1e3}k`);
 
-export function windowName(kind: Kind): string {
+function windowName(kind: Kind): string {
   const { sizeMs, slideMs } = WINDOWS[kind];
   const size = formatDuration(sizeMs);
   return `${kind} ${kind === 'sliding' ? `${size}/${formatDuration(slideMs)}` : size}`;

@@ -96,7 +96,7 @@ const PROGRAMS: Readonly<Partial<Record<Name, Program>>> = {
     artifact: 'hazelcast',
     title: 'Hazelcast Jet',
     settings:
-      'embedded member, state on the heap, no processing guarantee: snapshots would be in the memory of the killed process, so a restart reads from the beginning',
+      'embedded member, queues of 16,384 events, state on the heap, no processing guarantee: snapshots would be in the memory of the killed process, so a restart reads from the beginning',
     more: async () => ({ port: String(await freePort()) }),
   },
 };
@@ -223,7 +223,7 @@ class JvmEngine implements Engine {
     };
   }
 
-  /** Waits until the files have all results; a peer that wrote too few is given time to continue. */
+  /** Waits until the files have all results; a peer that wrote too few is given more time. */
   async finish(task: Task, running: RunningEngine): Promise<readonly string[]> {
     let [seen, movedAt] = ['', performance.now()];
     let set = new RowSet(task.expected.rows);

@@ -13,9 +13,9 @@ export interface Run {
   readonly contestant: Name;
   readonly mode: Mode;
   readonly repeat: number;
-  /** Of mode `throughput`. */
+  /** Absent in mode `recovery`. */
   readonly drain?: Drain;
-  /** Of mode `recovery`. */
+  /** Absent in mode `throughput`. */
   readonly recovery?: Recovery;
   /** Why there is no measurement; a further run of the bench tries again. */
   readonly failed?: string;

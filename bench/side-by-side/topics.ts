@@ -1,5 +1,4 @@
-/** Topics of the cells. Each is filled once a run, with the expected results of each kind of window.
- */
+/** Topics of the cells, each filled once a run, with the expected results of each window. */
 import { randomBytes } from 'node:crypto';
 import { loadGenKernels } from '../../src/addon/gen.ts';
 import { chooseNative } from '../../src/addon/load.ts';

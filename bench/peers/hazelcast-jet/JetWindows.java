@@ -23,6 +23,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * members, so a single member has none to resume from: a restart reads the topic from its beginning.
  */
 public final class JetWindows {
+  private static final int QUEUE_EVENTS = 16_384;
+
   private static Job job;
   private static final ThreadLocal<Decoder> DECODER =
       ThreadLocal.withInitial(() -> new Decoder(job));
@@ -65,6 +67,8 @@ public final class JetWindows {
     config.setProperty("hazelcast.phone.home.enabled", "false");
     config.setProperty("hazelcast.logging.type", "slf4j");
     config.getJetConfig().setEnabled(true).setCooperativeThreadCount(job.whole("threads"));
+    // Its default of 1024 events makes the threads wait for each other on busy cores.
+    config.getJetConfig().getDefaultEdgeConfig().setQueueSize(QUEUE_EVENTS);
     config.getNetworkConfig().setPort(job.whole("port")).setPortAutoIncrement(false);
     config.getNetworkConfig().getInterfaces().setEnabled(true).addInterface("127.0.0.1");
     config.setProperty("hazelcast.socket.bind.any", "false");

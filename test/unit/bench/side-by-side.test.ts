@@ -1,4 +1,4 @@
-/** Parts of the comparison with other engines: cells, expected results, rows, goals, page and plot. */
+/** Parts of the comparison with other engines: cells, expected results, rows, goals, page, plot. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ import { smokeContext } from './context.ts';
 
 const kernels = loadGenKernels('reference');
 const KINDS: readonly Kind[] = ['tumbling', 'sliding', 'session'];
-/** Twelve minutes of event time and few keys, so that windows have several events and sessions end. */
+/** Twelve minutes of event time and few keys: windows have several events, and sessions end. */
 const STREAM: EventOptions = {
   ...DEFAULT_EVENTS,
   ...{ count: 2000, accounts: 60, perMs: 2000 / 720_000, accountBase: 7n },
