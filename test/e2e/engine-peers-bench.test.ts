@@ -1,6 +1,6 @@
 /** Smoke run of the comparison with other engines: Millrace over both clients, both bare loops and
  *  Flink, which its set-up downloads, have the expected results, through a kill; a further run
- *  keeps the runs. The other peers have the expected results for each kind of window and in Avro. */
+ *  keeps the runs. The other peers have them for each kind of window and in Avro. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
