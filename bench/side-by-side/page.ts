@@ -132,31 +132,44 @@ export function peersPage(report: PeersReport): string {
 const picture = (folder: string): readonly string[] => [
   '<picture>',
   `  <source media="(prefers-color-scheme: dark)" srcset="${folder}/engine-peers-dark.svg">`,
-  `  <img alt="Events per CPU second of Millrace, bare loops, Flink, Kafka Streams and Hazelcast Jet" src="${folder}/engine-peers-light.svg">`,
+  `  <img alt="Events per CPU second of each engine" src="${folder}/engine-peers-light.svg">`,
   '</picture>',
 ];
 
 const README_BEGIN = '<!-- engine-peers: generated from docs/results/engine-peers.json -->';
 const README_END = '<!-- /engine-peers -->';
 
+/** Names of the peers in the README, which is short. */
+const README_NAMES = {
+  'flink-heap': 'Flink heap',
+  'flink-rocksdb': 'Flink RocksDB',
+  'kafka-streams': 'Kafka Streams',
+  'hazelcast-jet': 'Hazelcast Jet',
+} as const;
+
+/** Ratios of our clients to each peer. */
+function readmeRatios(runs: Runs): readonly string[] {
+  const ours = OURS.flatMap((name) => runs.cpu(SHOWN, name) ?? []);
+  return Object.entries(README_NAMES).flatMap(([peer, text]) => {
+    const theirs = runs.cpu(SHOWN, peer as Name);
+    if (theirs === undefined || ours.length === 0) return [];
+    return [`${text} ${ours.map((own) => `${short(theirs.median / own.median)}x`).join(', ')}`];
+  });
+}
+
 function readmePart(report: PeersReport | undefined): readonly string[] {
   if (report === undefined || Object.keys(peersPlots(report)).length === 0) return [];
   const runs = new Runs(report);
-  const ours = OURS.map((name) => ({ name, cpu: runs.cpu(SHOWN, name) }));
-  const ratios = (['flink-heap', 'flink-rocksdb', 'kafka-streams', 'hazelcast-jet'] as const).flatMap(
-    (peer) => {
-      const theirs = runs.cpu(SHOWN, peer);
-      const values = ours.flatMap(({ cpu }) =>
-        cpu === undefined || theirs === undefined ? [] : [`${short(theirs.median / cpu.median)}x`],
-      );
-      return values.length === 0 ? [] : [`${runs.title(peer)} ${values.join(' and ')}`];
-    },
+  const measured = CONTESTANTS.flatMap((name) => runs.of(SHOWN, name)).filter(
+    ({ failed }) => failed === undefined,
   );
+  const equal = measured.filter((run) => problemsOf(run).length === 0);
+  const repeats = Math.max(...measured.map(({ repeat }) => repeat));
   return [
     ...picture('docs/results'),
     '',
-    `Events per CPU second, as a multiple of each peer (with librdkafka and with the direct client): ${ratios.join('; ')}.`,
-    `${report.events.toLocaleString('en-US')} events, results equal to the oracle; [settings, memory, recovery, missed goals](docs/results/engine-peers.md).`,
+    `Events per CPU second beside ${readmeRatios(runs).join('; ')} (librdkafka, direct client).`,
+    `${report.events.toLocaleString('en-US')} events, ${repeats === 1 ? 'one run' : `at most ${repeats} runs`} each; ${equal.length} of ${measured.length} results equal the oracle: [memory, recovery, misses](docs/results/engine-peers.md).`,
     '',
   ];
 }

@@ -45,7 +45,8 @@ function barsOf(report: Pick<PeersReport, 'runs' | 'contestants'>): readonly Bar
 
 function draw(bars: readonly Bar[], report: PeersReport, pick: (shade: Shade) => string): string {
   const values = bars.map(({ value }) => value);
-  const low = Math.floor(Math.log10(Math.min(...values)));
+  // The shortest bar is visible.
+  const low = Math.floor(Math.log10(Math.min(...values) / 2));
   const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values))));
   const x = (value: number): number =>
     LEFT + ((Math.log10(value) - low) / (high - low)) * (WIDTH - LEFT - RIGHT);

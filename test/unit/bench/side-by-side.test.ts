@@ -345,8 +345,11 @@ describe('the page of the comparison', () => {
     const readme = `before\n${begin}\nold\n<!-- /engine-peers -->\nafter\n`;
     const filled = withPeers(readme, reportOf(RUNS));
     expect(filled).toContain('src="docs/results/engine-peers-light.svg"');
-    expect(filled).toContain('The flink-heap 4.5x and 9x; The kafka-streams 11x and 22x');
+    expect(filled).toContain('beside Flink heap 4.5x, 9x; Kafka Streams 11x, 22x (librdkafka');
     expect(filled).toMatch(/^before\n[\s\S]*\nafter\n$/);
+    expect(filled).toContain('one run each; 6 of 7 results equal the oracle');
+    const right = RUNS.filter(({ contestant }) => contestant !== 'kafka-streams');
+    expect(withPeers(filled, reportOf(right))).toContain('6 of 6 results equal the oracle');
     const empty = `before\n${begin}\n<!-- /engine-peers -->\nafter\n`;
     expect(withPeers(filled, undefined)).toBe(empty);
     expect(withPeers(filled, reportOf([]))).toBe(empty);
