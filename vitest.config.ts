@@ -39,7 +39,7 @@ export default defineConfig({
       { test: { ...common, name: 'own', ...own } },
     ],
     // Not of a project: one stack serves them all.
-    globalSetup: ['test/e2e/global-setup.ts'],
+    globalSetup: ['test/worker-ends.ts', 'test/e2e/global-setup.ts'],
     // Twice the processors of a small machine: most files wait for processes, servers and timers of
     // their own.
     maxWorkers: 4,

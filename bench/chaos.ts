@@ -175,6 +175,7 @@ function resultsOf(runs: readonly ChaosRun[]): readonly BenchResult[] {
 export const bench: Bench = {
   name: NAME,
   takesBrokerProperties: true,
+  storesReport: true,
   summary:
     'Effects under faults: each crash point, both relays, 5 % and 30 % duplicates, judged by reconcile.',
   async run(context) {

@@ -123,6 +123,7 @@ function checkDisk({ smoke, brokers }: BenchContext, { topicBytesMax }: Contract
 export const bench: Bench = {
   name: 'contracts',
   takesBrokerProperties: true,
+  storesReport: true,
   summary:
     'The required load: 24 producers and 48 consumers on a real broker, the highest flat rate, and a live rollout.',
   async run(context) {

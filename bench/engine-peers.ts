@@ -253,6 +253,7 @@ async function runBench(context: BenchContext): Promise<PeersReport> {
 
 export const bench: Bench = {
   name: 'engine-peers',
+  storesReport: true,
   summary:
     'The engine beside bare C++ loops, Apache Flink, Kafka Streams and Hazelcast Jet: CPU, rate, memory, start and recovery.',
   run: async (context) => (await runBench(context)).results,

@@ -110,6 +110,8 @@ export interface Bench {
   readonly summary: string;
   /** True: the bench uses `brokerProperties`. Any other refuses to run with them. */
   readonly takesBrokerProperties?: boolean;
+  /** True: the bench stores its report in `out` itself, while it runs. */
+  readonly storesReport?: boolean;
   run(context: BenchContext): Promise<readonly BenchResult[]>;
 }
 

@@ -129,6 +129,7 @@ function store(context: BenchContext, corpora: readonly CorpusResult[]): void {
 export const bench: Bench = {
   name: 'replay',
   takesBrokerProperties: true,
+  storesReport: true,
   summary: 'Old records stay readable: 500M records of several versions, decoded with the newest one.',
   async run(context) {
     const formats = selectParts(context.only, FORMATS);

@@ -159,6 +159,7 @@ function sayCell(context: BenchContext, cell: CellResult, count: number, wanted:
 export const bench: Bench = {
   name: 'rollout',
   takesBrokerProperties: true,
+  storesReport: true,
   summary: 'Rolling upgrades of a real fleet beside live decode: every step, mode, order and format.',
   async run(context) {
     const wanted = wantedCells(context);

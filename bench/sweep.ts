@@ -209,6 +209,7 @@ async function runCells(
 export const bench: Bench = {
   name: 'sweep',
   takesBrokerProperties: true,
+  storesReport: true,
   summary:
     'The engine at each skew, lateness, checkpoint interval, window and key count: drops, errors, latency, recovery.',
   async run(context) {

@@ -9,6 +9,7 @@ import {
   renderTable,
 } from '../../bench/harness.ts';
 import { BENCHES } from '../../bench/index.ts';
+import { storeReport } from '../../bench/stored.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import { nearest } from '../core/settings.ts';
@@ -106,7 +107,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'rollout, replay, sweep, engine-peers, contracts, chaos: folder for NAME.json and NAME.md, such as docs/results; cells of rollout and sweep, runs of engine-peers, corpora of replay and runs of chaos that the same build has made there are kept',
+    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts and chaos, such as docs/results; cells of rollout and sweep, runs of engine-peers, corpora of replay and runs of chaos that the same build has made there are kept',
   },
   cases: {
     type: 'int',
@@ -212,6 +213,7 @@ export const benchCommand = (table: Benches) =>
     positionalMax: 1,
     positionalHelp: '[NAME]',
     async run(context) {
+      const { settings } = context;
       const name = context.positional[0];
       if (name === undefined) {
         await list(context, table);
@@ -237,12 +239,12 @@ export const benchCommand = (table: Benches) =>
         results,
       };
       context.print(renderTable(report), report);
+      if (settings.out !== undefined && bench.storesReport !== true) storeReport(settings.out, report);
       const missed = results.filter((one) => one.met === false);
-      const { check } = context.settings;
-      if (check)
+      if (settings.check)
         for (const { metric, goal, ratio, value } of missed)
           context.say(`missed: ${metric}: ${goal}, it is ${goal?.startsWith('ratio') ? ratio : value}`);
-      return check && missed.length > 0 ? EXIT.no : EXIT.done;
+      return settings.check && missed.length > 0 ? EXIT.no : EXIT.done;
     },
   });
 export const command = benchCommand(BENCHES);

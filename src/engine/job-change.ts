@@ -74,7 +74,11 @@ export async function withAddedAggregates(
   });
   opened.close();
   const { state, aggregate, since } = changed as { state: StateBackend } & typeof changed;
-  const recovery = { base: undefined, ledger: converted, converted: ledger?.pieces.map(({ id }) => id) ?? [] };
+  const recovery = {
+    base: undefined,
+    ledger: converted,
+    converted: ledger?.pieces.map(({ id }) => id) ?? [],
+  };
   return { saved: { ...saved, ...recovery }, state, aggregate, added, since };
 }
 

@@ -358,7 +358,7 @@ describe('wrong settings', () => {
     const flags = [`-registry=${registry}`, '-key=account_id', '-value=pad', state];
     expect(await refused(topicOf('avro'), flags)).toEqual({
       code: 2,
-      error: expect.stringMatching(/-value=pad is the type string, .*not supported yet/),
+      error: expect.stringMatching(/-value=pad is the type string, .*give a field that/),
     });
   });
 

@@ -204,7 +204,7 @@ describe('commands on a broker with TLS, SCRAM and access control lists', () => 
     // The direct client over TLS with SCRAM.
     const other = [`-state-dir=${join(own.dir, 'direct')}`, `-sink=kafka:${ALLOWED}direct`];
     const flags = [`-topic=${topic}`, '-size=1s', ...other, '-bounded', '-migrate'];
-    const direct = await runEngine(own, [client, ...flags, '-broker-client=direct']);
+    const direct = await runEngine(own, [client, ...flags, '-broker-client=direct', '-native=on']);
     done(direct);
     expect(direct.stderr).not.toContain('librdkafka reads instead');
     expect(await recordsOf(`${ALLOWED}direct`)).toBe(results);

@@ -64,7 +64,16 @@ const PIECE_OF_THE_CHANGELOG: [string[], Job, Event[], Life[], number] = [
   { topic: 'events', skewMs: 0, latenessMs: 0, watermark: 'partition', window: 'session', gapMs: 1 },
   [{ partition: 0, accountId: 0n, value: 0n, eventTs: 0n, broken: false }],
   [
-    { shards: 1, batchRows: 1, batches: 1, diskChanges: 1e6, left: 0, interval: 1, sinkTurns: 0, adds: false },
+    {
+      shards: 1,
+      batchRows: 1,
+      batches: 1,
+      diskChanges: 1e6,
+      left: 0,
+      interval: 1,
+      sinkTurns: 0,
+      adds: false,
+    },
     { shards: 1, batchRows: 1, batches: 0, diskChanges: 0, left: 0, interval: 1, sinkTurns: 0, adds: true },
   ],
   0,

@@ -60,4 +60,13 @@ describe('tools/test.mjs', () => {
   it('the runner fails a run with a failing test', () => {
     expect(runnerOn('fails.fixture')).toMatchObject({ status: 1, lastLine: '0 passed, 1 failed' });
   });
+
+  it('a test process that crashes is named with its signal and its test', () => {
+    const run = runnerOn('crashes.fixture');
+    // The result of the first test may be lost with the process.
+    expect(run).toMatchObject({ status: 1, lastLine: expect.stringMatching(/^[01] passed, 1 failed$/) });
+    expect(run.all).toMatch(
+      /test process \d+ ended with SIGSEGV in .*crashes\.fixture\.ts > the second test/,
+    );
+  });
 });

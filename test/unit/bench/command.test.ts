@@ -1,3 +1,6 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { type Bench, type BenchContext, result, seriesOf } from '../../../bench/harness.ts';
 import { BENCHES } from '../../../bench/index.ts';
@@ -116,3 +119,15 @@ test.each(Object.entries(BENCHES))(
     expect(bench.summary).toMatch(/^[^\n]{10,120}$/);
   },
 );
+
+test('the report of any bench is stored in the folder of -out, which is created', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-bench-'));
+  try {
+    const { code, world } = start(command, ['easy', '-json', `-out=${join(folder, 'results')}`]);
+    expect(await code).toBe(0);
+    const stored = JSON.parse(readFileSync(join(folder, 'results', 'easy.json'), 'utf8'));
+    expect(stored).toEqual(JSON.parse(world.stdout()));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

@@ -1,5 +1,6 @@
-/** pg.Client with two additions: TCP keepalive notices a server that vanished while no statement is
- *  in flight, and the wait for the end of a session has a timeout. */
+/** pg.Client with three additions: TCP keepalive notices a server that vanished while no statement
+ *  is in flight, the wait for the end of a session has a timeout, and a session that the server
+ *  ends does not end the process. */
 import type { Socket } from 'node:net';
 import pg from 'pg';
 
@@ -16,6 +17,13 @@ export function socketOf(client: pg.ClientBase): Socket {
 }
 
 export class PgClient extends pg.Client {
+  constructor(config?: pg.ClientConfig) {
+    super(config);
+    // An error event without a listener is thrown, and a pool has no listener at the moment in
+    // which it hands a client over. The next statement reports the loss.
+    this.on('error', () => {});
+  }
+
   override end(): Promise<void>;
   override end(callback: (error: Error) => void): void;
   override end(callback?: (error: Error) => void): unknown {

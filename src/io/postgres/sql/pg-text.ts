@@ -131,7 +131,6 @@ async function open(options: TextOptions, where: Where, connection: PgConnection
     connectionTimeoutMillis: options.connectTimeoutMs,
     ...KEEPALIVE,
   });
-  client.on('error', () => {});
   try {
     await client.connect();
   } catch (thrown) {

@@ -151,9 +151,6 @@ class PgPool implements SqlPool {
     } catch (thrown) {
       throw toError(thrown, this.where);
     }
-    // The pool does not listen to a connection in use; its statement in flight reports the loss.
-    const ignore = (): void => {};
-    client.on('error', ignore);
     const { where, names } = this;
     const { answerTimeoutMs, onOverdue } = this.options;
     const session = new PgSession({ client, names, where, answerTimeoutMs, onOverdue });
@@ -164,7 +161,6 @@ class PgPool implements SqlPool {
       broken = !(thrown instanceof MillraceError) || thrown.code !== 'sql_failed';
       throw thrown;
     } finally {
-      client.off('error', ignore);
       client.release(broken || session.isLost);
     }
   }
