@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import type { BenchReport } from './harness.ts';
 
 /** Writes NAME.json, and NAME.md for a page, into a folder. Each replaces the file before by a
- *  rename, so that a killed run leaves whole files. @param plots further files of the page */
+ *  rename, so that a killed run leaves whole files.
+ *  @param plots further files of the page, by name */
 export function storeReport(
   folder: string,
   report: BenchReport,
