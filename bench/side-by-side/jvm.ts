@@ -87,7 +87,7 @@ const PROGRAMS: Readonly<Partial<Record<Name, Program>>> = {
     artifact: 'kafka-streams',
     title: 'Kafka Streams',
     settings:
-      'RocksDB stores with changelog, exactly_once_v2, a commit at each checkpoint interval, cache of 256 MiB, suppressed until the window closes, static member; 100 ms of linger, lz4',
+      'RocksDB stores with changelog, exactly_once_v2, a commit at each checkpoint interval, cache of 256 MiB, suppressed until the window closes, static member; 100 ms of linger, lz4, transaction timeout of 60 s',
     more: async () => ({ cacheBytes: String(STREAMS_CACHE_BYTES) }),
   },
   'hazelcast-jet': {

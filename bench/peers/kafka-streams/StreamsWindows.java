@@ -116,6 +116,8 @@ public final class StreamsWindows {
     values.put(StreamsConfig.consumerPrefix("max.poll.records"), job.whole("pollRecords"));
     values.put(StreamsConfig.mainConsumerPrefix("group.instance.id"), "streams");
     values.put(StreamsConfig.producerPrefix("linger.ms"), 100);
+    // With the default of 10 s a broker on busy cores fences the threads in the middle of a run.
+    values.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), 60_000);
     values.put(StreamsConfig.producerPrefix("compression.type"), "lz4");
     return values;
   }
