@@ -34,6 +34,8 @@ import org.apache.kafka.streams.state.WindowStore;
  * the session timeout of the killed process.
  */
 public final class StreamsWindows {
+  private static final long RETENTION_MS = 20L * 365 * 24 * 3600 * 1000;
+
   private static Job job;
   private static final ThreadLocal<Decoder> DECODER =
       ThreadLocal.withInitial(() -> new Decoder(job));
@@ -112,6 +114,9 @@ public final class StreamsWindows {
     values.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, job.number("checkpointMs"));
     values.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, job.number("cacheBytes"));
     values.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
+    // Changelog records have event times, which are old; a broker would delete them within minutes.
+    values.put(
+        StreamsConfig.WINDOW_STORE_CHANGE_LOG_ADDITIONAL_RETENTION_MS_CONFIG, RETENTION_MS);
     values.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
     values.put(StreamsConfig.consumerPrefix("max.poll.records"), job.whole("pollRecords"));
     values.put(StreamsConfig.mainConsumerPrefix("group.instance.id"), "streams");
