@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x6ebf70cfU;
+inline constexpr std::uint32_t kFingerprint = 0x9aef3cfaU;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -60,7 +60,7 @@ inline constexpr std::int32_t kDeltaStatusBadSlice = 2;
 inline constexpr std::int32_t kDeltaStatusBadColumn = 3;
 inline constexpr std::int32_t kDeltaStatusBadDelta = 4;
 
-// Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. The others: no event.
+// Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. NO_EVENT: a row that only moves the position, such as that of a record whose list is empty. The others: no event.
 inline constexpr std::int32_t kEventStatusOk = 0;
 inline constexpr std::int32_t kEventStatusNull = 1;
 inline constexpr std::int32_t kEventStatusBadLength = 2;
@@ -75,6 +75,8 @@ inline constexpr std::int32_t kEventStatusMissingField = 10;
 inline constexpr std::int32_t kEventStatusBadKey = 11;
 inline constexpr std::int32_t kEventStatusBadTime = 12;
 inline constexpr std::int32_t kEventStatusBadValue = 13;
+inline constexpr std::int32_t kEventStatusBadList = 14;
+inline constexpr std::int32_t kEventStatusNoEvent = 15;
 
 // Reason that a row was not admitted.
 inline constexpr std::int32_t kRefusalLate = 1;

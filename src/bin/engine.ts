@@ -32,13 +32,14 @@ import {
   keyTypeOf,
 } from '../engine/source/input/definition.ts';
 import type { EventInput } from '../engine/source/input/port.ts';
+import type { TopicInput } from '../engine/source/input/topic-input.ts';
 import { demandValidInput } from '../engine/source/invalid.ts';
 import { SharedReader } from '../engine/source/shared/reader.ts';
 import { limitedText, Stages } from '../engine/stages.ts';
 import type { WindowResult } from '../engine/window/accumulator.ts';
 import { openDisk } from '../io/disk/node.ts';
 import type { Disk } from '../io/disk/port.ts';
-import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
+import type { BrokerAdmin, BrokerDriver, BrokerEvent } from '../io/kafka/port.ts';
 import { BROKER_SETTINGS } from '../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';
@@ -69,6 +70,7 @@ import { openSides, type SideNames, sideCount, sideNames } from './engine/sides.
 import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 import { CLIENT_SETTINGS } from './engine/source/client.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/source/group.ts';
+import { batchRows, openEvents } from './engine/source/lists.ts';
 import { START_SETTINGS, startOf } from './engine/source/start.ts';
 import { openTopics } from './engine/source/topics.ts';
 import { type OpenedStore, openCheckpointStore } from './engine/store/open.ts';
@@ -300,7 +302,7 @@ function topicFinder(
 async function openSource(
   context: Context,
   driver: BrokerDriver,
-  input: EventInput,
+  input: TopicInput,
   found: { readonly partitionCount: number; readonly topicId: string | undefined },
   stages: Pick<Stages, 'recordsReady' | 'enter'>,
   shares: MemoryShares | undefined,
@@ -330,19 +332,15 @@ async function openSource(
         : { 'topic.metadata.refresh.interval.ms': Math.max(10, settings['partition-interval']) }),
     },
   });
-  const source = new BrokerSource({
-    consumer,
-    input,
-    clock: context.clock,
-    stages,
-    topic: settings.topic,
-    ...found,
+  const parts = {
+    ...{ consumer, clock: context.clock, stages, topic: settings.topic, ...found },
     findTopic: topicFinder(context, driver),
     rowCapacity: settings['batch-rows'],
     arenaBytes: settings['batch-bytes'],
-    onEvent: (event) =>
+    onEvent: (event: BrokerEvent) =>
       log.warn({ event: event.name, message: event.message, partition: event.partition }, 'broker'),
-  });
+  };
+  const source = openEvents(input, settings, stages, (own) => new BrokerSource({ ...parts, input: own }));
   context.onClose(async () => {
     await source.stop();
     await consumer.close();
@@ -391,7 +389,7 @@ async function runWindow(context: Context, window: OpenWindow, drain: AbortSigna
   const { engine, job, name, stored } = window;
   const running = engine.run(drain);
   const summary = await (stored === undefined ? running : Promise.race([running, stored.lost]));
-  const text = `${name === undefined ? '' : `${name}: `}consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
+  const text = `${name === undefined ? '' : `${name}: `}consumed ${summary.consumed} events: ${summary.accepted} accepted${summary.filtered === 0 ? '' : `, ${summary.filtered} of them filtered`}${summary.duplicates === 0 ? '' : `, ${summary.duplicates} of them duplicates`}, ${summary.droppedLate} dropped late, ${summary.invalid} invalid${summary.empty === 0 ? '' : `; ${summary.empty} records without an element`}; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   const { before, ...printed } = summary;
   const hasEnd = settings.bounded || settings['exit-at-end'];
   const demand = (): void => {
@@ -405,7 +403,7 @@ async function runWindow(context: Context, window: OpenWindow, drain: AbortSigna
 function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   return {
     ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes, idBytesMax: shares.idBytes }),
-    rowCapacity: settings['batch-rows'],
+    rowCapacity: batchRows(settings),
     checkpointIntervalMs: settings['checkpoint-interval'],
     emitIntervalMs: settings['emit-interval'],
     checkpointSizes: {

@@ -22,6 +22,7 @@ export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
   readonly filtered: Counter;
+  readonly empty: Counter;
   readonly earlyResults: Counter;
   readonly duplicates: Counter;
   readonly dedupIds: Gauge;
@@ -79,6 +80,10 @@ function inputMetrics(metrics: Metrics) {
     filtered: metrics.counter(
       'engine_filtered_events_total',
       'Events that this process read and -where excludes; they are accepted, advance the watermark, and are in no window.',
+    ),
+    empty: metrics.counter(
+      'engine_empty_records_total',
+      'Records that this process read and whose list has no element, so that they have no event.',
     ),
     earlyResults: metrics.counter(
       'engine_early_results_total',

@@ -60,6 +60,7 @@ import { hasSignedKeys, type InputDefinition, keyTypeOf, valueScaleOf } from './
 import type { EventInput } from './source/input/port.ts';
 import {
   demandValidInput,
+  emptyCount,
   FIRST_RECORDS,
   filteredCount,
   INVALID_REASONS,
@@ -156,6 +157,8 @@ export type RunSummary = Totals & {
   readonly filtered: number;
   /** Accepted events that this process read and that an open window had already. */
   readonly duplicates: number;
+  /** Records that this process read and whose list has no element. */
+  readonly empty: number;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
@@ -185,6 +188,7 @@ export class Engine implements EngineQueries {
   private before: Totals;
   private readonly invalid: InvalidTally;
   private filtered = 0;
+  private empty = 0;
   private filter: DuplicateFilter | undefined;
   /** Definition of the input that the newest checkpoint has. */
   private definition: InputDefinition = BINARY256;
@@ -407,7 +411,7 @@ export class Engine implements EngineQueries {
       ...this.parts.watermarks.totals(),
       firedWindows: this.firedCount,
       before: this.before,
-      filtered: this.filtered,
+      ...{ filtered: this.filtered, empty: this.empty },
       duplicates: this.active.operator.duplicates,
       invalidRecords: { reasons: this.invalid.reasons, sample: this.invalid.sample },
       limitedBy: limitedBy(times),
@@ -446,7 +450,7 @@ export class Engine implements EngineQueries {
         if (invalid > invalidBefore) this.recordInvalid(rows, now);
         invalidBefore = invalid;
         this.demandFirstEvents();
-        if (this.definition.where !== undefined) this.recordFiltered(rows);
+        this.recordUnfolded(rows);
         metrics.duplicates.setTotal(operator.duplicates);
         parts.onConsumed?.(consumed - this.before.consumed);
       }
@@ -556,22 +560,22 @@ export class Engine implements EngineQueries {
     demandValidInput(this.parts.job.topic, { totals, before: this.before, invalid: this.invalid });
   }
 
-  private recordFiltered({ records, events }: EventRows): void {
-    const count = filteredCount(records, events, (partition) => this.limitOf(partition));
-    this.filtered += count;
-    this.parts.metrics.filtered.add(count);
+  private recordUnfolded({ records, events }: EventRows): void {
+    const { metrics } = this.parts;
+    if (this.definition.where !== undefined) this.filtered += filteredCount(records, events, this.limitOf);
+    this.empty += emptyCount(records, this.limitOf);
+    metrics.filtered.setTotal(this.filtered);
+    metrics.empty.setTotal(this.empty);
   }
 
   /** First offset of a partition whose rows are not admitted. */
-  private limitOf(partition: number): number {
-    return this.parts.watermarks.limitOf(partition);
-  }
+  private readonly limitOf = (partition: number): number => this.parts.watermarks.limitOf(partition);
 
   /** Counts and logs the invalid records of the batch. */
   private recordInvalid({ records, events }: EventRows, now: number): void {
     const { invalid } = this;
     const { log, metrics, job } = this.parts;
-    invalid.note(records, events, (partition) => this.limitOf(partition));
+    invalid.note(records, events, this.limitOf);
     const { reasons, sample } = invalid;
     const { invalidReasons } = metrics;
     for (const reason of INVALID_REASONS)
@@ -755,10 +759,11 @@ export class Engine implements EngineQueries {
     const { watermarks, metrics, log } = this.parts;
     const { checkpointer } = this.active;
     const { consumed } = watermarks.totals();
-    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.durableInSinkTo}`;
+    const offsets = watermarks.progress().map(({ offset }) => offset);
+    // A record without an event moves a position alone.
+    const saved = `${offsets} ${watermarks.frontier} ${checkpointer.durableInSinkTo}`;
     if (saved === this.saved && !checkpointer.isCopying) return;
     this.saved = saved;
-    const offsets = watermarks.progress().map(({ offset }) => offset);
     const { id, seconds, ...report } = await checkpointer.checkpoint();
     this.parts.source.saved?.(offsets);
     const bytes = report.changelogBytes + report.manifestBytes + (report.newBaseBytes ?? 0);

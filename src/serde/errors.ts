@@ -85,6 +85,6 @@ export const QUARANTINE_REASONS = [
 export type QuarantineReason = (typeof QUARANTINE_REASONS)[number];
 
 /** Further reasons of the window engine: the record can be decoded and is no event of its job. */
-export const EVENT_REASONS = ['missing_field', 'bad_key', 'bad_time', 'bad_value'] as const;
+export const EVENT_REASONS = ['missing_field', 'bad_key', 'bad_time', 'bad_value', 'bad_list'] as const;
 
 export type EventReason = (typeof EVENT_REASONS)[number];

@@ -200,7 +200,9 @@ describe.each(cases)('decimals in %s', (_name, carrier) => {
           return value.kind === 'null' || carrier.wrong.length === 0 ? null : 'BAD_VALUE';
         });
         const oracle = oracleOf(job, registry);
-        const verified = await Promise.all(frames.map((frame) => oracle.event(record(frame))));
+        const verified = await Promise.all(
+          frames.map((frame) => oracle.events(record(frame)).then((events) => events?.[0])),
+        );
         expect(verified.map((event) => (event === undefined ? 'BAD_VALUE' : event.cells[0]))).toEqual(
           expected,
         );
@@ -237,7 +239,9 @@ describe.each(cases)('decimals in %s', (_name, carrier) => {
           return order[sign];
         });
         const oracle = oracleOf(job, registry);
-        const verified = await Promise.all(frames.map((frame) => oracle.event(record(frame))));
+        const verified = await Promise.all(
+          frames.map((frame) => oracle.events(record(frame)).then((events) => events?.[0])),
+        );
         expect(verified.map((event) => event?.isFiltered === false)).toEqual(expected);
         for (const side of SIDES) {
           const { input } = openedInput({ format }, { side, registry });

@@ -16,8 +16,8 @@ import { percentileOf } from './percentile-kit.ts';
 export const PARTITIONS = 3;
 
 /** Fields of an event, which follow from its value; some are null. */
-const integerOf = ({ value }: TestEvent): bigint | null => (value % 5n === 0n ? null : value);
-const doubleOf = ({ value }: TestEvent): number | null =>
+export const integerOf = ({ value }: TestEvent): bigint | null => (value % 5n === 0n ? null : value);
+export const doubleOf = ({ value }: TestEvent): number | null =>
   value % 7n === 0n ? null : Number(BigInt.asIntN(40, value)) / 8;
 
 /** Source whose events have an integer field i and a double field d. */
@@ -174,7 +174,7 @@ export function resultOf(
       const isSketch = name === 'topk' || name === 'distinct' || name === 'percentile';
       if (since !== undefined && windowStart <= since) return isSketch ? [null, null] : null;
       if (field === undefined) return BigInt(events.length);
-      const of = field.path[0] === 'i' ? integerOf : doubleOf;
+      const of = field.path.at(-1) === 'i' ? integerOf : doubleOf;
       const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
       if (name === 'count') return BigInt(found.length);
       const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
@@ -186,7 +186,7 @@ export function resultOf(
         return [found.length === 0 ? null : value / 10 ** scale, error];
       }
       const sum =
-        field.path[0] === 'i'
+        field.path.at(-1) === 'i'
           ? (found as bigint[]).reduce((total, one) => total + one, 0n)
           : (found as number[]).reduce((total, one) => total + one, 0);
       if (found.length === 0) return null;

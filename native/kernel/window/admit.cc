@@ -87,6 +87,16 @@ class Admission {
   void RaiseSeen(std::int64_t event_ts, Lane* lane);
   void EnterSlice(std::int64_t event_ts);
   void Refuse(std::uint8_t reason, std::int64_t bound);
+  // True where row `row` is of the same record as the row before it.
+  bool Continues(const layout::RecordBatch& records, std::uint32_t row) const {
+    return row > 0 && records.offset[row] == records.offset[row - 1] &&
+           records.partition[row] == records.partition[row - 1];
+  }
+  // True where admission stops before the row: a window is due, and the row begins a record. An
+  // event that is admitted is not behind the watermark, so it is in no window that is due.
+  bool Stops(const layout::RecordBatch& records) const {
+    return Due() && !Continues(records, row_);
+  }
   void FindLeast();
   std::int64_t LeastOfOthers(const Lane* lane);
   void FindWatermark() {
@@ -256,9 +266,11 @@ bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch
     row_++;
     return true;
   }
-  if (position < lane.next || position >= kExactMax) return false;
+  const std::int64_t least = Continues(records, row) ? lane.next - 1 : lane.next;
+  if (position < least || position >= kExactMax) return false;
   lane.next = position + 1;
   row_++;
+  if (events.status[row] == layout::kEventStatusNoEvent) return true;
   const std::int64_t event_ts = events.event_ts[row];
   const bool filtered = events.status[row] == layout::kEventStatusFiltered;
   if ((events.status[row] != layout::kEventStatusOk && !filtered) || event_ts < -kEventTsLimit ||
@@ -323,7 +335,7 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   Lane& lane = lanes_[static_cast<std::size_t>(partition)];
   std::int64_t least = events.event_ts[first];
   std::int64_t most = least;
-  std::int64_t position = lane.next - 1;
+  std::int64_t position = Continues(records, first) ? lane.next - 1 : lane.next;
   std::uint32_t odd = 0;  // not 0 when a row does not fulfill the conditions of the block
   for (std::uint32_t row = first; row < first + rows; row++) {
     const std::int64_t event_ts = events.event_ts[row];
@@ -331,7 +343,7 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
     most = std::max(most, event_ts);
     odd |= events.status[row] ^ static_cast<std::uint32_t>(layout::kEventStatusOk);
     odd |= static_cast<std::uint32_t>(records.partition[row] ^ partition);
-    odd |= records.offset[row] <= position ? 1U : 0U;
+    odd |= records.offset[row] < position ? 1U : 0U;
     position = records.offset[row];
   }
   const std::int64_t seen = std::max(lane.seen, most);
@@ -376,7 +388,7 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
   std::uint32_t wait = max_future_ < 0 ? 0 : UINT32_MAX;
   std::uint32_t failures = 0;
   bool sound = true;
-  while (sound && row_ < rows && !Due()) {
+  while (sound && row_ < rows && !Stops(records.at)) {
     const std::uint32_t block = std::min(kBlockRows, rows - row_);
     if (wait == 0) {
       if (Block(records.at, events.at, admitted->at, block)) {
@@ -389,7 +401,7 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
       wait--;
     }
     const std::uint32_t end = row_ + block;
-    while (sound && row_ < end && !Due()) {
+    while (sound && row_ < end && !Stops(records.at)) {
       sound = Row(records.at, events.at, admitted->at);
     }
   }

@@ -12,18 +12,20 @@
 namespace millrace::kernel {
 
 // Processes rows from row `from` on until a window is due: until the global watermark reaches the
-// least end of an open window, including the windows that these rows open. Writes the rows in time
-// to `admitted` and updates clock and progress. `taken` is the number of processed rows; 0 when a
-// window was due before the first.
+// least end of an open window, including the windows that these rows open, and on to the end of the
+// record of the last row: neighbours with one partition and offset are the events of one record.
+// Writes the rows in time to `admitted` and updates clock and progress. `taken` is the number of
+// processed rows; 0 when a window was due before the first.
 //
-// Steps for a row, in this order: It is skipped at or behind its partition's limit. It is counted
-// as invalid without an event, or with a timestamp outside the limits of src/core/time.ts. It
-// raises its partition's greatest event time (at most to the record's timestamp + max_future_ms,
-// where the record has one) and ends the partition's idleness. A filtered event is then counted as
-// accepted, late or not, and is in neither output. Any other event is late behind its partition's
-// watermark, or behind the global watermark, which only happens to an event of a partition that was
-// idle. Otherwise it is admitted. The global watermark (WindowClock.frontier) never decreases.
-// `refused`, which may be null, gets the late and invalid rows.
+// Steps for a row, in this order: It is skipped at or behind its partition's limit. A row with
+// status NO_EVENT only moves the position. It is counted as invalid without an event, or with a
+// timestamp outside the limits of src/core/time.ts. It raises its partition's greatest event time
+// (at most to the record's timestamp + max_future_ms, where the record has one) and ends the
+// partition's idleness. A filtered event is then counted as accepted, late or not, and is in
+// neither output. Any other event is late behind its partition's watermark, or behind the global
+// watermark, which only happens to an event of a partition that was idle. Otherwise it is admitted.
+// The global watermark (WindowClock.frontier) never decreases. `refused`, which may be null, gets
+// the late and invalid rows.
 //
 // kBadArgument when a cell of clock or progress is outside its range, or `progress` is not a whole
 // number of partitions. kBadArgument when the batches differ in rows, or `from` is beyond them.

@@ -35,7 +35,7 @@ export const INPUT_SETTINGS = {
   key: {
     type: 'string',
     hasParts: true,
-    help: 'field that is the key, with dots into nested records (customer.id), or several with commas between them (country,user_id): 64-bit integers, strings, bytes and uuids, up to 1 KiB together. JSON kinds are judged by the first records, or given: FIELD:i64, u64 (integers up to 2^64 - 1), string, uuid, bytes (base64). Of the record key: @key:text for decimal digits, @key:string, @key:uuid (text), @key:bytes, @key:long and @key:int for 8 or 4 bytes, big-endian (default: the record key)',
+    help: 'field that is the key, with dots into nested records (customer.id) and [] behind the name of a list, each of whose elements is then an event (items[].sku), or several with commas between them (country,user_id): 64-bit integers, strings, bytes and uuids, up to 1 KiB together. JSON kinds are judged by the first records, or given: FIELD:i64, u64 (integers up to 2^64 - 1), string, uuid, bytes (base64). Of the record key: @key:text for decimal digits, @key:string, @key:uuid (text), @key:bytes, @key:long and @key:int for 8 or 4 bytes, big-endian (default: the record key)',
   },
   time: {
     type: 'string',
@@ -43,7 +43,7 @@ export const INPUT_SETTINGS = {
   },
   value: {
     type: 'string',
-    help: 'field that is aggregated, a 64-bit integer, or a decimal with its decimal places (price:decimal2) (default: none; events are counted, and sum, min and max are 0)',
+    help: 'field that is aggregated, a 64-bit integer, or a decimal with its decimal places (price:decimal2), of each element of a list with [] (items[].qty) (default: none; events are counted, and sum, min and max are 0)',
   },
   aggregate: {
     type: 'string',

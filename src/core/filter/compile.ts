@@ -4,14 +4,15 @@
  *  not        = "not" not | "(" filter ")" | condition
  *  condition  = field ("=" | "!=" | "<" | "<=" | ">" | ">=") literal
  *             | field ["not"] "in" "(" literal ("," literal)* ")" | field "is" ["not"] "null"
- *  field      = ["@"] name ("." name | "[" index "]")* [":decimal"]
+ *  field      = ["@"] name ("." name | "[" index "]" | "[]")* [":decimal"]
  *  name       = letters, digits, "_" and "-", or any text in backquotes
  *  literal    = 'text' | "text" | number | true | false | null
  *
  *  Invariants: (1) a comparison with a missing field, with null, or with a value of another type is
  *  false, for "!=" too; only "is null" and "= null" hold for a missing field; (2) numbers are
  *  compared exactly, also 64-bit integers with fractions and decimals; (3) texts are compared by
- *  UTF-16 units. `:decimal` is valid only where the caller reads such fields. */
+ *  UTF-16 units. `:decimal` is valid only where the caller reads such fields, and `[]`, which means
+ *  the elements of a list, only where the caller compares each of them. */
 import { Decimal } from '../decimal/exact.ts';
 import { coreError } from '../errors.ts';
 
@@ -27,6 +28,9 @@ export interface FilterField {
   /** True for a property of the record itself, such as `@key`, instead of its value. */
   readonly isMeta: boolean;
   readonly steps: readonly (string | number)[];
+  /** Number of the step that is a list whose elements are compared; its name ends with []. Absent:
+   *  there is none. */
+  readonly list?: number;
   /** True: its value is to be read as a Decimal, from a text too. */
   readonly isDecimal: boolean;
 }
@@ -34,6 +38,8 @@ export interface FilterField {
 export interface FilterOptions {
   /** True: fields may be followed by `:decimal`. */
   readonly hasDecimals?: boolean;
+  /** True: `[]` behind a name means the elements of a list. */
+  readonly hasElements?: boolean;
 }
 
 export interface Filter {
@@ -109,14 +115,16 @@ export function valueAt(value: unknown, steps: readonly (string | number)[]): un
 class Parser {
   private readonly text: string;
   private readonly hasDecimals: boolean;
+  private readonly hasElements: boolean;
   private readonly tokens: Token[] = [];
   private readonly fields = new Map<string, { readonly index: number; readonly field: FilterField }>();
   private at = 0;
   private depth = 0;
 
-  constructor(text: string, { hasDecimals = false }: FilterOptions) {
+  constructor(text: string, { hasDecimals = false, hasElements = false }: FilterOptions) {
     this.text = text;
     this.hasDecimals = hasDecimals;
+    this.hasElements = hasElements;
     if (text.length > FILTER_CHARS_MAX) this.fail(`it is longer than ${FILTER_CHARS_MAX} characters`, 0);
     this.tokenize();
   }
@@ -248,9 +256,16 @@ class Parser {
     const start = this.peek().at;
     const isMeta = this.sign('@');
     const steps: (string | number)[] = [this.name()];
+    let list: number | undefined;
     for (;;) {
       if (this.sign('.')) steps.push(this.name());
       else if (this.sign('[')) {
+        if (this.hasElements && typeof steps.at(-1) === 'string' && this.sign(']')) {
+          if (list !== undefined) this.fail('it names the elements of a list inside a list', start);
+          list = steps.length - 1;
+          steps[list] = `${steps[list]}[]`;
+          continue;
+        }
         const { kind, text, at } = this.take();
         if (kind !== 'number' || !/^\d{1,9}$/.test(text)) this.fail('an index is a number from 0', at);
         steps.push(Number(text));
@@ -259,8 +274,8 @@ class Parser {
     }
     const text = this.text.slice(start, this.peek().at).trim();
     const isDecimal = this.hasDecimals && this.sign(':') && this.kind();
-    const key = JSON.stringify([isMeta, steps, isDecimal]);
-    const field = { text, isMeta, steps, isDecimal };
+    const key = JSON.stringify([isMeta, steps, isDecimal, list]);
+    const field = { text, isMeta, steps, isDecimal, ...(list === undefined ? {} : { list }) };
     const known = this.fields.get(key) ?? { index: this.fields.size, field };
     this.fields.set(key, known);
     return known.index;

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x6ebf70cf;
+export const LAYOUT_FINGERPRINT = 0x9aef3cfa;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -71,7 +71,7 @@ export const DELTA_STATUS = {
   BAD_DELTA: 4,
 } as const;
 
-/** Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. The others: no event. */
+/** Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. NO_EVENT: a row that only moves the position, such as that of a record whose list is empty. The others: no event. */
 export const EVENT_STATUS = {
   OK: 0,
   NULL: 1,
@@ -87,6 +87,8 @@ export const EVENT_STATUS = {
   BAD_KEY: 11,
   BAD_TIME: 12,
   BAD_VALUE: 13,
+  BAD_LIST: 14,
+  NO_EVENT: 15,
 } as const;
 
 /** Reason that a row was not admitted. */

@@ -467,7 +467,7 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   {
     name: 'EVENT_STATUS',
     meaning:
-      'Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. The others: no event.',
+      'Verdict of the event decode. FILTERED: a valid event that advances watermarks and is in no window. NO_EVENT: a row that only moves the position, such as that of a record whose list is empty. The others: no event.',
     values: {
       OK: 0,
       NULL: 1,
@@ -483,6 +483,8 @@ export const CONSTANTS: readonly ConstantGroup[] = [
       BAD_KEY: 11,
       BAD_TIME: 12,
       BAD_VALUE: 13,
+      BAD_LIST: 14,
+      NO_EVENT: 15,
     },
   },
   {

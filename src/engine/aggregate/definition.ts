@@ -2,10 +2,11 @@
  *  `p99(latency),distinct(user),topk(sku,10)`.
  *
  *  Each is a function of the set of events of a window: it ignores null, and ties of first and last
- *  are decided by event time, partition and offset. */
+ *  are decided by event time, partition, offset and the element of a list. */
 import { AGGREGATE } from '../../core/layout/layouts.gen.ts';
 import { type AggregateStep, isPlaced, PLACE_COLUMNS, RowForm } from '../../core/layout/row-form.ts';
 import { engineError } from '../errors.ts';
+import { PATH_NEXT, pathFault, plainPath } from '../source/list/path.ts';
 
 export const AGGREGATE_FUNCTIONS = [
   'count',
@@ -115,23 +116,26 @@ export function decimalField(flag: 'value' | 'aggregate', text: string): Aggrega
       `give it from 0 to ${DECIMAL_SCALE_MAX}, such as ${path.join('.')}:decimal2`,
       flag,
     );
-  if (!isPath(path))
-    throw wrong(text, 'is not the path of a field', 'name a field, such as price.amount:decimal2', flag);
+  const fault = faultOf(path);
+  if (fault !== undefined)
+    throw wrong(text, fault, `${PATH_NEXT}, and its kind: price.amount:decimal2`, flag);
   return field;
 }
 
-const isPath = (path: readonly string[]): boolean =>
-  path.length <= 32 && path.every((name) => /^[^\s@:[\](),]+$/u.test(name));
+/** Why names are no path that an aggregate may have; undefined: they are one. */
+const faultOf = (path: readonly string[]): string | undefined =>
+  path.some((name) => /[(),]/.test(name)) ? 'is not the path of a field' : pathFault(path);
 
 function fieldOf(text: string, part: string, plain: ValueKind): AggregateField {
   const stated = plain === 'text' ? undefined : (decimalField('aggregate', part) ?? statedKind(part));
-  if (stated !== undefined && isPath(stated.path)) return stated;
+  if (stated !== undefined && faultOf(stated.path) === undefined) return stated;
   const path = part.split('.');
-  if (!isPath(path))
+  const fault = faultOf(path);
+  if (fault !== undefined)
     throw wrong(
       text,
-      `names ${JSON.stringify(part)}, which is not the path of a field`,
-      'name a field, with dots into nested records, and its kind unless it is an integer: sum(price.amount:double), or sum(price.amount:decimal2) for a decimal with 2 decimal places',
+      `names ${JSON.stringify(part)}, which ${fault}`,
+      `${PATH_NEXT}, and its kind unless it is an integer: sum(price.amount:double), or sum(price.amount:decimal2) for a decimal with 2 decimal places`,
     );
   return { path, kind: plain };
 }
@@ -188,7 +192,7 @@ function specOf(text: string, part: string): AggregateSpec {
   const top = known === 'topk' ? topOf(text, inner ?? '') : undefined;
   const path = top?.path ?? inner;
   const field = path === undefined || path === '' ? undefined : fieldOf(text, path, plainKind(known));
-  const column = match[3] ?? [name, ...(field?.path ?? [])].join('_').replace(/[^A-Za-z0-9_]/g, '_');
+  const column = match[3] ?? [name, ...plainPath(field?.path ?? [])].join('_').replace(/[^A-Za-z0-9_]/g, '_');
   if (!NAME.test(column) || RESERVED.includes(column))
     throw wrong(
       text,

@@ -22,8 +22,11 @@ export interface LateQueries extends ShownKeys {
 
 function readPlace(text: string | null): LatePlace | undefined {
   if (text === null) return undefined;
-  const [, partition, offset] = /^(\d{1,10})_(\d{1,19})$/.exec(text) ?? [];
-  const place = { partition: Number(partition), offset: BigInt(offset ?? -1) };
+  const [, partition, offset, element] = /^(\d{1,10})_(\d{1,19})(?:_(\d{1,9}))?$/.exec(text) ?? [];
+  const place = {
+    ...{ partition: Number(partition), offset: BigInt(offset ?? -1) },
+    ...(element === undefined ? {} : { element: Number(element) }),
+  };
   if (place.partition <= 0xffff_ffff && place.offset >= 0n && place.offset < OFFSET_MAX) return place;
   throw badCursor(text);
 }
@@ -43,9 +46,12 @@ export async function latePage(
   });
   return {
     rows: rows.map((event) => toJson(event, engine)),
-    headers: next === undefined ? {} : nextLink('/late', params, `${next.partition}_${next.offset}`),
+    headers: next === undefined ? {} : nextLink('/late', params, cursorOf(next)),
   };
 }
+
+const cursorOf = ({ partition, offset, element }: LatePlace): string =>
+  [partition, offset, element].filter((part) => part !== undefined).join('_');
 
 const toJson = (event: LateEvent, form: Pick<LateQueries, 'valueScale'> & ShownKeys) => ({
   ...keyJson(event, form),
@@ -55,5 +61,6 @@ const toJson = (event: LateEvent, form: Pick<LateQueries, 'valueScale'> & ShownK
   watermark_ms: String(event.watermarkMs),
   partition: event.partition,
   offset: String(event.offset),
+  ...(event.element === undefined ? {} : { element: event.element }),
   timestamp_ms: event.timestampMs === undefined ? null : String(event.timestampMs),
 });

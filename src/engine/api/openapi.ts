@@ -181,6 +181,7 @@ const LATE_EVENT: Json = {
     watermark_ms: { ...MS, description: 'The watermark that decided.' },
     partition: COUNT,
     offset: { ...U64, description: 'Place of the record in its partition.' },
+    element: { ...COUNT, description: 'Element of the record’s list, in a job whose events are elements.' },
     timestamp_ms: { type: ['string', 'null'], description: 'Timestamp of the record.' },
   },
 };
@@ -310,7 +311,7 @@ const PATHS: Json = {
   '/late': {
     get: {
       operationId: 'findLateEvents',
-      summary: 'Late events that the engine keeps, ascending by partition and offset',
+      summary: 'Late events that the engine keeps, ascending by partition, offset and element',
       security: SECURITY,
       parameters: [
         WINDOW_NAME,

@@ -9,7 +9,8 @@ import { formatSize } from '../../core/quantity.ts';
 import { isEventTs } from '../../core/time.ts';
 import { engineError } from '../errors.ts';
 import { padded, type SideBytes, viewOf } from '../output/side/sections.ts';
-import { EventIds, ID_BYTES_MAX } from './ids.ts';
+import { ELEMENT_ID_BYTES_MAX } from '../source/list/rows.ts';
+import { EventIds } from './ids.ts';
 import type { SeenId, SeenIds } from './seen.ts';
 
 const HEAD_BYTES = 24;
@@ -132,7 +133,8 @@ export function decodeIds({
     if (bytes.length - at < HEAD_BYTES) return { fault: 'its identifiers are cut short' };
     const length = view.getUint32(at + 16, true);
     const end = at + HEAD_BYTES + length;
-    const isSound = length >= 1 && length <= ID_BYTES_MAX + 1 && isEventTs(view.getInt32(at + 12, true));
+    const isSound =
+      length >= 1 && length <= ELEMENT_ID_BYTES_MAX + 1 && isEventTs(view.getInt32(at + 12, true));
     if (!isSound || end > bytes.length) return { fault: `identifier ${i} is invalid` };
     copies.push({
       accountId: view.getBigUint64(at, true),

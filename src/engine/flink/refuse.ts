@@ -1,5 +1,6 @@
 /** Settings of a job that Flink SQL cannot carry. */
 import type { Job } from '../job.ts';
+import { listIn } from '../source/input/definition.ts';
 import { unsayable } from './error.ts';
 
 /** Settings beside the job that change what is computed or written. */
@@ -34,6 +35,14 @@ export function demandSayable(job: Job, settings: OtherSettings): void {
       input.dedup,
       'finds repeated events among those of the open windows, and Flink SQL among all',
       HERE,
+    );
+  const list = input && listIn(input);
+  if (list !== undefined)
+    throw unsayable(
+      'job',
+      '',
+      `makes each element of ${list.join('.')} an event, and a job of this command has one event a record in Flink`,
+      'write the elements into a topic of their own, or keep this job here',
     );
   if (job.maxFutureMs !== undefined)
     throw unsayable(

@@ -23,7 +23,13 @@ import {
   valueText,
 } from '../keys/type.ts';
 import { BINARY256 } from '../source/input/binary256.ts';
-import { aggregatesIn, type InputDefinition, keyPartsOf, valueScaleOf } from '../source/input/definition.ts';
+import {
+  aggregatesIn,
+  type InputDefinition,
+  keyPartsOf,
+  listIn,
+  valueScaleOf,
+} from '../source/input/definition.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 
 /** Types of columns, each with the form of its values.
@@ -82,6 +88,8 @@ export interface ResultShape {
   readonly aggregates: readonly string[] | undefined;
   /** Decimal places of the value of a late event; absent: it is an integer. */
   readonly valueScale?: number | undefined;
+  /** True: events are elements of lists. Absent: they are records. */
+  readonly hasElements?: boolean;
   /** Text of these aggregates. */
   readonly aggregate: string | undefined;
   /** True for events of the fixed layout, whose results have the layouts of its specification. */
@@ -255,7 +263,8 @@ export const resultColumns = (job: ShapedJob): readonly ResultColumn[] => result
 export function resultShape({ input = BINARY256, emit }: ShapedJob): ResultShape {
   const isFixed = input.format === 'binary256';
   const valueScale = valueScaleOf(input);
-  return { ...shapeOfKeys(keyPartsOf(input), aggregatesIn(input), emit), isFixed, valueScale };
+  const lists = listIn(input) === undefined ? {} : { hasElements: true };
+  return { ...shapeOfKeys(keyPartsOf(input), aggregatesIn(input), emit), isFixed, valueScale, ...lists };
 }
 
 /** Shape of results by keys of these parts, for readers that have no job.

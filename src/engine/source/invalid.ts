@@ -1,5 +1,5 @@
-/** Counts of invalid records by reason, with the first of them as a sample, and of events that a
- *  condition excludes. */
+/** Counts of invalid records by reason, with the first of them as a sample, of events that a
+ *  condition excludes, and of records whose list has no element. */
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT, EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -7,6 +7,7 @@ import { isEventTs } from '../../core/time.ts';
 import { engineError } from '../errors.ts';
 import type { Totals } from './admission.ts';
 import type { EventDecoder } from './input/port.ts';
+import { LIST_ELEMENTS_MAX, ListRows } from './list/rows.ts';
 
 /** Reason of each status that is no event. `event_ts` has no status: the fixed layout stores any
  *  number, and admission refuses one out of range. */
@@ -23,6 +24,7 @@ const REASON_OF = {
   [EVENT_STATUS.BAD_KEY]: 'bad_key',
   [EVENT_STATUS.BAD_TIME]: 'bad_time',
   [EVENT_STATUS.BAD_VALUE]: 'bad_value',
+  [EVENT_STATUS.BAD_LIST]: 'bad_list',
 } as const;
 
 export const INVALID_REASONS = [...Object.values(REASON_OF), 'event_ts'] as const;
@@ -102,6 +104,17 @@ export function filteredCount(
   return count;
 }
 
+/** Number of records of a batch whose list has no element. `limitOf`: as in `InvalidTally.note`. */
+export function emptyCount(records: RecordBatch, limitOf: (partition: number) => number): number {
+  const lists = ListRows.of(records);
+  if (lists === undefined) return 0;
+  const { partition, offset } = records.columns;
+  let count = 0;
+  for (let row = 0; row < records.rowCount; row++)
+    if (lists.isEmpty(row) && Number(offset[row]) < limitOf(partition[row] as number)) count++;
+  return count;
+}
+
 function reasonOf({ columns }: EventBatch, row: number): InvalidReason | undefined {
   const status = columns.status[row] as number;
   if (status !== EVENT_STATUS.OK && status !== EVENT_STATUS.FILTERED)
@@ -123,6 +136,7 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
   bad_key: 'a key that is no 64-bit integer',
   bad_time: 'no valid event time',
   bad_value: 'a value field that is no 64-bit integer, or no decimal of the stated places',
+  bad_list: `a list field that is no list, or has more than ${LIST_ELEMENTS_MAX} elements`,
 };
 
 /** Why a record with this status is no event. `fault`: more about the record. */

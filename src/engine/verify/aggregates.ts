@@ -17,6 +17,8 @@ import { decimalOfWhole, floorDivide } from './values.ts';
 export interface LogPlace {
   readonly partition: number;
   readonly offset: bigint;
+  /** Element of the record's list; 0 if the event is the record. */
+  readonly element: number;
 }
 
 /** Value that the engine must have, as a predicate over the value and its stated error. */
@@ -179,16 +181,16 @@ class Extreme implements Cell {
 
 class Ordered implements Cell {
   readonly held = 0;
-  private best: { readonly at: readonly [bigint, bigint, bigint]; readonly value: FieldCell } | undefined;
+  private best: { readonly at: Place; readonly value: FieldCell } | undefined;
   private readonly isFirst: boolean;
   private readonly scale: number | undefined;
   constructor(isFirst: boolean, scale: number | undefined) {
     this.isFirst = isFirst;
     this.scale = scale;
   }
-  add(value: FieldCell, { timeMs }: OracleEvent, { partition, offset }: LogPlace): void {
+  add(value: FieldCell, { timeMs }: OracleEvent, { partition, offset, element }: LogPlace): void {
     if (value === null) return;
-    const at = [timeMs, BigInt(partition), offset] as const;
+    const at = [timeMs, BigInt(partition), offset, BigInt(element)] as const;
     if (this.best === undefined || isBefore(at, this.best.at) === this.isFirst) this.best = { at, value };
   }
   expected(): Expected {
@@ -196,8 +198,11 @@ class Ordered implements Cell {
   }
 }
 
-function isBefore(a: readonly [bigint, bigint, bigint], b: readonly [bigint, bigint, bigint]): boolean {
-  for (let i = 0; i < 3; i++) if (a[i] !== b[i]) return (a[i] as bigint) < (b[i] as bigint);
+/** Time, and place in the log. */
+type Place = readonly [bigint, bigint, bigint, bigint];
+
+function isBefore(a: Place, b: Place): boolean {
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return (a[i] as bigint) < (b[i] as bigint);
   return false;
 }
 

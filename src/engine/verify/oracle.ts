@@ -20,6 +20,8 @@ export interface VerifyCounts {
   duplicates: number;
   late: number;
   invalid: number;
+  /** Records whose list has no element. */
+  empty: number;
 }
 
 export interface OracleWindow {
@@ -38,7 +40,15 @@ interface StoredEvent {
 export const keyName = (texts: readonly string[]): string => JSON.stringify(texts);
 
 export class WindowOracle {
-  readonly counts: VerifyCounts = { read: 0, accepted: 0, filtered: 0, duplicates: 0, late: 0, invalid: 0 };
+  readonly counts: VerifyCounts = {
+    read: 0,
+    accepted: 0,
+    filtered: 0,
+    duplicates: 0,
+    late: 0,
+    invalid: 0,
+    empty: 0,
+  };
   private readonly job: Job;
   private readonly aggregates: Aggregates | undefined;
   private readonly range: VerifiedRange;
@@ -80,14 +90,24 @@ export class WindowOracle {
       );
   }
 
-  /** Adds a record; undefined: it is no event. Records of one partition come in their order. */
-  add(event: OracleEvent | undefined, place: LogPlace, timestampMs: bigint | undefined): void {
-    const { counts, job } = this;
+  /** Adds the events of a record; undefined: it is invalid. Records of one partition come in their
+   *  order. */
+  add(
+    events: readonly OracleEvent[] | undefined,
+    place: Omit<LogPlace, 'element'>,
+    timestampMs: bigint | undefined,
+  ): void {
+    const { counts } = this;
     counts.read++;
-    if (event === undefined) {
-      counts.invalid++;
-      return;
-    }
+    if (events === undefined) counts.invalid++;
+    else if (events.length === 0) counts.empty++;
+    else
+      for (const [element, event] of events.entries())
+        this.addEvent(event, { ...place, element }, timestampMs);
+  }
+
+  private addEvent(event: OracleEvent, place: LogPlace, timestampMs: bigint | undefined): void {
+    const { counts, job } = this;
     const { timeMs } = event;
     const limit =
       job.maxFutureMs === undefined || timestampMs === undefined

@@ -3,6 +3,7 @@
 import type { Filter } from '../../core/filter/compile.ts';
 import { FRAME } from '../../core/layout/layouts.gen.ts';
 import type { Decode } from '../../formats/decode.ts';
+import type { JsonNode } from '../../formats/json/text.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { COMPILED_CODECS } from '../../serde/codec.ts';
 import { readMessage, readPrefixId } from '../../serde/frame.ts';
@@ -17,6 +18,7 @@ import {
   avroField,
   decimalOf,
   doubleOf,
+  elementsOf,
   type FieldValue,
   filterDecimal,
   filterValue,
@@ -35,6 +37,8 @@ const ID_BYTES_MAX = 1024;
 /** Bytes of the longest value of topk. */
 const LISTED_BYTES_MAX = 254;
 const EVENT_BYTES = 256;
+/** Elements of a list; a record with more is no event. */
+const ELEMENTS_MAX = 16_384;
 const TS_LIMIT = 1n << 52n;
 
 export interface VerifiedRecord {
@@ -62,8 +66,22 @@ export interface OracleEvent {
   readonly cells: readonly FieldCell[];
 }
 
-/** Reads fields of one record. */
+/** Reads fields of one event: of a record, or of an element of its list and of the record. */
 type Get = (path: readonly string[]) => FieldValue;
+
+/** Steps behind a list, of which a path means the elements. */
+interface ListPath {
+  readonly list: readonly string[];
+  readonly inner: readonly string[];
+}
+
+/** Splits a path behind the name of a list; undefined: it means a field of the record. */
+function listPath(path: readonly string[]): ListPath | undefined {
+  const at = path.findIndex((name) => name.endsWith('[]'));
+  if (at < 0) return undefined;
+  const list = [...path.slice(0, at), (path[at] as string).slice(0, -2)];
+  return { list, inner: path.slice(at + 1) };
+}
 interface Opened {
   readonly get: Get;
   /** Unit of an integer at the path of the time, where the schema has it. */
@@ -104,13 +122,41 @@ export class RecordReader {
     ];
   }
 
-  /** Undefined: the record is no event. */
-  async event(record: VerifiedRecord): Promise<OracleEvent | undefined> {
+  /** Events of a record: itself, or the elements of its list. Undefined: the record is invalid. */
+  async events(record: VerifiedRecord): Promise<readonly OracleEvent[] | undefined> {
     const { value } = record;
     if (value === null) return undefined;
-    if (this.format === 'binary256') return fixedEvent(value);
+    if (this.format === 'binary256') return oneOf(fixedEvent(value));
     const opened = await this.open(value);
     if (opened === undefined) return undefined;
+    const { list } = this.fields;
+    if (list === undefined) return oneOf(this.event(record, opened));
+    const found = opened.get((listPath(list) as ListPath).list);
+    if (found === null || found === undefined) return [];
+    const elements = elementsOf(found);
+    if (elements === undefined || elements.length > ELEMENTS_MAX) return undefined;
+    const events = elements.flatMap((element, number): OracleEvent[] => {
+      const event = this.event(record, { ...opened, get: this.getOf(opened.get, element) });
+      if (event === undefined) return [];
+      // An identifier of the record is one for each of its elements.
+      const { dedup } = this.fields;
+      const isOfRecord = event.id !== undefined && dedup !== undefined && listPath(dedup) === undefined;
+      return [isOfRecord ? { ...event, id: `${event.id}#${number}` } : event];
+    });
+    return events.length === elements.length ? events : undefined;
+  }
+
+  /** Reads fields of an element, and of its record. */
+  private getOf(ofRecord: Get, element: unknown): Get {
+    return (path) => {
+      const inner = listPath(path)?.inner;
+      if (inner === undefined) return ofRecord(path);
+      return this.format === 'json' ? jsonAt(element as JsonNode, inner) : valueAt(element, inner);
+    };
+  }
+
+  /** Undefined: the event is invalid. */
+  private event(record: VerifiedRecord, opened: Opened): OracleEvent | undefined {
     const { get } = opened;
     const timeMs = this.time(record, opened);
     if (timeMs === undefined || timeMs < -TS_LIMIT || timeMs >= TS_LIMIT) return undefined;
@@ -153,7 +199,7 @@ export class RecordReader {
     const { path, payloadStart } = readMessage(record, writer.format === 'PROTOBUF');
     const bytes = Buffer.from(value.buffer, value.byteOffset, value.length);
     let read = this.decoder(id, writer, writer, path)(bytes, payloadStart, bytes.length);
-    const lacks = this.paths.some((one) => valueAt(read, one) === undefined);
+    const lacks = this.paths.some((one) => isAbsent(read, one));
     if (lacks && this.reader?.format === writer.format)
       read = this.decoder(id, this.reader, writer, path)(bytes, payloadStart, bytes.length);
     const schema = lacks ? (this.reader ?? writer) : writer;
@@ -242,6 +288,16 @@ export class RecordReader {
     }
     return cells;
   }
+}
+
+const oneOf = (event: OracleEvent | undefined): readonly OracleEvent[] | undefined => event && [event];
+
+/** True if a record lacks the field of a path: its schema does. */
+function isAbsent(read: unknown, path: readonly string[]): boolean {
+  const { list, inner } = listPath(path) ?? { list: path, inner: [] };
+  const found = valueAt(read, list);
+  if (found === undefined || inner.length === 0) return found === undefined;
+  return (elementsOf(found) ?? []).some((element) => valueAt(element, inner) === undefined);
 }
 
 /** Bytes of an identifier without its letter. */

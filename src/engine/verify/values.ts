@@ -70,12 +70,25 @@ export function valueAt(record: unknown, path: readonly string[]): FieldValue {
   return at as FieldValue;
 }
 
-/** Node of a field of an Avro schema; undefined: it has no such field. */
+/** Elements of a value that is a list; undefined: it is none. */
+export function elementsOf(value: FieldValue): readonly unknown[] | undefined {
+  if (Array.isArray(value)) return value;
+  const node = value as JsonNode | null | undefined;
+  return typeof node === 'object' && node?.kind === 'array' ? node.items : undefined;
+}
+
+/** Node of a field of an Avro schema, or of the elements of a list whose name ends with [].
+ *  Undefined: it has no such field. */
 export function avroField(tree: AvroNode, path: readonly string[]): AvroNode | undefined {
   let at: AvroNode | undefined = tree;
-  for (const name of path) {
+  for (const step of path) {
+    const isList = step.endsWith('[]');
+    const name = isList ? step.slice(0, -2) : step;
     const record: AvroNode | undefined = at && withoutNull(at);
     at = record?.kind === 'record' ? record.fields.find((one) => one.name === name)?.type : undefined;
+    if (!isList) continue;
+    const list: AvroNode | undefined = at && withoutNull(at);
+    at = list?.kind === 'array' ? list.items : undefined;
   }
   return at && withoutNull(at);
 }

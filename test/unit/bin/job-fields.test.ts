@@ -28,3 +28,50 @@ describe.each(SCHEMAS)('aggregated fields beside a schema of $format', (schema) 
     expect(faults('topk(skus,10),count(amounts)')).toEqual(['skus', 'amounts']);
   });
 });
+
+const ORDER = {
+  type: 'record',
+  name: 'R',
+  fields: [
+    { name: 'id', type: 'long' },
+    {
+      name: 'items',
+      type: {
+        type: 'array',
+        items: { type: 'record', name: 'I', fields: [{ name: 'qty', type: 'long' }] },
+      },
+    },
+  ],
+};
+const LISTS = [
+  parseSchema('AVRO', JSON.stringify(ORDER)),
+  parseSchema(
+    'PROTOBUF',
+    'syntax = "proto3"; message R { int64 id = 1; repeated I items = 2; } message I { int64 qty = 1; }',
+  ),
+  parseSchema(
+    'JSON',
+    JSON.stringify({
+      ...{ type: 'object', additionalProperties: false },
+      properties: {
+        id: { type: 'integer' },
+        items: {
+          type: 'array',
+          items: { type: 'object', properties: { qty: {} }, additionalProperties: false },
+        },
+      },
+    }),
+  ),
+];
+
+describe.each(LISTS)('elements of a list beside a schema of $format', (schema) => {
+  const faults = (definition: object) =>
+    fieldFaults({ format: 'undecided', ...definition }, schema, loadColumnKernels('reference')).map(
+      ({ field }) => field,
+    );
+
+  it('a field of an element is found, and one that elements lack is a fault', () => {
+    expect(faults({ key: 'id', value: 'items[].qty', where: 'items[].qty > 0' })).toEqual([]);
+    expect(faults({ aggregate: 'sum(items[].qty),max(items[].price)' })).toEqual(['items[].price']);
+  });
+});

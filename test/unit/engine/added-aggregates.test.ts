@@ -374,7 +374,7 @@ describe('oracle of verify', () => {
   it('an aggregate that was added later has no value in a window before', () => {
     const accumulator = new Accumulator(Aggregates.of('count,sum(i) since 15'));
     const event = { value: 0n, timeMs: 3n, cells: [1n << 63n], key: [], isFiltered: false, id: undefined };
-    accumulator.add(event as never, { partition: 0, offset: 0n });
+    accumulator.add(event as never, { partition: 0, offset: 0n, element: 0 });
     const textOf = (startMs: number) => accumulator.expected(startMs).map(({ expected }) => expected.text);
     expect(textOf(15)).toEqual(['1', 'null', '3', 'false']);
     expect(textOf(16)).toEqual(['1', String(-(1n << 63n)), '3', 'true']);

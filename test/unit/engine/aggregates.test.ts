@@ -83,7 +83,7 @@ describe('texts of aggregates', () => {
     ['sum', 'sum without a field'],
     ['sum()', 'sum without a field'],
     ['sum(a,b)', 'not the path of a field'],
-    ['sum(items[].qty)', 'not the path of a field'],
+    ['sum(items[0].qty)', 'not the path of a field'],
     ['sum(a) as', 'which is no aggregate'],
     ['sum(a) as 1x', 'has the name "1x"'],
     ['sum(a) as window_end', 'has the name "window_end"'],

@@ -46,7 +46,12 @@ const places = fc.record({
   timestampMs: fc.option(fc.bigInt({ min: 0n, max: 2n ** 52n }), { nil: undefined }),
 });
 
-const events = fc.oneof(eventsBy(integers), eventsBy(texts));
+/** Late elements of lists. */
+const elements: fc.Arbitrary<LateEvent> = fc
+  .tuple(eventsBy(integers), fc.nat(3))
+  .map(([event, element]) => ({ ...event, element }));
+
+const events = fc.oneof(eventsBy(integers), eventsBy(texts), elements);
 
 const encoded = (some: readonly LateEvent[]): Uint8Array => {
   const bytes = new Uint8Array(some.reduce((sum, event) => sum + lateEventBytes(event), 0));
@@ -94,7 +99,7 @@ describe('store of late events', () => {
       keep,
     );
   const all: LateQuery = { from: -100, to: 100, key: undefined, limit: 10_000, after: undefined };
-  const placeOf = ({ partition, offset }: LatePlace): string => `${partition}@${offset}`;
+  const placeOf = ({ partition, offset, element }: LatePlace): string => `${partition}@${offset}.${element}`;
 
   async function pages(store: LateEventStore, query: LateQuery): Promise<readonly LateEvent[]> {
     const rows: LateEvent[] = [];
@@ -110,11 +115,12 @@ describe('store of late events', () => {
   }
 
   it.each([
-    ['integers', integers],
-    ['bytes', texts],
+    ['integers', integers, eventsBy(integers)],
+    ['bytes', texts, eventsBy(texts)],
+    ['integers of elements', integers, elements],
   ] as const)(
     'the store has the newest events of each partition by keys that are %s, found by time and key in pages of any size',
-    async (_what, keys: fc.Arbitrary<LateKey>) => {
+    async (_what, keys: fc.Arbitrary<LateKey>, late: fc.Arbitrary<LateEvent>) => {
       const queries = fc.record({
         from: fc.integer({ min: -25, max: 25 }),
         to: fc.integer({ min: -25, max: 25 }),
@@ -125,7 +131,7 @@ describe('store of late events', () => {
       const keeps = fc.integer({ min: 1, max: 20 });
       await fc.assert(
         fc.asyncProperty(
-          fc.array(fc.array(eventsBy(keys), { minLength: 1, maxLength: 30 }), { maxLength: 6 }),
+          fc.array(fc.array(late, { minLength: 1, maxLength: 30 }), { maxLength: 6 }),
           keeps,
           queries,
           async (sends, keep, query) => {
@@ -144,7 +150,7 @@ describe('store of late events', () => {
               const own = found.filter((event) => event.partition === partition);
               const offsets = [...known.values()]
                 .filter((event) => event.partition === partition)
-                .sort((a, b) => Number(b.offset - a.offset));
+                .sort((a, b) => Number(b.offset - a.offset) || (b.element ?? 0) - (a.element ?? 0));
               // The newest are there, and at most a quarter more than are kept.
               expect(own.slice(-keep).reverse()).toEqual(offsets.slice(0, keep));
               expect(own.length).toBeLessThanOrEqual(keep + Math.max(1, Math.ceil(keep / 4)) - 1);
@@ -239,6 +245,20 @@ describe('GET /late', () => {
     const second = await ask(link ?? '');
     expect(asked).toMatchObject({ from: -10, key: { accountId: 7n }, after: { partition: 2, offset: 7n } });
     expect(second.headers?.['link']).toBeUndefined();
+  });
+
+  it('the element of a list is shown, and is a part of the place behind which a page begins', async () => {
+    const rows = [{ ...event, element: 3 }];
+    const engine = engineOf({
+      lateEvents: async (query: LateQuery) => {
+        asked = query;
+        return { rows, next: rows[0] };
+      },
+    });
+    const first = await ask('', engine);
+    expect(bodyOf(first)).toMatchObject([{ partition: 2, offset: '7', element: 3 }]);
+    await ask(/^<\/late\?(.*)>; rel="next"$/.exec(first.headers?.['link'] ?? '')?.[1] ?? '', engine);
+    expect(asked?.after).toEqual({ partition: 2, offset: 7n, element: 3 });
   });
 
   it('a signed key is asked for and shown with its sign', async () => {

@@ -2,7 +2,7 @@
  *  late topic. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { REFUSAL, TIMESTAMP_TYPE } from '../../../src/core/layout/layouts.gen.ts';
+import { EVENT_STATUS, REFUSAL, TIMESTAMP_TYPE } from '../../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import { NO_BOUND, RefusedBatch } from '../../../src/core/layout/refused-batch.ts';
 import { createClock, createProgress } from '../../../src/core/layout/window-clock.ts';
@@ -24,6 +24,7 @@ import { KafkaLateTopic } from '../../../src/engine/output/late/topic.ts';
 import { LATE_SIDE } from '../../../src/engine/output/side/outputs.ts';
 import { encodeSections, type SideBytes } from '../../../src/engine/output/side/sections.ts';
 import { SideOutput, type SideTopic } from '../../../src/engine/output/side/sender.ts';
+import { ListRows } from '../../../src/engine/source/list/rows.ts';
 import type { BrokerDriver } from '../../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../../src/sim/broker.ts';
 import { realClock } from '../../wait.ts';
@@ -94,6 +95,36 @@ describe('encoded late copies', () => {
         expect(found).toEqual(expected);
       }),
     );
+  });
+
+  it('the late elements of a record share a copy of it, which names them', () => {
+    const lists = ListRows.create(16, 1 << 12);
+    const records = RecordBatch.create(3, 1 << 12);
+    for (const offset of [4n, 5n, 6n])
+      records.append({ partition: 1, offset, value: Buffer.from(`v${offset}`) });
+    lists.add(records, 0, 3, EVENT_STATUS.OK);
+    lists.add(records, 1, 2, EVENT_STATUS.OK);
+    lists.add(records, 2, 0, EVENT_STATUS.NULL);
+    const refused = RefusedBatch.create(16);
+    const reasons = [REFUSAL.LATE, REFUSAL.LATE, REFUSAL.LATE_AFTER_IDLE, REFUSAL.INVALID];
+    [0, 2, 4, 5].forEach((row, at) => {
+      refused.columns.row[at] = row;
+      refused.columns.reason[at] = reasons[at] as number;
+    });
+    refused.rowCount = 4;
+    const decoded = decodeLate(encodeLate(lists.records, refused));
+    if ('fault' in decoded) throw new Error(decoded.fault);
+    expect(
+      decoded.copies.map(({ offset, elements, value }) => [
+        offset,
+        elements,
+        String(Buffer.from(value ?? [])),
+      ]),
+    ).toEqual([
+      [4n, '0,2', 'v4'],
+      [5n, '1', 'v5'],
+      [6n, undefined, 'v6'],
+    ]);
   });
 
   it('damaged late copies are refused, whatever the bytes are', () => {

@@ -212,7 +212,13 @@ describe('side outputs', () => {
 
   it('every status of an invalid record is quarantined, except those of the fixed layout and null values', () => {
     const counted = Object.entries(EVENT_STATUS).filter(([, status]) => !isQuarantined(status));
-    expect(counted.map(([name]) => name).sort()).toEqual(['BAD_LENGTH', 'FILTERED', 'NULL', 'OK']);
+    expect(counted.map(([name]) => name).sort()).toEqual([
+      'BAD_LENGTH',
+      'FILTERED',
+      'NO_EVENT',
+      'NULL',
+      'OK',
+    ]);
   });
 });
 

@@ -21,7 +21,7 @@ const ALL: VerifiedRange = { fromMs: undefined, toMs: undefined };
 function oracleOf(events: readonly OracleEvent[], range = ALL, job = JOB, heldMax = 1000): WindowOracle {
   const oracle = new WindowOracle(job, undefined, 1, range, heldMax);
   events.forEach((event, at) => {
-    oracle.add(event, { partition: 0, offset: BigInt(at) }, undefined);
+    oracle.add([event], { partition: 0, offset: BigInt(at) }, undefined);
   });
   return oracle;
 }
@@ -55,7 +55,7 @@ describe('values of the oracle', () => {
     const sumOf = (values: readonly number[]): string => {
       const accumulator = new Accumulator(Aggregates.of('sum(x:double)'));
       for (const [at, value] of values.entries())
-        accumulator.add({ ...eventOf(0), cells: [value] }, { partition: 0, offset: BigInt(at) });
+        accumulator.add({ ...eventOf(0), cells: [value] }, { partition: 0, offset: BigInt(at), element: 0 });
       return accumulator.expected()[0]?.expected.text as string;
     };
     expect(sumOf([1e308, 1, -1e308])).toBe('1');
@@ -74,7 +74,7 @@ describe('values of the oracle', () => {
     const expectedOf = (text: string, cells: readonly (bigint | null)[]): readonly string[] => {
       const accumulator = new Accumulator(Aggregates.of(text));
       for (const [at, cell] of cells.entries())
-        accumulator.add({ ...eventOf(at), cells: [cell] }, { partition: 0, offset: BigInt(at) });
+        accumulator.add({ ...eventOf(at), cells: [cell] }, { partition: 0, offset: BigInt(at), element: 0 });
       return accumulator.expected().map(({ expected }) => expected.text);
     };
     const all =
@@ -97,7 +97,10 @@ describe('values of the oracle', () => {
   it('a percentile and a number of distinct values are accepted within their stated error alone', () => {
     const accumulator = new Accumulator(Aggregates.of('p50(x),distinct(id)'));
     for (let at = 1; at <= 100; at++)
-      accumulator.add({ ...eventOf(0), cells: [BigInt(at), `s${at}`] }, { partition: 0, offset: BigInt(at) });
+      accumulator.add(
+        { ...eventOf(0), cells: [BigInt(at), `s${at}`] },
+        { partition: 0, offset: BigInt(at), element: 0 },
+      );
     const [median, distinct] = accumulator.expected();
     expect(median?.expected.matches(50.3, 0.008)).toBe(true);
     expect(median?.expected.matches(50.5, 0.008)).toBe(false);
@@ -111,7 +114,7 @@ describe('frequent values of the oracle', () => {
   const listOf = (ids: readonly string[]) => {
     const accumulator = new Accumulator(Aggregates.of('topk(id,2)'));
     for (const [at, id] of ids.entries())
-      accumulator.add({ ...eventOf(0), cells: [id] }, { partition: 0, offset: BigInt(at) });
+      accumulator.add({ ...eventOf(0), cells: [id] }, { partition: 0, offset: BigInt(at), element: 0 });
     return accumulator.expected()[0]?.expected;
   };
   const json = (...items: ReadonlyArray<readonly [string, number]>): string =>

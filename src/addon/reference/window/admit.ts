@@ -166,6 +166,14 @@ function futureBoundOf(timestamp: Int32Array, row: number, maxFutureMs: number):
   return Math.min(Math.max(appended, -EVENT_TS_LIMIT), EVENT_TS_LIMIT) + maxFutureMs;
 }
 
+/** True for a row of the same record as the row before it: neighbours with one partition and offset
+ *  are the events of one record. @shape offset words, two a row */
+const continues = (partition: Int32Array, offset: Int32Array, row: number): boolean =>
+  row > 0 &&
+  partition[row] === partition[row - 1] &&
+  offset[row * 2] === offset[row * 2 - 2] &&
+  offset[row * 2 + 1] === offset[row * 2 - 1];
+
 /** WindowKernels.admit. */
 export function admit(
   clock: Float64Array,
@@ -199,11 +207,10 @@ export function admit(
   const isDue = (): boolean => (clock[FRONTIER] as number) >= (clock[NEXT_END] as number);
 
   findWatermark(clock, progress, rules);
-  let count = 0;
-  let row = from;
+  let [count, row] = [0, from];
   let start = isSliced ? Number.NaN : -EVENT_TS_LIMIT;
   let isSound = true;
-  for (; row < rows && !isDue(); row++) {
+  for (; row < rows && (!isDue() || continues(partition, offset, row)); row++) {
     const p = partition[row] as number;
     const at = p * PROGRESS_CELLS;
     isSound = p >= 0 && at < progress.length;
@@ -213,9 +220,11 @@ export function admit(
       progress[at + NEXT] = progress[at + LIMIT] as number;
       continue;
     }
-    isSound = position >= (progress[at + NEXT] as number) && position < EXACT_MAX;
+    const least = (progress[at + NEXT] as number) - (continues(partition, offset, row) ? 1 : 0);
+    isSound = position >= least && position < EXACT_MAX;
     if (!isSound) break;
     progress[at + NEXT] = position + 1;
+    if (status[row] === EVENT_STATUS.NO_EVENT) continue;
     count1(at + CONSUMED);
     const high = eventTs[row * 2 + 1] as number;
     const isFiltered = status[row] === EVENT_STATUS.FILTERED;

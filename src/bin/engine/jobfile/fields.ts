@@ -14,6 +14,7 @@ import {
 import { SchemaFault, type WriterPlan } from '../../../engine/source/input/plan.ts';
 import { protobufPlan } from '../../../engine/source/input/protobuf.ts';
 import { withKinds } from '../../../engine/source/input/topic-input.ts';
+import { isListName, plainName } from '../../../engine/source/list/path.ts';
 import type { AvroNode } from '../../../formats/avro/syntax/tree.ts';
 import type { JsonNode } from '../../../formats/json/text.ts';
 import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
@@ -150,12 +151,12 @@ function isDenied(root: JsonNode, path: readonly string[]): boolean {
   let at: JsonNode | undefined = root;
   for (const name of path) {
     if (at === undefined) return false;
-    const inner: JsonNode | undefined = membersOf(at, 'properties')?.get(name)?.value;
+    const inner: JsonNode | undefined = membersOf(at, 'properties')?.get(plainName(name))?.value;
     if (inner === undefined) {
       const rest = memberOf(at, 'additionalProperties');
       return rest?.kind === 'boolean' && !rest.value && memberOf(at, 'patternProperties') === undefined;
     }
-    at = inner;
+    at = isListName(name) ? memberOf(inner, 'items') : inner;
   }
   return false;
 }

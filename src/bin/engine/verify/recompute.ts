@@ -2,7 +2,6 @@
  *  compares them with the sink. It reads, and changes nothing. */
 import { existsSync } from 'node:fs';
 import { coreError, EXIT } from '../../../core/errors.ts';
-import { EventBatch } from '../../../core/layout/event-batch.ts';
 import { PARTITION_PROGRESS } from '../../../core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
@@ -210,7 +209,6 @@ async function decidedInput(
   });
   const { settings, drain } = context;
   const records = RecordBatch.create(settings['batch-rows'], settings['batch-bytes']);
-  const events = EventBatch.create(settings['batch-rows']);
   await assign(consumer, settings.topic, offsets);
   const left = new Set(
     offsets.flatMap((offset, partition) => (offset < (ends[partition] as number) ? [partition] : [])),
@@ -219,7 +217,7 @@ async function decidedInput(
     records.clear();
     const { rowCount, ends: ended } = await consumer.consume(records, WAIT_MS);
     for (const { partition } of ended) left.delete(partition);
-    if (rowCount > 0) await input.decode(records, events);
+    if (rowCount > 0) await input.decide(records);
   }
   return decided ?? { ...(job.input ?? BINARY256), format: 'binary256' };
 }
@@ -274,7 +272,7 @@ async function readAll(
       const stamp = timestamp[row] as bigint;
       const timestampMs = stamp < 0n ? undefined : stamp;
       const record = { partition, offset, timestampMs, key: records.key(row), value: records.value(row) };
-      oracle.add(await reader.event(record), { partition, offset }, timestampMs);
+      oracle.add(await reader.events(record), { partition, offset }, timestampMs);
       if (Number(offset) + 1 >= (ends[partition] as number)) left.delete(partition);
     }
     for (const { partition } of ended) left.delete(partition);
@@ -294,7 +292,7 @@ function report(
   { compared, differing, differences, expectedCount }: SinkComparison,
   saved: StateManifest | undefined,
 ): number {
-  const text = `${counts.read} records: ${counts.accepted} accepted${counts.filtered === 0 ? '' : `, ${counts.filtered} of them filtered`}${counts.duplicates === 0 ? '' : `, ${counts.duplicates} of them duplicates`}, ${counts.late} late, ${counts.invalid} invalid`;
+  const text = `${counts.read} records: ${counts.accepted} accepted${counts.filtered === 0 ? '' : `, ${counts.filtered} of them filtered`}${counts.duplicates === 0 ? '' : `, ${counts.duplicates} of them duplicates`}, ${counts.late} late, ${counts.invalid} invalid${counts.empty === 0 ? '' : `, ${counts.empty} without an element`}`;
   const afterIdle = saved === undefined ? 0 : droppedAfterIdle(saved);
   const lines =
     differing === 0

@@ -3,7 +3,8 @@
  *
  *  Encoding, each padded to 8: partition u32 | reason u32 (REFUSAL.*) | offset i64 | event_ts i64 |
  *  account_id u64 | value i64 | watermark i64 | timestamp of the record i64 (-1: none) | bytes of
- *  the key i32 (-1: account_id is the key) | zero u32 | key, all little-endian. */
+ *  the key i32 (-1: account_id is the key) | number of the list's element from 1 u32 (0: the event
+ *  is a record) | key, all little-endian. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -11,6 +12,7 @@ import type { RefusedBatch } from '../../../core/layout/refused-batch.ts';
 import { isEventTs } from '../../../core/time.ts';
 import type { KeySpans } from '../../keys/spans.ts';
 import { KEY_BYTES_MAX } from '../../keys/type.ts';
+import { elementOf, LIST_ELEMENTS_MAX } from '../../source/list/rows.ts';
 import { padded, type SideBytes, viewOf } from '../side/sections.ts';
 
 const HEAD_BYTES = 64;
@@ -40,6 +42,8 @@ export interface LateKey {
 export interface LateEvent extends LateKey {
   readonly partition: number;
   readonly offset: bigint;
+  /** Element of the record's list, from 0; absent: the event is a record. */
+  readonly element?: number | undefined;
   readonly reason: LateReason;
   readonly eventTs: number;
   readonly value: bigint;
@@ -82,6 +86,7 @@ export function encodeLateEvents(
       ...key,
       partition: partition[row] as number,
       offset: offset[row] as bigint,
+      element: elementOf(records, row),
       reason: REASON_OF[reason[i] as number] as LateReason,
       eventTs: Number(eventTs[row]),
       value: value[row] as bigint,
@@ -108,6 +113,7 @@ export function putLateEvent(bytes: Uint8Array, at: number, event: LateEvent): v
   view.setBigInt64(at + 40, BigInt(event.watermarkMs), true);
   view.setBigInt64(at + 48, event.timestampMs ?? NO_TIMESTAMP, true);
   view.setInt32(at + 56, event.key?.length ?? -1, true);
+  view.setUint32(at + 60, event.element === undefined ? 0 : event.element + 1, true);
   if (event.key !== undefined) bytes.set(event.key, at + HEAD_BYTES);
 }
 
@@ -127,12 +133,14 @@ export function decodeLateEvents({
     const keyLength = view.getInt32(at + 56, true);
     const keyEnd = at + HEAD_BYTES + Math.max(0, keyLength);
     const isKey = keyLength >= -1 && keyLength <= KEY_BYTES_MAX && keyEnd <= bytes.length;
-    if (reason === undefined || offset < 0n || !isInRange || !isKey || view.getUint32(at + 60, true) !== 0)
+    const element = view.getUint32(at + 60, true);
+    if (reason === undefined || offset < 0n || !isInRange || !isKey || element > LIST_ELEMENTS_MAX)
       return { fault: `late event ${i} is invalid` };
     const timestamp = view.getBigInt64(at + 48, true);
     copies.push({
       partition: view.getUint32(at, true),
       offset,
+      ...(element === 0 ? {} : { element: element - 1 }),
       reason,
       eventTs: Number(view.getBigInt64(at + 16, true)),
       accountId: view.getBigUint64(at + 24, true),

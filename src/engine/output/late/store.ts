@@ -1,9 +1,9 @@
 /** Late events in the engine's own store, for GET /late.
  *
- *  Rows are keyed by partition and offset, so writing an event again changes nothing. Each
+ *  Rows are keyed by the place of the event, so writing an event again changes nothing. Each
  *  partition keeps its newest events: `keep` of them, and up to a quarter more between two trims.
  *
- *      key    partition u32 | offset u64, big-endian
+ *      key    partition u32 | offset u64, and for an element of a list its number u32, big-endian
  *      value  as in the changelog (events.ts) */
 import type { SpanRows } from '../../../core/rows.ts';
 import type { KvPage, KvStore } from '../../../io/rocksdb/port.ts';
@@ -21,9 +21,10 @@ import {
 
 const LATE_FAMILY = 'late';
 const KEY_BYTES = 12;
+const ELEMENT_KEY_BYTES = KEY_BYTES + 4;
 /** Rows and bytes of one page of a scan, at most. */
 const SCAN_ROWS = 1024;
-const SCAN_BYTES = 128 * (KEY_BYTES + LATE_EVENT_BYTES_MAX);
+const SCAN_BYTES = 128 * (ELEMENT_KEY_BYTES + LATE_EVENT_BYTES_MAX);
 /** Most rows that one query visits. */
 const LATE_VISITS_MAX = 20_000;
 /** A partition is trimmed after this fraction of `keep` was added to it. */
@@ -32,6 +33,8 @@ const TRIM_FRACTION = 1 / 4;
 export interface LatePlace {
   readonly partition: number;
   readonly offset: bigint;
+  /** Element of the record's list; absent: the event is the record. */
+  readonly element?: number | undefined;
 }
 
 export interface LateQuery {
@@ -45,40 +48,53 @@ export interface LateQuery {
   readonly after: LatePlace | undefined;
 }
 
-/** Ascending by partition and offset. */
+/** Ascending by place. */
 export interface LatePage {
   readonly rows: readonly LateEvent[];
   /** Position at which the next page continues; undefined at the end. */
   readonly next: LatePlace | undefined;
 }
 
-function keyOf(partition: number, offset: bigint): Uint8Array {
-  const key = new Uint8Array(KEY_BYTES);
+function keyOf({ partition, offset, element }: LatePlace): Uint8Array {
+  const key = new Uint8Array(element === undefined ? KEY_BYTES : ELEMENT_KEY_BYTES);
   const view = new DataView(key.buffer);
   view.setUint32(0, partition);
   view.setBigUint64(4, offset);
+  if (element !== undefined) view.setUint32(KEY_BYTES, element);
   return key;
 }
 
+/** First key of a partition. */
+const firstOf = (partition: number): Uint8Array => keyOf({ partition, offset: 0n });
+
+/** First key behind that of a place. */
+const behind = ({ partition, offset, element }: LatePlace): Uint8Array =>
+  element === undefined
+    ? keyOf({ partition, offset: offset + 1n })
+    : keyOf({ partition, offset, element: element + 1 });
+
 /** First key after those of a partition; null for the last partition that a key can have. */
 const endOf = (partition: number): Uint8Array | null =>
-  partition >= 0xffff_ffff ? null : keyOf(partition + 1, 0n);
+  partition >= 0xffff_ffff ? null : firstOf(partition + 1);
 
-/** The newest events of each partition, at most `keep`, ascending by offset and each once: older
+/** The newest events of each partition, at most `keep`, ascending by place and each once: older
  *  ones would be trimmed immediately. */
 export function newestOf(
   events: readonly LateEvent[],
   keep: number,
 ): ReadonlyMap<number, readonly LateEvent[]> {
-  const byPartition = new Map<number, Map<bigint, LateEvent>>();
+  const byPartition = new Map<number, Map<string, LateEvent>>();
   for (const event of events) {
-    const own = byPartition.get(event.partition) ?? new Map<bigint, LateEvent>();
-    byPartition.set(event.partition, own.set(event.offset, event));
+    const own = byPartition.get(event.partition) ?? new Map<string, LateEvent>();
+    byPartition.set(event.partition, own.set(`${event.offset} ${event.element}`, event));
   }
-  const newest = (own: ReadonlyMap<bigint, LateEvent>): readonly LateEvent[] =>
-    [...own.values()].sort((a, b) => (a.offset < b.offset ? -1 : 1)).slice(-keep);
+  const newest = (own: ReadonlyMap<string, LateEvent>): readonly LateEvent[] =>
+    [...own.values()].sort(byPlace).slice(-keep);
   return new Map([...byPartition].map(([partition, own]) => [partition, newest(own)]));
 }
+
+const byPlace = (a: LateEvent, b: LateEvent): number =>
+  a.offset === b.offset ? (a.element ?? 0) - (b.element ?? 0) : a.offset < b.offset ? -1 : 1;
 
 /** Counts what was added to each partition, and says when to trim it. */
 export class TrimPlan {
@@ -125,7 +141,7 @@ export class LateEventStore implements SideTopic<LateEvent> {
     const rows: LateEvent[] = [];
     let place: LatePlace | undefined;
     let visits = 0;
-    const first = after === undefined ? null : keyOf(after.partition, after.offset + 1n);
+    const first = after === undefined ? null : behind(after);
     for await (const event of this.scan(first, null)) {
       if (rows.length === limit || visits++ >= LATE_VISITS_MAX) return { rows, next: place };
       place = event;
@@ -136,15 +152,12 @@ export class LateEventStore implements SideTopic<LateEvent> {
   }
 
   private async trim(partition: number): Promise<void> {
-    const offsets: bigint[] = [];
-    for await (const { offset } of this.scan(keyOf(partition, 0n), endOf(partition))) offsets.push(offset);
-    const cut = offsets.at(-this.keep);
-    if (cut === undefined || offsets.length <= this.keep) return;
-    await this.store.deleteRange(
-      LATE_FAMILY,
-      { from: keyOf(partition, 0n), to: keyOf(partition, cut) },
-      'on',
-    );
+    const places: LatePlace[] = [];
+    for await (const { offset, element } of this.scan(firstOf(partition), endOf(partition)))
+      places.push({ partition, offset, element });
+    const cut = places.at(-this.keep);
+    if (cut === undefined || places.length <= this.keep) return;
+    await this.store.deleteRange(LATE_FAMILY, { from: firstOf(partition), to: keyOf(cut) }, 'on');
   }
 
   private async *scan(from: Uint8Array | null, to: Uint8Array | null): AsyncIterable<LateEvent> {
@@ -175,14 +188,16 @@ function rowsOf(events: readonly LateEvent[]): SpanRows {
   const ends = new Uint32Array(2 * events.length);
   let end = 0;
   events.forEach((event, i) => {
-    ends[i * 2] = end + KEY_BYTES;
-    end += KEY_BYTES + lateEventBytes(event);
+    const keyBytes = event.element === undefined ? KEY_BYTES : ELEMENT_KEY_BYTES;
+    ends[i * 2] = end + keyBytes;
+    end += keyBytes + lateEventBytes(event);
     ends[i * 2 + 1] = end;
   });
   const bytes = new Uint8Array(end);
   events.forEach((event, i) => {
     const valueAt = ends[i * 2] as number;
-    bytes.set(keyOf(event.partition, event.offset), valueAt - KEY_BYTES);
+    const key = keyOf(event);
+    bytes.set(key, valueAt - key.length);
     putLateEvent(bytes, valueAt, event);
   });
   return { shape: 'spans', count: events.length, bytes, ends };

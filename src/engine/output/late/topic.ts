@@ -1,4 +1,5 @@
-/** The late topic: a copy of each refused event, with the reason in its headers.
+/** The late topic: a copy of each refused event, with the reason in its headers. Late elements of a
+ *  record's list share a copy of the record.
  *
  *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; the record timestamp is that
  *  of the copy. A copy may occur more than once after a crash or a failed write; source partition
@@ -19,6 +20,9 @@ const LATE_HEADER = {
   sourceTopic: 'millrace.source_topic',
   sourcePartition: 'millrace.source_partition',
   sourceOffset: 'millrace.source_offset',
+  /** Elements of the record's list that are late, from 0, with commas; absent if the event is the
+   *  record. */
+  sourceElements: 'millrace.source_elements',
   /** Watermark in ms that the event was compared with; absent before there was one. */
   watermark: 'millrace.watermark_ms',
   /** Timestamp of the source record; absent if it has none. */
@@ -85,6 +89,7 @@ export class KafkaLateTopic implements SideTopic<LateCopy> {
       [LATE_HEADER.sourceTopic, sourceTopic],
       [LATE_HEADER.sourcePartition, copy.partition],
       [LATE_HEADER.sourceOffset, copy.offset],
+      [LATE_HEADER.sourceElements, copy.elements],
       [LATE_HEADER.watermark, watermark],
       [LATE_HEADER.timestamp, copy.timestampMs],
       [LATE_HEADER.valueBytes, isTruncated ? copy.valueBytes : undefined],

@@ -17,6 +17,7 @@ import type { FieldColumn } from '../../aggregate/definition.ts';
 import { isOfKind, valueReader } from '../../aggregate/field-columns.ts';
 import { idReader, isIdentifier } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
+import { isListName, plainName, plainPath } from '../list/path.ts';
 import {
   type ColumnReader,
   type FieldGet,
@@ -34,6 +35,7 @@ import type { InputFields, KeyField, Sign, TimeSpec, TimeUnit } from './definiti
 import { keyGet, keyReader } from './key/columns.ts';
 import {
   decimalNext,
+  demandList,
   type InputFlag,
   missingField,
   type PlanReaders,
@@ -52,13 +54,19 @@ function present(node: AvroNode): AvroNode {
   return only !== undefined && more === undefined ? only : node;
 }
 
+/** Type of a field, or of the elements of a list; undefined: there is none at the path. */
 function fieldIn(node: AvroNode, path: Path): AvroNode | undefined {
   let at: AvroNode = node;
   for (const name of path) {
     const record = present(at);
-    const field = record.kind === 'record' ? record.fields.find((one) => one.name === name) : undefined;
+    const field =
+      record.kind === 'record' ? record.fields.find((one) => one.name === plainName(name)) : undefined;
     if (field === undefined) return undefined;
     at = field.type;
+    if (!isListName(name)) continue;
+    const list = present(at);
+    if (list.kind !== 'array') return undefined;
+    at = list.items;
   }
   return present(at);
 }
@@ -70,12 +78,16 @@ function isResolved(reader: AvroNode, writer: AvroNode, path: Path): boolean {
   for (const name of path) {
     const [into, from] = [present(read), present(written)];
     if (into.kind !== 'record' || from.kind !== 'record') return false;
-    const field: AvroField | undefined = into.fields.find((one) => one.name === name);
+    const field: AvroField | undefined = into.fields.find((one) => one.name === plainName(name));
     if (field === undefined) return false;
     const names = [field.name, ...field.aliases];
     const match = from.fields.find((one) => names.includes(one.name));
     if (match === undefined) return field.hasDefault && fieldIn(reader, path) !== undefined;
     [read, written] = [field.type, match.type];
+    if (!isListName(name)) continue;
+    const [list, source] = [present(read), present(written)];
+    if (list.kind !== 'array' || source.kind !== 'array') return false;
+    [read, written] = [list.items, source.items];
   }
   return true;
 }
@@ -139,14 +151,20 @@ export function avroPlan(
   const known = filtered
     .map(({ steps }) => steps as Path)
     .filter((path) => fieldIn(schema.tree, path) !== undefined);
-  const paths = [...needed.map(([, path]) => path), ...known].map((path) => path.join('.'));
+  const all = [...needed.map(([, path]) => path), ...known];
+  demandList(
+    fields.list,
+    all,
+    filtered.map(({ steps }) => steps as Path),
+  );
+  const paths = all.map((path) => plainPath(path).join('.'));
   const decoder = avroColumnDecoder(kernels, schema, writer, [...new Set(paths)]);
-  const at = (flag: InputFlag, path: Path): Place => {
-    const place = placeAt(decoder.schema, path);
-    if (place === undefined) throw unsupported(flag, path, 'inside a union of several types');
-    return place;
-  };
-  return new WriterPlan(decoder, (views) => {
+  return new WriterPlan(decoder, fields.list, (columns, views) => {
+    const at = (flag: InputFlag, path: Path): Place => {
+      const place = placeAt(columns, plainPath(path));
+      if (place === undefined) throw unsupported(flag, path, 'inside a union of several types');
+      return place;
+    };
     const integer = (flag: 'key' | 'value', path: Path, sign: Sign): readonly ColumnReader[] => {
       const place = at(flag, path);
       const node = fieldIn(schema.tree, path) as AvroNode;

@@ -3,7 +3,7 @@
  *
  *  The texts are those of the flags: `-key=customer.id`, `-key=country:string,user_id`,
  *  `-key=@key:long`, `-time=created_at:us`, `-time=@timestamp`, `-value=amount`,
- *  `-value=price:decimal2`. */
+ *  `-value=price:decimal2`, `-value=items[].qty`, which makes each element of the list an event. */
 import { compileFilter, type Filter } from '../../../core/filter/compile.ts';
 import {
   Aggregates,
@@ -14,6 +14,8 @@ import {
 } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isVariable, KEY_KINDS, KEY_PARTS_MAX, type KeyKind, type KeyType } from '../../keys/type.ts';
+import { type NamedPath, namedList } from '../list/named.ts';
+import { type FieldPath, PATH_NEXT, pathFault, plainPath } from '../list/path.ts';
 
 export const INPUT_FORMATS = ['avro', 'protobuf', 'json', 'binary256'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
@@ -75,23 +77,17 @@ export interface InputFields {
   readonly aggregates: Aggregates | undefined;
   /** True: -value names the aggregated field, so an event without it is invalid. */
   readonly needsValues: boolean;
+  /** Path of the list whose elements are the events; undefined: records are. */
+  readonly list: FieldPath | undefined;
 }
-
-/** Greatest number of names in a path. */
-const PATH_NAMES_MAX = 32;
 
 const wrong = (flag: Name, text: string, why: string, next: string): Error =>
   engineError('bad_setting', `-${flag}=${text.slice(0, 200)} ${why}`, { next });
 
 function pathOf(flag: Name, text: string, path: string): readonly string[] {
   const names = path.split('.');
-  if (names.length > PATH_NAMES_MAX || names.some((name) => !/^[^\s@:[\]]+$/u.test(name)))
-    throw wrong(
-      flag,
-      text,
-      'is not the path of a field',
-      'name a field, with dots into nested records, such as customer.id; elements of lists cannot be named',
-    );
+  const fault = pathFault(names);
+  if (fault !== undefined) throw wrong(flag, text, fault, PATH_NEXT);
   return names;
 }
 
@@ -157,6 +153,7 @@ export function checkDefinition(definition: InputDefinition): void {
       next: `leave -value out, and give -aggregate=${aggregate},sum(${value})`,
       details: { setting: 'value' },
     });
+  listIn(definition);
   const given = [key, time, value, where, dedup, aggregate].findIndex((one) => one !== undefined);
   if (format === 'binary256' && given >= 0) throw fixedFields(NAMES[given + 1] as Name);
 }
@@ -171,14 +168,39 @@ export const fixedFields = (name: Name): Error =>
 /** @throws bad_value with the position of the mistake; bad_setting for a field that the input
  *  cannot read */
 function whereFilter(text: string): Filter {
-  const filter = compileFilter(text, { hasDecimals: true });
+  const filter = compileFilter(text, { hasDecimals: true, hasElements: true });
   for (const { isMeta, steps, text: name } of filter.fields)
     if (isMeta || steps.some((step) => typeof step === 'number'))
       throw engineError('bad_setting', `-where cannot read ${name}`, {
-        next: 'name fields of the value, with dots into nested records; elements of lists cannot be named',
+        next: 'name fields of the value, with dots into nested records, and [] behind the name of one list: items[].qty',
       });
   return filter;
 }
+
+/** Paths of the settings that are given. @throws bad_setting, bad_value */
+function namedPaths(definition: Partial<InputDefinition>): readonly NamedPath[] {
+  const { key, time, value, where, dedup, aggregate } = definition;
+  const spec = key === undefined ? undefined : keySpec(key);
+  const at = time === undefined ? undefined : timeSpec(time);
+  const aggregates = aggregate === undefined ? undefined : Aggregates.of(aggregate);
+  return [
+    ...(spec?.from === 'fields' ? spec.fields : []).map(({ path }) => ({ flag: 'key', path })),
+    ...(at?.from === 'field' ? [{ flag: 'time', path: at.path }] : []),
+    ...(value === undefined ? [] : [{ flag: 'value', path: valuePath(value) }]),
+    ...(where === undefined ? [] : whereFilter(where).fields).map(({ steps, list }) => ({
+      flag: 'where',
+      path: steps as FieldPath,
+      isQuoted: list === undefined,
+    })),
+    ...(dedup === undefined ? [] : [{ flag: 'dedup', path: pathOf('dedup', dedup, dedup) }]),
+    ...(aggregates?.fields ?? []).map(({ path }) => ({ flag: 'aggregate', path })),
+  ];
+}
+
+/** Path of the list that the settings name; undefined: they name none.
+ *  @throws bad_setting, bad_value */
+export const listIn = (definition: Partial<InputDefinition>): FieldPath | undefined =>
+  namedList(namedPaths(definition));
 
 /** Aggregates of a definition: the given ones, or those that a decimal value stands for. Undefined:
  *  count, sum, min and max of an integer. @throws bad_setting */
@@ -211,6 +233,7 @@ export function fieldsOf(definition: InputDefinition): InputFields {
     dedup: dedup === undefined ? undefined : pathOf('dedup', dedup, dedup),
     aggregates: aggregates === undefined ? undefined : Aggregates.of(aggregates),
     needsValues,
+    list: listIn(definition),
   };
 }
 
@@ -245,7 +268,7 @@ export function keyPartsOf({ format, key }: InputDefinition): KeyType {
 function partsOf(spec: KeySpec): KeyType {
   if (spec.from === 'record')
     return [{ name: 'key', kind: KEY_KINDS.find((one) => one === spec.form) ?? 'i64' }];
-  return spec.fields.map(({ path, kind = 'i64' }) => ({ name: path.join('.'), kind }));
+  return spec.fields.map(({ path, kind = 'i64' }) => ({ name: plainPath(path).join('.'), kind }));
 }
 
 function variableType(spec: KeySpec): KeyType | undefined {
@@ -295,8 +318,9 @@ export function inputChanges(saved: InputDefinition, asked: InputDefinition): re
     if (isKept) return [];
     if (name !== 'aggregate' || was === undefined || given === undefined)
       return [{ flag: name, was, is: given, isSafe: false }];
-    // Other settings change which events are in the windows that are open.
+    // Other settings, and another list, change which events are in the windows that are open.
     const { isAllowed } = aggregateChange(was, given);
-    return [{ flag: name, was: plainAggregates(was), is: given, isSafe: isAllowed }];
+    const isSafe = isAllowed && listIn(saved)?.join('.') === listIn(asked)?.join('.');
+    return [{ flag: name, was: plainAggregates(was), is: given, isSafe }];
   });
 }

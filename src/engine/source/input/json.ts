@@ -2,7 +2,7 @@
  *  from the bytes: integers are exact to 64 bits, and no object is made. */
 
 import { Decimal } from '../../../core/decimal/exact.ts';
-import { FoundFields, JSON_VALUE, type JsonFinder, type JsonKernels } from '../../../core/json/finder.ts';
+import { FoundFields, JSON_VALUE, type JsonFinder } from '../../../core/json/finder.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, FRAME } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -13,6 +13,7 @@ import { IdHash } from '../../aggregate/id-hash.ts';
 import { putPlaces, valuesOf } from '../../aggregate/values.ts';
 import { EventIds, ID_BYTES_MAX, textId } from '../../dedup/ids.ts';
 import { isVariable } from '../../keys/type.ts';
+import { ListRows } from '../list/rows.ts';
 import { DecimalReader } from './decimal/reader.ts';
 import type { InputFields, Sign } from './definition.ts';
 import { Int64, msOf } from './int64.ts';
@@ -54,7 +55,8 @@ export class JsonDecoder implements EventDecoder {
   /** First cell of the current row. */
   private cell = 0;
 
-  constructor(kernels: JsonKernels, fields: InputFields) {
+  /** @param open opens the finder of the fields */
+  constructor(fields: InputFields, open: (paths: ReadonlyArray<readonly string[]>) => JsonFinder) {
     this.fields = fields;
     const paths: (readonly string[])[] = [];
     // The finder finds a field once, however many settings name it.
@@ -75,7 +77,7 @@ export class JsonDecoder implements EventDecoder {
       kind === 'decimal' ? new DecimalReader(scale) : undefined,
     );
     this.whereAt = (where?.fields ?? []).map(({ steps }) => add(steps as readonly string[]));
-    this.finder = kernels.openFinder(paths);
+    this.finder = open(paths);
     this.found = new FoundFields(paths.length, FOUND_ROWS);
     const kinds = parts.map(({ kind = 'i64' }) => ({ kind }));
     this.variable = isVariable(kinds) ? new JsonKey(this.found, this.keyAt, kinds) : undefined;
@@ -85,13 +87,15 @@ export class JsonDecoder implements EventDecoder {
     const words = EventWords.of(into);
     const { arena } = records.columns;
     const { rowCount } = records;
-    const { key, time, aggregates } = this.fields;
+    const { key, time, aggregates, dedup, list } = this.fields;
+    const lists = list && ListRows.of(records);
     words.reset(rowCount);
     this.bytes = arena;
     this.values = aggregates && valuesOf(into, aggregates.columns);
     this.values?.texts.clear();
     if (time.from === 'record') readRecordTimes(records, words);
     this.span(records, words);
+    lists?.mark(words);
     const payloads = { bytes: arena, start: this.starts, length: this.lengths };
     for (let from = 0; from < rowCount; from += FOUND_ROWS) {
       const to = Math.min(rowCount, from + FOUND_ROWS);
@@ -100,6 +104,7 @@ export class JsonDecoder implements EventDecoder {
     }
     if (key.from === 'record' && key.form !== undefined) readRecordKeys(records, key.form, words);
     if (this.values !== undefined && aggregates?.needsPlace === true) putPlaces(records, this.values);
+    if (list !== undefined) lists?.settle(words, dedup, list);
     words.clearInvalid();
   }
 
@@ -140,15 +145,18 @@ export class JsonDecoder implements EventDecoder {
   describe(records: RecordBatch, row: number): string | undefined {
     const value = records.value(row);
     if (value === null || value.length === 0) return undefined;
-    const isFramed = value[0] === FRAME.MAGIC;
-    const start = (records.columns.valueStart[row] as number) + (isFramed ? FRAME.HEADER_BYTES : 0);
-    const end = (records.columns.valueStart[row] as number) + value.length;
-    const span = {
-      bytes: records.columns.arena,
-      start: Uint32Array.of(start),
-      length: Int32Array.of(end - start),
-    };
-    this.finder.find(span, 0, 1, this.found);
+    const element = this.fields.list && ListRows.of(records)?.element[row];
+    if (element !== undefined && element < 0) return ListRows.of(records)?.faults.get(row);
+    if (element === undefined) {
+      const isFramed = value[0] === FRAME.MAGIC;
+      const start = (records.columns.valueStart[row] as number) + (isFramed ? FRAME.HEADER_BYTES : 0);
+      const end = (records.columns.valueStart[row] as number) + value.length;
+      const span = { start: Uint32Array.of(start), length: Int32Array.of(end - start) };
+      this.finder.find({ bytes: records.columns.arena, ...span }, 0, 1, this.found);
+    } else {
+      const payloads = { bytes: this.bytes, start: this.starts, length: this.lengths };
+      this.finder.find(payloads, row, row + 1, this.found);
+    }
     if (this.found.isDocument[0] === 0) return 'the value is not JSON';
     const { key, time, value: valuePath, dedup, aggregates, needsValues } = this.fields;
     const keyFields = key.from === 'fields' ? key.fields : [];
@@ -175,7 +183,8 @@ export class JsonDecoder implements EventDecoder {
           : '';
       return `${path.join('.')} ${found}${unit}`;
     });
-    return shown.length === 0 ? undefined : shown.join('; ');
+    if (shown.length === 0) return undefined;
+    return `${element === undefined ? '' : `element ${element}: `}${shown.join('; ')}`;
   }
 
   private shown(at: number, bytes: Uint8Array): string {

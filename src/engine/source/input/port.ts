@@ -5,6 +5,7 @@
  *  depends on the record, its writer's schema and the definition alone, never on other rows. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type { ListRows } from '../list/rows.ts';
 import type { InputDefinition } from './definition.ts';
 
 /** Decoder of one format with known fields. */
@@ -15,6 +16,15 @@ export interface EventDecoder {
   /** Says why the row of the batch that was decoded last is no event; undefined if its status says
    *  it all. */
   describe(records: RecordBatch, row: number): string | undefined;
+}
+
+/** Decoder of a job that folds the elements of a list. `decode` then reads a batch that `split` has
+ *  filled: each of its rows is an element, or a record without one. */
+export interface ListDecoder extends EventDecoder {
+  /** Fills `into` with the elements of whole records, from record `from` on: as many records as
+   *  fit, at least one. Returns the record behind the last; undefined if the run is to end while a
+   *  schema is loaded. REQUIRES: the first call for a batch has `from` 0, and calls ascend */
+  split(records: RecordBatch, from: number, into: ListRows): number | undefined | Promise<number | undefined>;
 }
 
 export interface EventInput extends EventDecoder {
@@ -28,3 +38,6 @@ export interface EventInput extends EventDecoder {
   /** Returns the ms that `decode` waited for a registry since the last call. */
   takeWaitedMs(): number;
 }
+
+/** Input of a job that folds the elements of a list. */
+export interface ListInput extends EventInput, ListDecoder {}

@@ -12,6 +12,7 @@ import type { FieldColumn } from '../../aggregate/definition.ts';
 import { isOfKind, valueReader } from '../../aggregate/field-columns.ts';
 import { idReader } from '../../dedup/ids.ts';
 import { isVariable, type KeyKind } from '../../keys/type.ts';
+import { isListName, plainName } from '../list/path.ts';
 import {
   type ColumnReader,
   type FieldGet,
@@ -36,7 +37,7 @@ import {
 } from './decimal/columns.ts';
 import type { InputFields, KeyField, Sign, TimeSpec } from './definition.ts';
 import { keyGet, keyReader } from './key/columns.ts';
-import { decimalNext, type InputFlag, missingField, unsupported, WriterPlan } from './plan.ts';
+import { decimalNext, demandList, type InputFlag, missingField, unsupported, WriterPlan } from './plan.ts';
 
 type Path = readonly string[];
 type Flag = InputFlag;
@@ -47,7 +48,8 @@ const TIMESTAMP = 'google.protobuf.Timestamp';
 function fieldsAt(message: ProtoMessage, path: Path): readonly ProtoField[] | undefined {
   const found: ProtoField[] = [];
   let at: ProtoMessage | undefined = message;
-  for (const name of path) {
+  for (const step of path) {
+    const name = plainName(step);
     const field: ProtoField | undefined = at?.fields.find(
       (one) => one.name === name || one.jsonName === name,
     );
@@ -81,6 +83,8 @@ type PlaceOf = (one: Found, ...inner: readonly string[]) => Place;
 
 const isSingle = ({ repeated, mapKey }: ProtoField): boolean => !repeated && mapKey === undefined;
 
+const isList = ({ repeated, mapKey }: ProtoField): boolean => repeated && mapKey === undefined;
+
 /** A field that the job reads, with its place in the columns. */
 class Found {
   readonly flag: Flag;
@@ -91,7 +95,12 @@ class Found {
     this.flag = flag;
     this.path = path;
     this.fields = fields;
-    if (!fields.every(isSingle)) throw unsupported(flag, path, 'in a list or a map');
+    const isRead = fields.every((field, at) =>
+      isListName(path[at] as string) ? isList(field) : isSingle(field),
+    );
+    if (isRead) return;
+    const isNoList = fields.some((field, at) => isListName(path[at] as string) && !isList(field));
+    throw unsupported(flag, path, isNoList ? 'no list' : 'in a list or a map');
   }
 
   get last(): ProtoField {
@@ -179,14 +188,19 @@ export function protobufPlan(
     ...needed.map(([flag, path]) => found(flag, path)),
     ...filtered.flatMap((field) => field?.one ?? []),
   ];
+  demandList(
+    fields.list,
+    all.map(({ path }) => path),
+    (where?.fields ?? []).map(({ steps }) => steps as Path),
+  );
   const decimals = new Set((aggregates?.fields ?? []).filter(({ kind }) => kind === 'decimal').map(pathText));
   for (const one of all) demandReadable(one, decimals.has(pathText(one)));
   const decoder = protoColumnDecoder(kernels, message, [
     ...new Set(all.flatMap(({ requested }) => requested)),
   ]);
-  return new WriterPlan(decoder, (views) => {
+  return new WriterPlan(decoder, fields.list, (columns, views) => {
     const at: PlaceOf = (one, ...inner) => {
-      const place = placeAt(decoder.schema, [...one.columnPath, ...inner]);
+      const place = placeAt(columns, [...one.columnPath, ...inner]);
       if (place === undefined) throw one.unsupported(' inside a message that contains itself');
       return place;
     };

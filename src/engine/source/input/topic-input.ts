@@ -18,6 +18,9 @@ import { isRegistryAway, type RegistryClient } from '../../../serde/client.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
 import type { KeyKind } from '../../keys/type.ts';
+import { JsonListDecoder } from '../list/json-decoder.ts';
+import type { FieldPath } from '../list/path.ts';
+import type { ListRows } from '../list/rows.ts';
 import { avroKeys, avroKind, avroTimestamps } from './avro.ts';
 import { binary256Decoder } from './binary256.ts';
 import {
@@ -29,15 +32,18 @@ import {
   keySpec,
   keyText,
   keyTypeOf,
+  listIn,
 } from './definition.ts';
 import { JsonDecoder } from './json.ts';
 import { isFrame, JUDGED_RECORDS, judgedForm } from './judge.ts';
 import { judgedKinds } from './key/json.ts';
 import { keyFormOf } from './key/records.ts';
 import type { WriterPlan } from './plan.ts';
-import type { EventDecoder, EventInput } from './port.ts';
+import type { EventDecoder, ListDecoder, ListInput } from './port.ts';
 import { protobufKind, protobufTimestamps } from './protobuf.ts';
-import { RegisteredDecoder } from './registered.ts';
+import { RegisteredDecoder } from './registered/decoder.ts';
+import { RegisteredListDecoder } from './registered/lists.ts';
+import type { RegisteredParts } from './registered/writers.ts';
 import { EventWords } from './words.ts';
 
 const RETRY_MS_FIRST = 100;
@@ -66,11 +72,16 @@ export interface TopicInputParts {
 
 type Registered = Extract<InputFormat, 'avro' | 'protobuf'>;
 
-export class TopicInput implements EventInput {
+export class TopicInput implements ListInput {
   definition: InputDefinition;
+  /** Path of the list whose elements are the events; undefined: records are, and `split` is not
+   *  called. */
+  readonly list: FieldPath | undefined;
   isReady = true;
   private readonly parts: TopicInputParts;
   private decoder: EventDecoder | undefined;
+  /** The decoder of a job with a list. */
+  private lists: ListDecoder | undefined;
   /** Set if the keys are no integers. */
   private keys: TopicInputParts['keys'];
   /** True until the first plan of a new job is made: a field type that cannot be read is then a
@@ -85,6 +96,7 @@ export class TopicInput implements EventInput {
     this.parts = parts;
     const { asked, client } = parts;
     checkDefinition(asked);
+    this.list = listIn(asked);
     const { format } = asked;
     // Only the first records complete a definition, so a checkpoint before them decides nothing.
     this.definition = format === 'binary256' ? asked : { ...asked, format: 'undecided' };
@@ -99,12 +111,34 @@ export class TopicInput implements EventInput {
   }
 
   decode(records: RecordBatch, into: EventBatch): void | Promise<void> {
-    if (this.decoder === undefined) return this.decide(records, into);
+    if (this.decoder === undefined) {
+      const judging = this.judge(records);
+      return judging instanceof Promise
+        ? judging.then((isDecided) => this.begin(isDecided, records, into))
+        : this.begin(judging, records, into);
+    }
     const { keys } = this;
     const loading = this.decoder.decode(records, into);
     if (keys === undefined) return loading;
     const intern = (): void | Promise<void> => keys.intern(into, EventWords.of(into).keys);
     return loading === undefined ? intern() : loading.then(intern);
+  }
+
+  split(
+    records: RecordBatch,
+    from: number,
+    into: ListRows,
+  ): number | undefined | Promise<number | undefined> {
+    if (this.lists !== undefined) return this.lists.split(records, from, into);
+    const judging = this.judge(records);
+    return judging instanceof Promise
+      ? judging.then((isDecided) => this.splitFirst(isDecided, records, from, into))
+      : this.splitFirst(judging, records, from, into);
+  }
+
+  /** Decides the definition by the records, if it is open. */
+  async decide(records: RecordBatch): Promise<void> {
+    if (this.decoder === undefined) await this.judge(records);
   }
 
   describe(records: RecordBatch, row: number): string | undefined {
@@ -122,21 +156,35 @@ export class TopicInput implements EventInput {
     this.definition = definition;
     this.keys = keyTypeOf(definition) === undefined ? undefined : this.parts.keys;
     if (format === 'binary256') this.decoder = binary256Decoder(this.parts.kernels);
-    else if (format === 'json') this.decoder = new JsonDecoder(this.parts.json, fieldsOf(definition));
-    else if (format !== 'undecided') this.decoder = this.registered(format, definition);
+    else if (format === 'json') this.decoder = this.ofJson(definition);
+    else if (format !== 'undecided') this.decoder = this.ofRegistered(this.registered(format, definition));
   }
 
-  private registered(format: Registered, definition: InputDefinition): RegisteredDecoder {
+  private ofJson(definition: InputDefinition): EventDecoder {
+    const { json } = this.parts;
+    const fields = fieldsOf(definition);
+    if (this.list === undefined) return new JsonDecoder(fields, (paths) => json.openFinder(paths));
+    this.lists = new JsonListDecoder(json, fields, this.list);
+    return this.lists;
+  }
+
+  private ofRegistered(parts: RegisteredParts): EventDecoder {
+    if (this.list === undefined) return new RegisteredDecoder(parts);
+    this.lists = new RegisteredListDecoder(parts, this.list);
+    return this.lists;
+  }
+
+  private registered(format: Registered, definition: InputDefinition): RegisteredParts {
     const { kernels, columns, client, reader } = this.parts;
     if (client === undefined) throw noRegistry(format);
-    return new RegisteredDecoder({
+    return {
       ...{ kernels, columns, format, reader },
       fields: fieldsOf(definition),
       schemas: (records) => this.patiently(() => client.schemasById(records)),
       countHits: (count) => client.countHits(count),
       refusesTypes: () => this.isNew,
       onPlan: (plan) => this.note(plan, definition),
-    });
+    };
   }
 
   /** Repeats a request while the registry is away. Undefined: the run is to end. */
@@ -177,42 +225,39 @@ export class TopicInput implements EventInput {
     this.parts.log.warn({ fields }, 'no schema so far has these fields of -where');
   }
 
-  private decide(records: RecordBatch, into: EventBatch): void | Promise<void> {
+  /** Decides the definition by the first records. False: they decide nothing; undefined: the run is
+   *  to end while a schema is loaded. */
+  private judge(records: RecordBatch): boolean | Promise<boolean | undefined> {
     const { asked, client, json } = this.parts;
     const form =
       asked.format === 'undecided' ? judgedForm(json, records, client !== undefined) : asked.format;
     switch (form) {
-      case undefined: {
-        const words = EventWords.of(into);
-        words.reset(records.rowCount);
-        words.status.fill(EVENT_STATUS.NULL, 0, records.rowCount);
-        return undefined;
-      }
+      case undefined:
+        return false;
       case 'binary256': {
         const { key, time, value, where, dedup, aggregate } = asked;
         for (const [name, given] of Object.entries({ key, time, value, where, dedup, aggregate }))
           if (given !== undefined) throw fixedFields(name as 'key');
         this.finish({ format: 'binary256' });
-        return this.decode(records, into);
+        return true;
       }
       case 'json':
         this.finish(this.completed(asked, 'json', records));
-        return this.first(records, into);
+        return true;
       default:
-        return this.decideRegistered(records, into, form);
+        return this.judgeRegistered(records, form);
     }
   }
 
-  private async decideRegistered(
+  private async judgeRegistered(
     records: RecordBatch,
-    into: EventBatch,
     form: 'framed' | Registered,
-  ): Promise<void> {
+  ): Promise<boolean | undefined> {
     const { client, asked } = this.parts;
     if (client === undefined) throw noRegistry(form);
     const ids = firstIds(records);
     const found = await this.patiently(() => client.schemasById(ids));
-    if (found === undefined) return;
+    if (found === undefined) return undefined;
     const wanted = form === 'framed' ? undefined : form.toUpperCase();
     const schema = [...ids.keys()]
       .map((id) => found.get(id))
@@ -220,26 +265,47 @@ export class TopicInput implements EventInput {
         (one): one is Schema =>
           !(one === undefined || one instanceof Error) && (one.format === wanted || wanted === undefined),
       );
-    if (schema === undefined) {
-      // Nothing can be judged by these records; the next ones may have a schema.
-      refuseAll(records, into);
-      return;
-    }
+    // Nothing can be judged by these records; the next ones may have a schema.
+    if (schema === undefined) return false;
     const format = schema.format.toLowerCase() as InputFormat;
     const known = withKinds(asked, schema, this.parts.reader);
     const time = asked.time ?? (format === 'json' ? undefined : inferredTime(schema));
     this.finish(
       this.completed({ ...known, ...(time === undefined ? {} : { time }) }, format, records, schema),
     );
-    await this.first(records, into);
+    return true;
   }
 
-  /** Decodes the records that decided the definition. */
-  private first(records: RecordBatch, into: EventBatch): void | Promise<void> {
+  /** Decodes the records by which the definition was judged. */
+  private begin(
+    isDecided: boolean | undefined,
+    records: RecordBatch,
+    into: EventBatch,
+  ): void | Promise<void> {
+    if (isDecided === undefined) return undefined;
+    if (!isDecided) return refuseAll(records, into);
     const { keys } = this;
     return keys === undefined
       ? this.decode(records, into)
       : keys.open().then(() => this.decode(records, into));
+  }
+
+  /** Splits the records by which the definition was judged; a record that decides nothing has one
+   *  row. */
+  private splitFirst(
+    isDecided: boolean | undefined,
+    records: RecordBatch,
+    from: number,
+    into: ListRows,
+  ): number | undefined | Promise<number | undefined> {
+    if (isDecided === undefined) return undefined;
+    const { lists, keys } = this;
+    if (lists !== undefined && keys === undefined) return lists.split(records, from, into);
+    if (lists !== undefined) return keys?.open().then(() => lists.split(records, from, into));
+    into.clear();
+    let row = from;
+    while (row < records.rowCount && into.add(records, row, 0, EVENT_STATUS.OK)) row++;
+    return row;
   }
 
   /** Completes a definition with the key and the time of the record. @throws bad_setting */
@@ -254,7 +320,7 @@ export class TopicInput implements EventInput {
     const rows = Math.min(records.rowCount, JUDGED_RECORDS);
     if (spec.from === 'fields') {
       const fields =
-        format === 'json' ? judgedKinds(this.parts.json, records, rows, spec.fields) : spec.fields;
+        format === 'json' ? judgedKinds(this.parts.json, records, rows, spec.fields, this.list) : spec.fields;
       return { ...known, format, key: keyText({ from: 'fields', fields }), time };
     }
     if (spec.form !== undefined) return { ...known, format, key: keyText(spec), time };

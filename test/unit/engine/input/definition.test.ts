@@ -35,7 +35,7 @@ describe('texts of the input', () => {
   it.each([
     [{ key: '' }, /-key= is not the path of a field/],
     [{ key: 'a..b' }, /not the path/],
-    [{ key: 'a[0]' }, /elements of lists cannot be named/],
+    [{ key: 'a[0]' }, /\[\] behind the name of one list/],
     [{ key: 'a,,b' }, /not the path/],
     [{ key: 'a,@key' }, /not the path/],
     [{ key: 'a,b,a:string' }, /names a field twice/],

@@ -4,6 +4,8 @@ import { EVENT_STATUS, FRAME } from '../../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../../core/layout/record-batch.ts';
 import type { KeySpans } from '../../../keys/spans.ts';
 import type { KeyKind } from '../../../keys/type.ts';
+import { ElementFinder, findElements, openListFinder } from '../../list/json.ts';
+import type { FieldPath } from '../../list/path.ts';
 import type { KeyField } from '../definition.ts';
 import { Int64 } from '../int64.ts';
 
@@ -82,34 +84,93 @@ function base64(text: string): Buffer | undefined {
   return bytes.toString('base64') === text ? bytes : undefined;
 }
 
+/** Elements of the list of a record by which kinds are judged. */
+const JUDGED_ELEMENTS = 16;
+
 /** Decides the kinds that are open by the first records: a field is a string if it is one more
- *  often than a number. */
+ *  often than a number. @param list path of the job's list */
 export function judgedKinds(
   kernels: JsonKernels,
   records: RecordBatch,
   rows: number,
   fields: readonly KeyField[],
+  list: FieldPath | undefined,
 ): readonly KeyField[] {
   if (fields.every(({ kind }) => kind !== undefined)) return fields;
-  const finder = kernels.openFinder(fields.map(({ path }) => path));
-  const found = new FoundFields(fields.length, 1);
+  const paths = fields.map(({ path }) => path);
   const balance = fields.map(() => 0);
+  const note = (found: FoundFields, documents: number): void => {
+    for (let row = 0; row < documents; row++)
+      for (const at of fields.keys()) {
+        const kind = found.isDocument[row] === 1 ? found.kind[row * fields.length + at] : MISSING;
+        if (kind === NUMBER || kind === INTEGER) balance[at] = (balance[at] as number) - 1;
+        else if (kind === STRING || kind === ESCAPED) balance[at] = (balance[at] as number) + 1;
+      }
+  };
+  const judged =
+    list === undefined ? ofDocuments(kernels, paths, note) : ofElements(kernels, paths, list, note);
   for (let row = 0; row < rows; row++) {
     const value = records.value(row);
     if (value === null) continue;
     const from = value[0] === FRAME.MAGIC ? FRAME.HEADER_BYTES : 0;
-    if (from > value.length) continue;
-    const span = { bytes: value, start: Uint32Array.of(from), length: Int32Array.of(value.length - from) };
-    finder.find(span, 0, 1, found);
-    if (found.isDocument[0] === 0) continue;
-    for (const at of fields.keys()) {
-      const kind = found.kind[at];
-      if (kind === NUMBER || kind === INTEGER) balance[at] = (balance[at] as number) - 1;
-      else if (kind === STRING || kind === ESCAPED) balance[at] = (balance[at] as number) + 1;
-    }
+    if (from <= value.length) judged.judge(value, from);
   }
-  finder.close();
+  judged.close();
   return fields.map((field, at) =>
     field.kind === undefined && (balance[at] as number) > 0 ? { ...field, kind: 'string' } : field,
   );
+}
+
+/** Judges one document after the other. */
+interface Judge {
+  judge(value: Uint8Array, from: number): void;
+  close(): void;
+}
+type Note = (found: FoundFields, documents: number) => void;
+
+const spanOf = (bytes: Uint8Array, from: number) => ({
+  bytes,
+  start: Uint32Array.of(from),
+  length: Int32Array.of(bytes.length - from),
+});
+
+function ofDocuments(kernels: JsonKernels, paths: readonly FieldPath[], note: Note): Judge {
+  const finder = kernels.openFinder(paths);
+  const found = new FoundFields(paths.length, 1);
+  return {
+    judge(value, from) {
+      finder.find(spanOf(value, from), 0, 1, found);
+      note(found, 1);
+    },
+    close: () => finder.close(),
+  };
+}
+
+/** Judges the first elements of each document's list. */
+function ofElements(kernels: JsonKernels, paths: readonly FieldPath[], list: FieldPath, note: Note): Judge {
+  const lists = openListFinder(kernels, list);
+  const listAt = new FoundFields(1, 1);
+  const finder = new ElementFinder(kernels, paths, list);
+  const found = new FoundFields(paths.length, JUDGED_ELEMENTS);
+  const spans = { starts: new Uint32Array(JUDGED_ELEMENTS), ends: new Uint32Array(JUDGED_ELEMENTS) };
+  finder.places = { ...spans, element: Int32Array.from({ length: JUDGED_ELEMENTS }, (_, at) => at) };
+  return {
+    judge(value, from) {
+      lists.find(spanOf(value, from), 0, 1, listAt);
+      if (listAt.isDocument[0] === 0 || listAt.kind[0] !== JSON_VALUE.ARRAY) return;
+      const [start, end] = [listAt.start[0] as number, listAt.end[0] as number];
+      const count = Math.min(JUDGED_ELEMENTS, findElements(value, start, end, spans, 0));
+      const payloads = {
+        bytes: value,
+        start: new Uint32Array(count).fill(from),
+        length: new Int32Array(count).fill(value.length - from),
+      };
+      finder.find(payloads, 0, count, found);
+      note(found, count);
+    },
+    close() {
+      lists.close();
+      finder.close();
+    },
+  };
 }
