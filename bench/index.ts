@@ -19,6 +19,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   'engine-shards': () => import('./engine-shards.ts'),
   'engine-soak': () => import('./engine-soak.ts'),
   'engine-checkpoint': () => import('./engine-checkpoint.ts'),
+  'engine-peers': () => import('./engine-peers.ts'),
   sweep: () => import('./sweep.ts'),
   kv: () => import('./kv.ts'),
   results: () => import('./results.ts'),

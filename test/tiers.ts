@@ -124,6 +124,7 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/contracts-faults.test.ts',
   'test/e2e/engine-bench.test.ts',
   'test/e2e/engine-shards-bench.test.ts',
+  'test/e2e/engine-peers-bench.test.ts',
   'test/e2e/engine-soak-bench.test.ts',
   'test/e2e/fetch-bench.test.ts',
   'test/e2e/idempotency-bench.test.ts',

@@ -1,7 +1,8 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
- *  rollout bench, the sweep, the load of contracts, the replays and the runs of chaos have
- *  pages of their own. */
+ *  rollout bench, the sweep, the comparison with other engines, the load of contracts, the
+ *  replays and the runs of chaos have pages of their own. The plot of the comparison is also in
+ *  README.md. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +11,9 @@ import { type ContractsReport, contractsPage } from '../bench/contracts/page.ts'
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
 import { type ReplayReport, replayPage } from '../bench/replay/page.ts';
 import { type RolloutReport, rolloutPage } from '../bench/rollout/page.ts';
+import { peersPage, withPeers } from '../bench/side-by-side/page.ts';
+import { peersPlots } from '../bench/side-by-side/plot.ts';
+import type { PeersReport } from '../bench/side-by-side/report.ts';
 import { type SweepReport, sweepPage, sweepPlots } from '../bench/sweep/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
 
@@ -48,6 +52,20 @@ function section(name: string, report: BenchReport): string[] {
   ];
 }
 
+/** The README with its generated part, and the page with its plots. */
+function peersFiles(report: PeersReport | undefined): readonly (readonly [string, string])[] {
+  const readme = readFileSync(join(packageRoot(), 'README.md'), 'utf8');
+  return [
+    ['README.md', withPeers(readme, report)],
+    ...(report === undefined
+      ? []
+      : [
+          [`${FOLDER}/engine-peers.md`, peersPage(report)] as const,
+          ...Object.entries(peersPlots(report)).map(([name, text]) => [`${FOLDER}/${name}`, text] as const),
+        ]),
+  ];
+}
+
 /** The pages, by their paths from the project's root. */
 export function generateResults(): ReadonlyMap<string, string> {
   const folder = join(packageRoot(), FOLDER);
@@ -73,7 +91,9 @@ export function generateResults(): ReadonlyMap<string, string> {
     reports.find(({ report }) => report.bench === bench)?.report;
   const [cells, load, replays] = [reportOf('rollout'), reportOf('contracts'), reportOf('replay')];
   const [chaos, sweep] = [reportOf('chaos'), reportOf('sweep') as SweepReport | undefined];
+  const peers = reportOf('engine-peers') as PeersReport | undefined;
   return new Map([
+    ...peersFiles(peers),
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
     ...(load === undefined

@@ -31,7 +31,7 @@ const SETTINGS = {
     type: 'int',
     min: 1,
     max: 1000,
-    help: `how often each side runs (${REPEATS}, with -smoke ${REPEATS_SMOKE})`,
+    help: `how often each side runs (${REPEATS}, with -smoke ${REPEATS_SMOKE}; engine-peers at most 3)`,
   },
   ...BROKER_SETTINGS,
   brokers: {
@@ -45,7 +45,7 @@ const SETTINGS = {
   },
   only: {
     type: 'list',
-    help: 'orders, relay, inbox, engine, serde, rollout, sweep: the parts to run (default: all), of sweep kinds of windows (tumbling, sliding, session), settings (lateness, checkpoint, window, keys), and counts to run no engine; contracts: avro, protobuf (default: avro); chaos: crash points',
+    help: 'orders, relay, inbox, engine, engine-peers, serde, rollout, sweep: the parts to run (default: all), of sweep kinds of windows (tumbling, sliding, session), settings (lateness, checkpoint, window, keys), and counts to run no engine; engine-peers: contestants (millrace, millrace-direct, bare-librdkafka, bare-fetch, flink-heap, flink-rocksdb, kafka-streams, hazelcast-jet; with -smoke the first four), cells (base, format, window, keys, firing), and throughput or recovery alone; contracts: avro, protobuf (default: avro); chaos: crash points',
   },
   peers: {
     type: 'list',
@@ -71,7 +71,7 @@ const SETTINGS = {
     type: 'int',
     min: 10_000,
     max: 1_000_000_000,
-    help: 'sweep: events of a cell (20000000, with -smoke 20000)',
+    help: 'sweep, engine-peers: events of a cell (20000000 and 10000000, with -smoke 20000 and 100000)',
   },
   preload: {
     type: 'int',
@@ -107,7 +107,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, contracts and chaos, such as docs/results; cells of rollout and sweep, corpora of replay and runs of chaos that the same build has made there are kept',
+    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts and chaos, such as docs/results; cells of rollout and sweep, runs of engine-peers, corpora of replay and runs of chaos that the same build has made there are kept',
   },
   cases: {
     type: 'int',
