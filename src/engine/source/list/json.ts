@@ -87,7 +87,7 @@ function kindOfValue(bytes: Uint8Array, start: number, end: number): number {
   }
 }
 
-/** Where the finder of a job's list finds the elements. */
+/** Places at which the finder of a job's list finds the elements. */
 export interface ElementPlaces extends ElementSpans {
   /** Number of each row's element, from 0; below 0: the row has none. */
   readonly element: Int32Array;
