@@ -29,6 +29,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   inbox: () => import('./inbox.ts'),
   idempotency: () => import('./idempotency.ts'),
   reconcile: () => import('./reconcile.ts'),
+  volume: () => import('./volume.ts'),
   chaos: () => import('./chaos.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),

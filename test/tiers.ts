@@ -138,6 +138,7 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/replay-bench.test.ts',
   'test/e2e/rollout-bench.test.ts',
   'test/e2e/sweep-bench.test.ts',
+  'test/e2e/volume-bench.test.ts',
 ];
 
 /** Folders whose test files share the process of a worker: separate processes would spend a third

@@ -1,8 +1,8 @@
 /** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
  *  rollout bench, the sweep, the comparison with other engines, the load of contracts, the
- *  replays and the runs of chaos have pages of their own. The plot of the comparison is also in
- *  README.md. */
+ *  replays, the runs of chaos and the legs of volume have pages of their own. The plot of the
+ *  comparison is also in README.md. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,6 +15,7 @@ import { peersPage, withPeers } from '../bench/side-by-side/page.ts';
 import { peersPlots } from '../bench/side-by-side/plot.ts';
 import type { PeersReport } from '../bench/side-by-side/report.ts';
 import { type SweepReport, sweepPage, sweepPlots } from '../bench/sweep/page.ts';
+import { type VolumeReport, volumePage } from '../bench/volume/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
 
 const FOLDER = 'docs/results';
@@ -91,6 +92,7 @@ export function generateResults(): ReadonlyMap<string, string> {
     reports.find(({ report }) => report.bench === bench)?.report;
   const [cells, load, replays] = [reportOf('rollout'), reportOf('contracts'), reportOf('replay')];
   const [chaos, sweep] = [reportOf('chaos'), reportOf('sweep') as SweepReport | undefined];
+  const volume = reportOf('volume');
   const peers = reportOf('engine-peers') as PeersReport | undefined;
   return new Map([
     ...peersFiles(peers),
@@ -102,6 +104,7 @@ export function generateResults(): ReadonlyMap<string, string> {
     ...(chaos === undefined
       ? []
       : [[`${FOLDER}/chaos.md`, chaosRunsPage(chaos as ChaosBenchReport)] as const]),
+    ...(volume === undefined ? [] : [[`${FOLDER}/volume.md`, volumePage(volume as VolumeReport)] as const]),
     ...(sweep === undefined
       ? []
       : [

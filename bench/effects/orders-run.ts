@@ -16,6 +16,10 @@ export interface OrdersRunOptions {
   readonly flags?: readonly string[];
   readonly relayAndPayments?: boolean;
   readonly preload?: number;
+  /** Seed of the first load (1). */
+  readonly seed?: number;
+  /** Flags of the relay. */
+  readonly relayFlags?: readonly string[];
 }
 
 /** Result of a steady run. CPU is in µs per request. */
@@ -34,7 +38,7 @@ export class OrdersRun {
   private readonly world: World;
   private readonly downstream: readonly Child[];
   private readonly preloaded: number;
-  private seed = 1;
+  private seed: number;
   private least = 0;
   private most = 0;
 
@@ -43,13 +47,14 @@ export class OrdersRun {
     database: Database,
     orders: Child,
     downstream: readonly Child[],
-    preloaded: number,
+    { preload = 0, seed = 1 }: OrdersRunOptions,
   ) {
     this.world = world;
     this.database = database;
     this.orders = orders;
     this.downstream = downstream;
-    this.preloaded = preloaded;
+    this.preloaded = preload;
+    this.seed = seed;
   }
 
   static async start(world: World, options: OrdersRunOptions = {}): Promise<OrdersRun> {
@@ -68,10 +73,10 @@ export class OrdersRun {
       const topic = world.topic();
       await createTopic(world, topic);
       const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];
-      downstream.push(await start('relay', shared));
+      downstream.push(await start('relay', [...shared, ...(options.relayFlags ?? [])]));
       downstream.push(await start('payments', [...shared, `-group=${topic}`]));
     }
-    return new OrdersRun(world, database, orders, downstream, preload);
+    return new OrdersRun(world, database, orders, downstream, options);
   }
 
   /** gRPC address of the service, host:port. */

@@ -10,13 +10,14 @@ const SESSIONS = 2;
 export async function chunks(
   count: number,
   insert: (from: number, to: number) => Promise<unknown>,
+  chunkRows = CHUNK_ROWS,
 ): Promise<void> {
   let next = 1;
   const insertChunks = async (): Promise<void> => {
     while (next <= count) {
       const from = next;
-      next += CHUNK_ROWS;
-      await insert(from, Math.min(count, from + CHUNK_ROWS - 1));
+      next += chunkRows;
+      await insert(from, Math.min(count, from + chunkRows - 1));
     }
   };
   await Promise.all(Array.from({ length: SESSIONS }, insertChunks));

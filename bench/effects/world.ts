@@ -6,7 +6,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { chooseNative } from '../../src/addon/load.ts';
-import { coreError } from '../../src/core/errors.ts';
+import { coreError, EXIT } from '../../src/core/errors.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../../src/devstack/stack.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { flockDriver } from '../../src/io/lock/flock.ts';
@@ -51,9 +51,10 @@ export interface World {
   database(): Promise<Database>;
   /** A new topic name. */
   topic(): string;
-  /** Runs a command to its end and returns its stdout. @throws unreachable if it ends with an
-   *  error */
-  run(name: string, args: readonly string[]): Promise<string>;
+  /** Runs a command to its end and returns its stdout. @param codes exit codes that are no error,
+   *  0 by default
+   *  @throws unreachable if it ends with an error */
+  run(name: string, args: readonly string[], codes?: readonly number[]): Promise<string>;
   /** Starts a command and waits until it is ready. */
   start(name: string, args: readonly string[]): Promise<Child>;
   /** CPU meter of these children, of `postgres` and of `broker`. */
@@ -144,9 +145,13 @@ async function createDatabase(admin: SqlPool, postgres: string, databases: Set<D
 }
 
 /** @throws unreachable if the child ends with an error */
-async function requireSuccess(name: string, child: StartedCommand): Promise<void> {
+async function requireSuccess(
+  name: string,
+  child: StartedCommand,
+  codes: readonly number[] = [EXIT.done],
+): Promise<void> {
   const { code, signal } = await child.ended;
-  if (code !== 0)
+  if (code === null || !codes.includes(code))
     throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
       next: `see ${child.logPath}`,
     });
@@ -175,9 +180,9 @@ export async function openWorld(context: BenchContext): Promise<World> {
   const brokerPids = brokers.split(',').map((one) => processAt(portOf(one)));
   const postmaster = processAt(Number(new URL(postgres).port) || 5432);
 
-  const run = async (name: string, args: readonly string[]): Promise<string> => {
+  const run = async (name: string, args: readonly string[], codes?: readonly number[]): Promise<string> => {
     const child = processes.spawn(name, [...args, '-log-level=warn']);
-    await requireSuccess(name, child);
+    await requireSuccess(name, child, codes);
     return child.stdout();
   };
 

@@ -41,11 +41,11 @@ const SETTINGS = {
   postgres: {
     type: 'string',
     secret: true,
-    help: 'orders, relay, inbox, idempotency, engine, chaos: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it, chaos a schema in it',
+    help: 'orders, relay, inbox, idempotency, engine, volume, chaos: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it, chaos a schema in it',
   },
   only: {
     type: 'list',
-    help: 'orders, relay, inbox, engine, engine-peers, serde, rollout, sweep: the parts to run (default: all), of sweep kinds of windows (tumbling, sliding, session), settings (lateness, checkpoint, window, keys), and counts to run no engine; engine-peers: contestants (millrace, millrace-direct, bare-librdkafka, bare-fetch, flink-heap, flink-rocksdb, kafka-streams, hazelcast-jet; with -smoke the first four), cells (base, format, window, keys, firing), and throughput or recovery alone; contracts: avro, protobuf (default: avro); chaos: crash points',
+    help: 'orders, relay, inbox, volume, engine, engine-peers, serde, rollout, sweep: the parts to run (default: all), of sweep kinds of windows (tumbling, sliding, session), settings (lateness, checkpoint, window, keys), and counts to run no engine; engine-peers: contestants (millrace, millrace-direct, bare-librdkafka, bare-fetch, flink-heap, flink-rocksdb, kafka-streams, hazelcast-jet; with -smoke the first four), cells (base, format, window, keys, firing), and throughput or recovery alone; contracts: avro, protobuf (default: avro); chaos: crash points',
   },
   peers: {
     type: 'list',
@@ -54,18 +54,18 @@ const SETTINGS = {
   duration: {
     type: 'duration',
     min: 1000,
-    help: 'orders, relay, engine, engine-soak, contracts, chaos: length of a run (60s, the engine 20s, engine-soak 40m, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
+    help: 'orders, relay, volume, engine, engine-soak, contracts, chaos: length of a run (60s, volume 20m, the engine 20s, engine-soak 40m, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
   },
   rate: {
     type: 'rate',
     min: 1,
-    help: 'orders, relay, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200)',
+    help: 'orders, relay, volume, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200, volume as fast as they are answered)',
   },
   rows: {
     type: 'int',
     min: 1000,
     max: 1_000_000_000,
-    help: 'relay, inbox: rows of a backlog (1000000); idempotency: requests of a run (20000); fetch: events of the topic (9000000)',
+    help: 'relay, inbox: rows of a backlog (1000000); idempotency: requests of a run (20000); fetch: events of the topic (9000000); volume: rows of a prepared leg (10000000)',
   },
   events: {
     type: 'int',
@@ -77,7 +77,7 @@ const SETTINGS = {
     type: 'int',
     min: 0,
     max: 1_000_000_000,
-    help: 'orders: idempotency keys inserted before the load (0); inbox: rows (100000000)',
+    help: 'orders: idempotency keys inserted before the load (0); volume: the same (50000000); inbox: rows (100000000)',
   },
   'broker-count': {
     type: 'int',
@@ -107,7 +107,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts and chaos, such as docs/results; cells of rollout and sweep, runs of engine-peers, corpora of replay and runs of chaos that the same build has made there are kept',
+    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and sweep, runs of engine-peers, corpora of replay and runs of chaos that the same build has made there are kept, and legs of volume of any build',
   },
   cases: {
     type: 'int',
