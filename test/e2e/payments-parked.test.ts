@@ -5,7 +5,8 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { migrationsOf } from '../../src/outbox/database/migration-files.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
-import { connectPool } from '../fixtures/database.ts';
+import { reconcile } from '../../src/outbox/reconcile/run.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
 import { runPayments, startPayments } from '../fixtures/payments.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -360,14 +361,29 @@ describe('forgotten message', () => {
     await at.expectCharged([first]);
   });
 
-  it('a forgotten message is charged twice where charges has no UNIQUE on order_id', async () => {
+  it('a forgotten message is charged twice where charges has no UNIQUE on order_id, and the reconciler names its order', async () => {
     const at = world('twofold');
     await at.create();
     await at.run('a');
     await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT charges_order_id_key`);
-    await lateDuplicates(at, '-unsafe-ttl');
+    const orders = await lateDuplicates(at, '-unsafe-ttl');
     expect(await at.count('charges')).toBe(75);
     expect(await reasons(at)).toEqual({ seen: 25 });
+    const there = await connectPool(stack.postgres, { schema: at.schema, connections: 1 });
+    const schemas = { ordersSchema: at.schema, paymentsSchema: at.schema };
+    try {
+      await createTables(there, at.schema, 'orders');
+      await there.query(
+        `INSERT INTO orders (order_id, account_id, amount_cents, status)
+         SELECT DISTINCT order_id, 7, amount_cents, 'created' FROM charges`,
+      );
+    } finally {
+      await there.close();
+    }
+    const { deltas } = await reconcile({ pool, ...schemas, ledgers: [], idsMax: 100 });
+    const named = deltas.find(({ class: name }) => name === 'double_charge')?.ids ?? [];
+    const forgotten = orders.filter((_, i) => i % 2 === 0).map(({ orderId }) => orderId);
+    expect([...named].sort()).toEqual(forgotten.sort());
   });
 });
 

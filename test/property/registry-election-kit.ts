@@ -180,12 +180,12 @@ export class RegistryProcess {
       const before = this.election.kept.length;
       const reads = REGISTERS.map((register) => history.begin('read', register));
       if (!(await this.caughtUp(log)) || this.isOver) continue;
-      for (const { id, nonce } of this.election.kept.slice(0, before))
-        expect(view.values.get(`id/${id}`), `${this.url} read id ${id}`).toBe(nonce);
       for (const read of reads) {
         read.value = view.values.get(read.register) ?? null;
         history.end(read);
       }
+      for (const { id, nonce } of this.election.kept.slice(0, before))
+        expect(view.values.get(`id/${id}`), `${this.url} read id ${id}`).toBe(nonce);
       this.election.reads++;
     }
   }
@@ -302,13 +302,30 @@ export class Election {
     });
   }
 
+  /** Returns what contradicts linearizability in the history of the settings. */
+  contradictions(): readonly string[] {
+    const { committed } = this.content();
+    const order = REGISTERS.map(
+      (key) => [key, firstSeen(committed.filter((one) => one.key === key))] as const,
+    );
+    return violationsOf(this.history, new Map(order));
+  }
+
+  /** Records of the topic, and those of committed transactions, in log order. */
+  private content(): { readonly stored: readonly Entry[]; readonly committed: readonly Entry[] } {
+    const records = (this.cluster.topics.get(TOPIC)?.[0] ?? []).filter(({ isMark }) => isMark !== true);
+    const entry = ({ key, value }: (typeof records)[number]): Entry =>
+      entryOf({ key: key as Uint8Array, value });
+    return {
+      stored: records.map(entry),
+      committed: records.filter(({ transaction }) => transaction?.state === 'committed').map(entry),
+    };
+  }
+
   /** Checks the topic and the processes.
    *  @returns the number of writes by outcome */
   judge(): Readonly<Record<string, number>> {
-    const stored = (this.cluster.topics.get(TOPIC)?.[0] ?? []).filter(({ isMark }) => isMark !== true);
-    const entry = ({ key, value }: (typeof stored)[number]): Entry =>
-      entryOf({ key: key as Uint8Array, value });
-    const committed = stored.filter(({ transaction }) => transaction?.state === 'committed').map(entry);
+    const { stored, committed } = this.content();
     const found = new Map<string, Set<string>>();
     for (const { key, value } of committed)
       if (value !== null) found.set(value, (found.get(value) ?? new Set()).add(key));
@@ -318,10 +335,7 @@ export class Election {
       if (outcome === 'kept') expect(count, `${nonce} was acknowledged`).toBe(records.length);
       if (outcome === 'lost') expect(count, `${nonce} was refused as not kept`).toBe(0);
     }
-    const order = REGISTERS.map(
-      (key) => [key, firstSeen(committed.filter((one) => one.key === key))] as const,
-    );
-    expect(violationsOf(this.history, new Map(order)), 'settings are linearizable').toEqual([]);
+    expect(this.contradictions(), 'settings are linearizable').toEqual([]);
     const log = changesOf(committed);
     for (const [key, values] of log)
       if (key.startsWith('id/'))
@@ -330,7 +344,7 @@ export class Election {
       expect(view.applied, `the sequence of ${url}`).toEqual(committed);
     // A reader of uncommitted records ends with the same values: no record of an aborted
     // transaction is the last of its key.
-    expect(lastOf(stored.map(entry))).toEqual(lastOf(committed));
+    expect(lastOf(stored)).toEqual(lastOf(committed));
     const outcomes: Record<string, number> = { reads: this.reads };
     for (const { outcome = 'none' } of this.writes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
     return outcomes;

@@ -12,6 +12,9 @@ const OTHER_BODY_SHARE = 0.02;
 /** Time after which a client gives a connection up. */
 const PATIENCE_MS = 2000;
 const LATENCY_MS = 4;
+/** Half of the longest pause after a first attempt, ms; it doubles with each further attempt. */
+const BACKOFF_MS = 100;
+const BACKOFF_MAX_MS = 1600;
 
 export interface ClientHooks {
   readonly clock: VirtualClock;
@@ -88,7 +91,7 @@ export class Clients {
         onViolation(`the key ${intent.key} was refused to its own request`);
         return;
       }
-      await sleep(clock, random.fraction() * 100 * Math.min(attempt, 10));
+      await sleep(clock, random.fraction() * Math.min(BACKOFF_MS * 2 ** attempt, BACKOFF_MAX_MS));
     }
   }
 

@@ -291,6 +291,7 @@ export class EffectsWorld {
         after: (ms, run) => this.clock.after(ms, run),
         log: this.log,
         gapMs: () => 1 + this.network.fraction() * 40,
+        burst: () => 1 + Math.floor(this.network.fraction() * STREAM_BURST_MAX),
         breaks: () => this.occurs(plan.brokenStream),
         onStep: (what) => this.step(process, what),
       }),
@@ -460,6 +461,7 @@ export class EffectsWorld {
 }
 
 const STEP_CHARS = 60;
+const STREAM_BURST_MAX = 16;
 
 const faultsOf = (plan: Plan): Partial<BrokerFaults> => ({
   lostRow: plan.lostRow,

@@ -1,12 +1,13 @@
 /** Broker side of a simulated relay: one log, and requests that are slow, lost or answered with an
- *  error. Its producer keeps the order of its rows as librdkafka does with
- *  `enable.gapless.guarantee`: no row is appended after a failed row. */
+ *  error. With `enable.gapless.guarantee` its producer keeps the order of its rows as librdkafka
+ *  does: no row is appended after a failed row. */
 import { coreError } from '../../../src/core/errors.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import type {
   BatchProducer,
   BrokerDriver,
   DeliveryReport,
+  ProducerOptions,
   TransactionalProducer,
   TransactionFailure,
 } from '../../../src/io/kafka/port.ts';
@@ -49,6 +50,7 @@ class SimProducer implements BatchProducer {
   protected readonly hooks: BrokerHooks;
   protected readonly process: SimProcess;
   private turn: Promise<void> = Promise.resolve();
+  private readonly isGapless: boolean;
   protected isBroken = false;
   protected isClosed = false;
   private abandon: () => void = () => {};
@@ -56,9 +58,10 @@ class SimProducer implements BatchProducer {
     this.abandon = () => resolve('abandoned');
   });
 
-  constructor(hooks: BrokerHooks, process: SimProcess) {
+  constructor(hooks: BrokerHooks, process: SimProcess, isGapless = true) {
     this.hooks = hooks;
     this.process = process;
+    this.isGapless = isGapless;
   }
 
   async produce(batch: RecordBatch): Promise<DeliveryReport> {
@@ -84,7 +87,7 @@ class SimProducer implements BatchProducer {
       name: '_MSG_TIMED_OUT',
       message: 'simulated',
       retriable: true,
-      fatal: true,
+      fatal: this.isGapless,
     };
     return {
       delivered: rows.length - failed,
@@ -123,7 +126,7 @@ class SimProducer implements BatchProducer {
       if (fault !== 'lost row') this.store(row);
       if (fault === 'none') continue;
       status[i] = FAILED;
-      this.isBroken = true;
+      this.isBroken = this.isGapless;
     }
     return status;
   }
@@ -290,7 +293,8 @@ export function brokerOf(hooks: BrokerHooks, process: SimProcess, log: Transacti
   };
   return {
     name: 'simulated',
-    producer: async () => new SimProducer(hooks, process),
+    producer: async ({ properties }: Pick<ProducerOptions, 'properties'>) =>
+      new SimProducer(hooks, process, properties?.['enable.gapless.guarantee'] === true),
     transactional: async ({ transactionalId }: { readonly transactionalId: string }) =>
       new SimTransactionalProducer(hooks, process, log, transactionalId),
     admin: async () => admin,

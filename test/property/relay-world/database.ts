@@ -14,7 +14,7 @@ import { shardOf } from '../../../src/outbox/relay/shards.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
 import { formatLsn, parseLsn } from '../../../src/outbox/relay/wal/lsn.ts';
 import type { SimProcess } from './process.ts';
-import { OutboxRows } from './rows.ts';
+import { OutboxRows, type StoredRow } from './rows.ts';
 
 interface Lease {
   owner: string | null;
@@ -506,10 +506,10 @@ export class OutboxDatabase {
       const stored = this.rows.get(id);
       return stored?.isVisible === true ? [stored] : [];
     });
-    const kept = cutToBytes(
-      found.map(({ row }) => row),
-      bytesMax,
-    );
+    // The payload of a marked row is not read.
+    const read = ({ row, isMarked }: StoredRow): OutboxRow =>
+      isMarked ? { ...row, payload: NO_BYTES } : row;
+    const kept = cutToBytes(found.map(read), bytesMax);
     return kept.map(({ row, followed }, i) => ({
       ...columnsOf(row),
       created_at: row.createdAt,
@@ -558,8 +558,10 @@ export const LEASE_IDLE_MS = 3000;
 
 const XID_SPAN = 1n << 32n;
 
-/** Returns rows until their payloads exceed the bytes, but at least one row, and whether more rows
- *  follow. */
+const NO_BYTES = new Uint8Array();
+
+/** Returns rows until their payloads exceed the bytes, but at least one row with a payload, and
+ *  whether more rows follow. */
 function cutToBytes(
   rows: readonly OutboxRow[],
   bytesMax: number,
@@ -568,7 +570,7 @@ function cutToBytes(
   let kept = 0;
   for (const { payload } of rows) {
     total += payload.length;
-    if (kept > 0 && total > bytesMax) break;
+    if (total > bytesMax && total > payload.length) break;
     kept++;
   }
   return rows.slice(0, kept).map((row, i) => ({ row, followed: i + 1 < rows.length }));

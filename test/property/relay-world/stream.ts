@@ -22,6 +22,9 @@ export interface StreamHooks {
   readonly log: readonly Transaction[];
   /** Returns the time until the next message of the stream. */
   readonly gapMs: () => number;
+  /** Returns the most transactions that follow one another without a gap, as a server sends a
+   *  backlog. */
+  readonly burst: () => number;
   readonly breaks: () => boolean;
   /** Called after each step of the stream: a transaction arrived, or a position was confirmed. */
   readonly onStep?: (what: string) => void;
@@ -88,17 +91,22 @@ class SimStream implements ReplicationStream {
 
   private next(): void {
     this.hooks.after(this.hooks.gapMs(), () => {
-      if (this.isOver) return;
-      if (this.hooks.breaks()) {
-        this.end(coreError('unreachable', 'the stream broke'));
-        return;
+      let left = this.hooks.burst();
+      let hasMore = true;
+      while (hasMore && left-- > 0) {
+        if (this.isOver) return;
+        if (this.hooks.breaks()) {
+          this.end(coreError('unreachable', 'the stream broke'));
+          return;
+        }
+        hasMore = !this.isPaused && this.step();
       }
-      if (!this.isPaused) this.step();
       this.next();
     });
   }
 
-  private step(): void {
+  /** Sends the next transaction, or a keepalive if the log has none: false. */
+  private step(): boolean {
     const { log } = this.hooks;
     while ((log[this.passed]?.endLsn ?? this.sent + 1n) <= this.sent) this.passed++;
     const transaction = log[this.passed];
@@ -106,7 +114,7 @@ class SimStream implements ReplicationStream {
       this.sent = this.database.lsn;
       const { sent } = this;
       this.process.runWhenActive(() => this.isOver || this.options.onKeepalive(sent));
-      return;
+      return false;
     }
     const { endLsn, rows } = transaction;
     this.sent = endLsn;
@@ -114,6 +122,7 @@ class SimStream implements ReplicationStream {
     for (const row of rows) this.deliver(insertOf(row));
     this.deliver(wire.commit(endLsn - 1n, endLsn, 0n));
     this.process.runWhenActive(() => this.isOver || this.hooks.onStep?.(`streamed ${rows.length}`));
+    return true;
   }
 
   private deliver(bytes: Buffer): void {

@@ -177,6 +177,7 @@ export class RelayWorld {
       after: (ms, run) => this.clock.after(ms, run),
       log: this.transactions,
       gapMs: () => 1 + this.random.fraction() * 20,
+      burst: () => 1 + this.below(4),
       breaks: () => this.occurs(this.faults.brokenStream),
     });
     return new Relay({
