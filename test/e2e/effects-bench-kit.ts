@@ -11,6 +11,7 @@ export async function smoke(
     readonly preload?: number;
     readonly peers?: readonly string[];
     readonly killAfterMs?: number;
+    readonly out?: string;
   } = {},
 ): Promise<readonly BenchResult[]> {
   const { brokers, postgres } = await sharedStack();
