@@ -3,7 +3,7 @@
  *
  *  With -out each finished run is stored immediately, and a further call of the same build makes
  *  the other runs. A run that is stopped is made again. */
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { CRASH_POINT_NAMES } from '../src/chaos/faults.ts';
 import type { ChaosReport } from '../src/chaos/report.ts';
@@ -17,15 +17,13 @@ import { STOP_GRACE_MS } from './children.ts';
 import { clientEnv, nativeEnv } from './effects/world.ts';
 import { type Bench, type BenchContext, type BenchResult, machine, result, seriesOf } from './harness.ts';
 import { selectParts } from './parts.ts';
-import { storeReport } from './stored.ts';
+import { keptRuns, storeReport } from './stored.ts';
 
 const NAME = 'chaos';
 /** Runs of a smoke run, and its faults: both relays, seconds each. */
 const SMOKE: readonly string[] = ['publish poll 5%', 'effect wal 30%'];
 const SMOKE_CELLS: CellOverrides = { durationMs: 3000, rate: 60, brokerCount: 1 };
 const SMOKE_FLAGS = ['-faults=crash', '-fault-timeout=10m', '-settle-timeout=10m', '-partitions=2'];
-
-const pathOf = (folder: string): string => join(folder, `${NAME}.json`);
 
 function wantedCells(context: BenchContext): readonly ChaosCell[] {
   const { durationMs, rate, brokerCount, smoke } = context;
@@ -37,22 +35,6 @@ function wantedCells(context: BenchContext): readonly ChaosCell[] {
 
 const defined = (given: CellOverrides): CellOverrides =>
   Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
-
-/** Runs of earlier calls of this build on this machine with the same settings. */
-function keptOf(context: BenchContext, wanted: readonly ChaosCell[]): ChaosRun[] {
-  if (context.out === undefined || !existsSync(pathOf(context.out))) return [];
-  const {
-    build,
-    machine: ran,
-    runs,
-  } = JSON.parse(readFileSync(pathOf(context.out), 'utf8')) as ChaosBenchReport;
-  if (build !== buildDigest() || JSON.stringify(ran) !== JSON.stringify(machine())) return [];
-  const same = (cell: ChaosCell): boolean =>
-    wanted.some((one) => JSON.stringify(one) === JSON.stringify(cell));
-  const kept = runs.filter(({ cell }) => same(cell));
-  context.say(`${kept.length} runs of an earlier call of this build are kept`);
-  return kept;
-}
 
 function store(context: BenchContext, runs: readonly ChaosRun[]): void {
   if (context.out === undefined) return;
@@ -180,7 +162,7 @@ export const bench: Bench = {
     'Effects under faults: each crash point, both relays, 5 % and 30 % duplicates, judged by reconcile.',
   async run(context) {
     const wanted = wantedCells(context);
-    const runs = keptOf(context, wanted);
+    const runs = keptRuns<ChaosCell, ChaosRun>(context, NAME, wanted);
     const processes = openProcesses(context);
     const isDone = (cell: ChaosCell): boolean => runs.some((run) => cellName(run.cell) === cellName(cell));
     for (const cell of wanted) {

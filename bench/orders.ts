@@ -10,6 +10,7 @@ import { loadavg } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { slope } from './effects/load.ts';
+import { loadUnderFaults } from './effects/orders-load.ts';
 import { OrdersRun, type OrdersRunOptions, type SteadyRun } from './effects/orders-run.ts';
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
@@ -24,6 +25,8 @@ const HOT_KEYS = 1000;
 /** Bytes that a commit of a few orders writes to the log of the database. */
 const COMMIT_BYTES = 8192;
 const CEILING_STEPS = 5;
+/** Length of a smoke run under faults: each process is killed once. */
+const LOAD_SMOKE_S = 4;
 
 interface Sizes {
   readonly rate: number;
@@ -347,13 +350,18 @@ async function grpc(world: World): Promise<BenchResult[]> {
   ]).map((row) => (row.unit === 'us' ? { ...row, goal: null, met: null } : row));
 }
 
-const PARTS: Readonly<Record<string, Part>> = { alone, all, ceiling, ratio, hot, grpc };
+const load = (world: World): Promise<readonly BenchResult[]> => {
+  const sizes = sizesOf(world);
+  return loadUnderFaults(world, { ...sizes, seconds: world.context.smoke ? LOAD_SMOKE_S : sizes.seconds });
+};
+
+const PARTS: Readonly<Record<string, Part>> = { alone, all, ceiling, ratio, hot, grpc, load };
 
 export const bench: Bench = {
   name: 'orders',
   takesBrokerProperties: true,
   summary:
-    'POST /orders under an open model, alone and with relay and payments: latency, CPU a request, ceiling, hot keys, gRPC.',
+    'POST /orders under an open model: alone, with relay and payments, and while they are killed; ceiling, hot keys, gRPC.',
   async run(context) {
     const [busy] = loadavg();
     return [

@@ -1,7 +1,26 @@
 /** Stores the report of a benchmark, and its page if it has one of its own. */
-import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { BenchReport } from './harness.ts';
+import { buildDigest } from '../src/shell/package.ts';
+import { type BenchContext, type BenchReport, machine } from './harness.ts';
+
+/** Runs in NAME.json of the folder `out` that the same build made on this machine with the settings
+ *  of a wanted cell. */
+export function keptRuns<C, R extends { readonly cell: C }>(
+  { out, say }: Pick<BenchContext, 'out' | 'say'>,
+  name: string,
+  wanted: readonly C[],
+): R[] {
+  const path = out === undefined ? undefined : join(out, `${name}.json`);
+  if (path === undefined || !existsSync(path)) return [];
+  const report = JSON.parse(readFileSync(path, 'utf8')) as BenchReport & { readonly runs: readonly R[] };
+  if (report.build !== buildDigest() || JSON.stringify(report.machine) !== JSON.stringify(machine()))
+    return [];
+  const texts = new Set(wanted.map((cell) => JSON.stringify(cell)));
+  const kept = report.runs.filter(({ cell }) => texts.has(JSON.stringify(cell)));
+  say(`${kept.length} runs of an earlier call of this build are kept`);
+  return kept;
+}
 
 /** Writes NAME.json, and NAME.md for a page, into a folder. Each replaces the file before by a
  *  rename, so that a killed run leaves whole files.

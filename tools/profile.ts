@@ -40,7 +40,7 @@ export type Profile = (world: World, sizes: Sizes, recorder: Recorder) => Promis
 const orders: Profile = async (world, { seconds, rate }, recorder) => {
   const run = await OrdersRun.start(world);
   await run.send({ rate, seconds: Math.min(5, seconds) });
-  const recording = recorder.record(run.orders.process.pid);
+  const recording = recorder.record(run.orders.current().process.pid);
   await run.send({ rate, seconds });
   await save(recorder, recording, 'orders', `millrace orders: POST /orders at ${rate}/s`);
   await run.stop();

@@ -35,6 +35,8 @@ export interface LoadReport {
   readonly differing: number;
   readonly cpu_us: number;
   readonly latency_ms: Quantiles;
+  /** Latency of the sends that are due outside the time after a fault. */
+  readonly calm_ms: Quantiles;
   readonly service_ms: Quantiles;
   readonly wait_ms: Quantiles;
   readonly statuses: Readonly<Record<string, number>>;
@@ -57,6 +59,16 @@ export interface LoadOptions {
   /** grpc: the same intents with Orders.Create over HTTP/2. */
   readonly protocol?: 'http' | 'grpc';
   readonly giveUpSeconds?: number;
+  /** Faults that the caller makes; `calm_ms` leaves out the time after each. */
+  readonly faults?: FaultTimes | undefined;
+  /** Called when the load starts; its due times count from about then. */
+  readonly onStart?: () => void;
+}
+
+/** A fault every `everySeconds` of the measured time, the first after that time. */
+export interface FaultTimes {
+  readonly everySeconds: number;
+  readonly forSeconds: number;
 }
 
 let compiled: Promise<string> | undefined;
@@ -98,12 +110,15 @@ export async function load(options: LoadOptions): Promise<LoadReport> {
     ledger: options.ledger,
     protocol: options.protocol,
     'give-up': options.giveUpSeconds,
+    'fault-every': options.faults?.everySeconds,
+    'fault-for': options.faults?.forSeconds,
   };
   const args = Object.entries(flags).flatMap(([name, value]) =>
     value === undefined ? [] : [`-${name}=${value}`],
   );
   const child = spawn(await compiled, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+  options.onStart?.();
   const [stdout, stderr, code] = await Promise.all([text(child.stdout), text(child.stderr), ended]);
   if (stdout === '')
     throw coreError('unreachable', `the load generator ended with ${code}: ${stderr.trim()}`);

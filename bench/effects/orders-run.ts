@@ -5,8 +5,9 @@ import { createTopic } from './arrivals.ts';
 import type { CpuMeter } from './cpu.ts';
 import { type LoadOptions, type LoadReport, load, slope } from './load.ts';
 import { preloadKeys } from './preload.ts';
-import { commitToEffectMs, requireCharges, requireOrders } from './truth.ts';
-import { type Child, type Database, metric, until, type World } from './world.ts';
+import { Restartable } from './restartable.ts';
+import { commitToEffectMs, type EffectTimes, requireCharges, requireOrders } from './truth.ts';
+import { type Database, metric, until, type World } from './world.ts';
 
 const CAUGHT_UP_MS_MAX = 300_000;
 const SAMPLE_MS = 1000;
@@ -15,28 +16,36 @@ export interface OrdersRunOptions {
   /** Flags of the orders command in addition to the database. */
   readonly flags?: readonly string[];
   readonly relayAndPayments?: boolean;
+  readonly relayFlags?: readonly string[];
+  readonly paymentsFlags?: readonly string[];
   readonly preload?: number;
   /** Seed of the first load (1). */
   readonly seed?: number;
-  /** Flags of the relay. */
-  readonly relayFlags?: readonly string[];
 }
 
 /** Result of a steady run. CPU is in µs per request. */
 export interface SteadyRun {
   readonly report: LoadReport;
   readonly cpuUs: (name: string) => number;
-  readonly effect: { readonly p50: number; readonly p99: number; readonly max: number } | undefined;
+  readonly effect: EffectTimes | undefined;
+  /** Outside the time after each fault; undefined without faults. */
+  readonly calmEffect: EffectTimes | undefined;
   /** Growth of the relay's lag, in rows per second. */
   readonly lagSlope: number | undefined;
 }
 
+export type SteadyOptions = Omit<LoadOptions, 'target' | 'seed'> & {
+  /** Awaited between the load and the checks. */
+  readonly beforeChecks?: () => Promise<unknown>;
+};
+
 /** An orders service on a new database; its seeds never repeat. */
 export class OrdersRun {
   readonly database: Database;
-  readonly orders: Child;
+  readonly orders: Restartable;
+  /** Relay and payments, if they run. */
+  readonly downstream: readonly Restartable[];
   private readonly world: World;
-  private readonly downstream: readonly Child[];
   private readonly preloaded: number;
   private seed: number;
   private least = 0;
@@ -45,8 +54,8 @@ export class OrdersRun {
   private constructor(
     world: World,
     database: Database,
-    orders: Child,
-    downstream: readonly Child[],
+    orders: Restartable,
+    downstream: readonly Restartable[],
     { preload = 0, seed = 1 }: OrdersRunOptions,
   ) {
     this.world = world;
@@ -60,28 +69,29 @@ export class OrdersRun {
   static async start(world: World, options: OrdersRunOptions = {}): Promise<OrdersRun> {
     const database = await world.database();
     const postgres = `-postgres=${database.url}`;
-    const start = (name: string, flags: readonly string[]): Promise<Child> =>
-      world.start(name, [name, postgres, '-migrate', '-listen=127.0.0.1:0', ...flags]);
+    const start = (name: string, flags: readonly string[]): Promise<Restartable> =>
+      Restartable.start(world, name, [postgres, '-migrate', ...flags]);
     const orders = await start('orders', options.flags ?? []);
     const preload = options.preload ?? 0;
     if (preload > 0) {
       world.context.say(`preloading ${preload} idempotency keys`);
       await preloadKeys(database, preload);
     }
-    const downstream: Child[] = [];
+    const downstream: Restartable[] = [];
     if (options.relayAndPayments === true) {
       const topic = world.topic();
       await createTopic(world, topic);
       const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];
-      downstream.push(await start('relay', [...shared, ...(options.relayFlags ?? [])]));
-      downstream.push(await start('payments', [...shared, `-group=${topic}`]));
+      const { relayFlags = [], paymentsFlags = [] } = options;
+      downstream.push(await start('relay', [...shared, ...relayFlags]));
+      downstream.push(await start('payments', [...shared, `-group=${topic}`, ...paymentsFlags]));
     }
     return new OrdersRun(world, database, orders, downstream, options);
   }
 
   /** gRPC address of the service, host:port. */
   grpcAddress(): string {
-    const log = readFileSync(this.orders.process.logPath, 'utf8');
+    const log = readFileSync(this.orders.current().process.logPath, 'utf8');
     const address = /listening on grpc:\/\/(\S+)/.exec(log)?.[1];
     invariant(address !== undefined, 'orders prints its gRPC address');
     return address;
@@ -90,7 +100,7 @@ export class OrdersRun {
   /** Sends a load and checks the rows of the database. */
   async send(
     options: Omit<LoadOptions, 'target' | 'seed'>,
-    target = this.orders.address,
+    target = this.orders.current().address,
   ): Promise<LoadReport> {
     const report = await load({ ...options, target, seed: this.seed++ });
     this.least += report.acknowledged_intents;
@@ -104,7 +114,7 @@ export class OrdersRun {
     return report;
   }
 
-  async steady(options: Omit<LoadOptions, 'target' | 'seed'>, target?: string): Promise<SteadyRun> {
+  async steady(options: SteadyOptions, target?: string): Promise<SteadyRun> {
     const { smoke } = this.world.context;
     const meter = this.world.meter([this.orders, ...this.downstream]);
     const lag: number[] = [];
@@ -113,7 +123,7 @@ export class OrdersRun {
       relay === undefined
         ? undefined
         : setInterval(() => {
-            void metric(relay, 'relay_lag_rows').then(
+            void metric(relay.current(), 'relay_lag_rows').then(
               (rows) => lag.push(rows ?? 0),
               () => {},
             );
@@ -125,7 +135,9 @@ export class OrdersRun {
       clearInterval(sampler);
     }
     let cpuUs = spent(meter, report.replies);
+    await options.beforeChecks?.();
     let effect: SteadyRun['effect'];
+    let calmEffect: SteadyRun['calmEffect'];
     if (relay !== undefined) {
       await until('a charge for every order', CAUGHT_UP_MS_MAX, () => this.isCharged());
       // A one-second load may end before the downstream processes start or the first order commits.
@@ -135,11 +147,14 @@ export class OrdersRun {
       const from = report.started_ms + 1000 * (options.warmupSeconds ?? 0);
       const to = smoke ? Number.POSITIVE_INFINITY : from + 1000 * options.seconds;
       effect = await commitToEffectMs(this.database, from, to);
+      const { faults } = options;
+      if (faults !== undefined) calmEffect = await commitToEffectMs(this.database, from, to, faults);
     }
     return {
       report,
       cpuUs,
       effect,
+      calmEffect,
       lagSlope: relay === undefined ? undefined : slope(lag.slice(options.warmupSeconds ?? 0)),
     };
   }

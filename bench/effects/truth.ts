@@ -1,5 +1,6 @@
 /** Checks of the database after a run, independent of the processes' counters. */
 import { invariant } from '../../src/core/errors.ts';
+import type { FaultTimes } from './load.ts';
 import type { Database } from './world.ts';
 
 interface Counts {
@@ -51,25 +52,36 @@ export async function requireCharges({ pool }: Pick<Database, 'pool'>): Promise<
   invariant(row?.wrong === 0n, `orders and charges are the same: ${row?.wrong} of ${row?.orders} differ`);
 }
 
+/** Quantiles of the time from the commit of an order to that of its charge. */
+export interface EffectTimes {
+  readonly p50: number;
+  readonly p99: number;
+  readonly max: number;
+  readonly rows: number;
+}
+
 /** Milliseconds from the commit of an order to the commit of its charge, for orders committed in a
- *  span of wall time. Needs track_commit_timestamp. */
+ *  span of wall time, those in the time after a fault left out. Needs track_commit_timestamp. */
 export async function commitToEffectMs(
   { pool }: Pick<Database, 'pool'>,
   fromMs: number,
   toMs: number,
-): Promise<{ readonly p50: number; readonly p99: number; readonly max: number; readonly rows: number }> {
+  faults?: FaultTimes,
+): Promise<EffectTimes> {
   const { rows } = await pool.query<{ readonly all: string }>(
     `WITH pairs AS MATERIALIZED (
        SELECT pg_xact_commit_timestamp(o.xmin) AS ordered, pg_xact_commit_timestamp(c.xmin) AS charged
        FROM orders o JOIN charges c USING (order_id)
      ), late AS (
        SELECT extract(epoch FROM charged - ordered) * 1000 AS ms FROM pairs
+       CROSS JOIN LATERAL (SELECT extract(epoch FROM ordered) - $1::numeric / 1000 AS second) AS since
        WHERE ordered BETWEEN to_timestamp($1::float8 / 1000) AND to_timestamp($2::float8 / 1000)
+         AND ($3::numeric IS NULL OR second < $3 OR mod(second, $3) >= $4::numeric)
      )
      SELECT json_build_object('rows', count(*), 'max', max(ms),
        'p50', percentile_disc(0.5) WITHIN GROUP (ORDER BY ms),
        'p99', percentile_disc(0.99) WITHIN GROUP (ORDER BY ms))::text AS all FROM late`,
-    [fromMs, toMs],
+    [fromMs, toMs, faults?.everySeconds ?? null, faults?.forSeconds ?? null],
   );
-  return JSON.parse(rows[0]?.all as string) as { p50: number; p99: number; max: number; rows: number };
+  return JSON.parse(rows[0]?.all as string) as EffectTimes;
 }

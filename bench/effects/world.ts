@@ -23,9 +23,15 @@ import { CpuMeter, cpuSeconds, processAt } from './cpu.ts';
 const STOP_GRACE_MS = 60_000;
 const CONNECTIONS = 4;
 
-/** A running child with its address. */
-export interface Child {
+/** Holder of CPU time, in a meter under its name. */
+export interface Metered {
   readonly name: string;
+  /** User and system seconds so far. */
+  cpuSeconds(): number;
+}
+
+/** A running child with its address. */
+export interface Child extends Metered {
   readonly process: StartedCommand;
   /** host:port of its service and metrics. */
   readonly address: string;
@@ -58,7 +64,7 @@ export interface World {
   /** Starts a command and waits until it is ready. */
   start(name: string, args: readonly string[]): Promise<Child>;
   /** CPU meter of these children, of `postgres` and of `broker`. */
-  meter(children: readonly Child[], more?: ReadonlyMap<string, number>): CpuMeter;
+  meter(children: readonly Metered[], more?: ReadonlyMap<string, number>): CpuMeter;
   close(): Promise<void>;
 }
 
@@ -193,6 +199,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
       name,
       process: child,
       address,
+      cpuSeconds: () => cpuSeconds(child.pid),
       async stop() {
         child.kill('SIGTERM');
         const late = setTimeout(() => child.kill('SIGKILL'), STOP_GRACE_MS);
@@ -201,9 +208,9 @@ export async function openWorld(context: BenchContext): Promise<World> {
     };
   };
 
-  const meter = (children: readonly Child[], more: ReadonlyMap<string, number> = new Map()): CpuMeter => {
+  const meter = (children: readonly Metered[], more: ReadonlyMap<string, number> = new Map()): CpuMeter => {
     const watched = new Map<string, () => number>();
-    for (const { name, process } of children) watched.set(name, () => cpuSeconds(process.pid));
+    for (const child of children) watched.set(child.name, () => child.cpuSeconds());
     for (const [name, pid] of more) watched.set(name, () => cpuSeconds(pid, true));
     if (postmaster !== undefined) watched.set('postgres', () => cpuSeconds(postmaster, true));
     const known = brokerPids.filter((pid) => pid !== undefined);

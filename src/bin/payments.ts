@@ -35,6 +35,10 @@ const LOCK_TIMEOUT_MS = 10_000;
  *  than a batch or a partition change takes. */
 const ANSWER_TIMEOUT_MS = 60_000;
 const WATERMARKS_TIMEOUT_MS = 10_000;
+/** Bytes for which a broker keeps a fetch waiting, at most fetch.wait.max.ms. With the default of
+ *  one byte each batch that the relay appends to a partition is answered by itself, at the cost of
+ *  broker and client, although records then wait for -batch-every. */
+const FETCH_BYTES_MIN = 64 * 1024;
 const LEADER_POLL_MS = 100;
 
 async function openDatabase(context: Context): Promise<SqlPool> {
@@ -207,6 +211,7 @@ async function runPayments(context: Context): Promise<number> {
         autoOffsetReset: 'earliest',
         partitionEof: true,
         properties: {
+          ...(settings['batch-every'] === 0 ? {} : { 'fetch.min.bytes': FETCH_BYTES_MIN }),
           'session.timeout.ms': settings['session-timeout'],
           'max.poll.interval.ms': Math.max(settings['max-poll-interval'], settings['session-timeout']),
         },

@@ -2,7 +2,7 @@
  *  pieces. Its latency has no coordinated omission: it counts from the due time of each request. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
+import { createReadStream, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -174,6 +174,33 @@ it('the bench client reads answers in chunks, in pieces, and on connections that
   });
   const report = await run(target, { connections: 8 });
   expect(report).toMatchObject({ differing: 0, unknown: 0, failures: 0 });
+});
+
+it('the bench client leaves the time after each fault out of its calm latencies', async () => {
+  const { target } = await serve(good);
+  const whole = await run(target);
+  expect(whole.calm_ms).toEqual(whole.latency_ms);
+  const ledger = join(dir, 'faults.jsonl');
+  const faults = { everySeconds: 1, forSeconds: 10 };
+  const first = await run(target, { seed: 6, seconds: 2, ledger, faults });
+  const lines = readFileSync(ledger, 'utf8').trim().split('\n');
+  const due = new Map<number, number>();
+  const [firsts, all]: [number[], number[]] = [[], []];
+  for (const one of lines.map((line) => JSON.parse(line))) {
+    if (one.type === 'intent') due.set(one.intent, one.due_ms);
+    // A repeat is due later than its intent.
+    if (one.type !== 'reply' || (due.get(one.intent) as number) >= 1000) continue;
+    if (one.kind === 'first') firsts.push(one.latency_ms);
+    all.push(one.latency_ms);
+  }
+  expect(firsts.length).toBeGreaterThan(100);
+  expect(first.calm_ms.max).toBeGreaterThanOrEqual(Math.max(...firsts));
+  expect(first.calm_ms.max).toBeLessThanOrEqual(Math.max(...all));
+  // The warm-up is not measured, and all that follows is within the time after a fault.
+  const never = { everySeconds: 0.001, forSeconds: 1 };
+  const none = await run(target, { seed: 7, seconds: 1, warmupSeconds: 0.501, faults: never });
+  expect(none.calm_ms).toEqual({ p50: 0, p90: 0, p99: 0, p999: 0, max: 0 });
+  expect(none.latency_ms.max).toBeGreaterThan(0);
 });
 
 it('the bench client reports a target without a listener', async () => {

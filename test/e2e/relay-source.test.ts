@@ -56,6 +56,7 @@ function marking(pool: SqlPool, table: string): Marking {
     isInFlight: (id) => inFlightIds.has(id),
     inFlight: () => inFlightIds.size,
     leftSoFar: () => 0,
+    paceMs: () => 0,
     room: async () => {},
     idle: async () => {},
   };

@@ -21,6 +21,9 @@
 //   -accounts     distinct accounts                                     1000000
 //   -timeout      timeout of a request in seconds                       10
 //   -give-up      seconds after the last due time                       30
+//   -fault-every  seconds between faults that the caller makes, the
+//                 first so long after the warm-up                       never
+//   -fault-for    seconds after each fault that calm_ms leaves out      15
 //   -ledger       file for `millrace reconcile -ledger`; must not exist
 //
 // Latency counts from the due time of a request, so a slow server or a lack of free connections is
@@ -29,7 +32,8 @@
 //
 //   latency_ms from the due time; service_ms from the write; wait_ms from the due time to the
 //   write (all with p50 p90 p99 p999 max); backlog: unanswered at the end of every second;
-//   slowest_ms: slowest of the sends due in every second; cpu_us: CPU of this program per reply.
+//   slowest_ms: slowest of the sends due in every second; cpu_us: CPU of this program per reply;
+//   calm_ms: latency_ms of the sends that are due outside the time after a fault.
 //
 // Exit code 1 if answers to a key differ, or an intent has no 2xx answer.
 #include <sys/timerfd.h>
@@ -112,6 +116,10 @@ Options Parse(int argc, char** argv) {
       options.timeout_s = number(0.001, 3600);
     else if (name == "give-up")
       options.run.give_up_s = number(0, 3600);
+    else if (name == "fault-every")
+      options.run.fault_every_s = number(0.001, 1e6);
+    else if (name == "fault-for")
+      options.run.fault_for_s = number(0, 1e6);
     else if (name == "protocol") {
       if (value != "http" && value != "grpc") Usage("-protocol is http or grpc");
       options.grpc = value == "grpc";

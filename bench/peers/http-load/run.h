@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <cmath>
 #include <deque>
 #include <map>
 #include <memory>
@@ -32,6 +33,8 @@ struct RunOptions {
   std::uint32_t accounts = 1'000'000;
   double warmup_s = 0;    // sends due before it are not measured
   double give_up_s = 30;  // time after the last due time
+  double fault_every_s = 0;  // time between faults, the first so long after the warm-up; 0: none
+  double fault_for_s = 15;   // time after a fault whose sends are not calm
   std::string target;
 };
 
@@ -143,6 +146,7 @@ class Run {
     settled_++;
     if (Counts(send)) {
       latency_.Record(now - send.due);
+      if (IsCalm(send)) calm_.Record(now - send.due);
       service_.Record(now - left);
       last_ = now;
       counted_++;
@@ -201,6 +205,7 @@ class Run {
         Long(unknown), Long(differing_),
         replies_ == 0 ? 0 : cpu / static_cast<double>(replies_) * 1e6);
     PrintHistogram("latency_ms", latency_);
+    PrintHistogram("calm_ms", calm_);
     PrintHistogram("service_ms", service_);
     PrintHistogram("wait_ms", wait_);
     std::printf("\"statuses\":{");
@@ -237,6 +242,12 @@ class Run {
   bool Counts(const Send& send) const {
     return static_cast<double>(send.due) >= options_.warmup_s * 1e9;
   }
+  bool IsCalm(const Send& send) const {
+    if (options_.fault_every_s <= 0) return true;
+    const double at_s = static_cast<double>(send.due) / 1e9 - options_.warmup_s;
+    return at_s < options_.fault_every_s ||
+           std::fmod(at_s, options_.fault_every_s) >= options_.fault_for_s;
+  }
   static void PrintHistogram(const char* name, const Histogram& one) {
     std::printf("\"%s\":{\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"p999\":%.3f,\"max\":%.3f},", name,
                 one.QuantileMs(0.5), one.QuantileMs(0.9), one.QuantileMs(0.99),
@@ -249,6 +260,7 @@ class Run {
   std::deque<Send> queue_;
   Ledger ledger_;
   Histogram latency_;  // from the due time
+  Histogram calm_;     // latency_ outside the time after a fault
   Histogram service_;  // from the write
   Histogram wait_;     // from the due time to the write
   std::map<int, std::uint64_t> statuses_;

@@ -48,7 +48,7 @@ export const SETTINGS = {
     default: '20ms',
     min: 0,
     max: 10_000,
-    help: 'minimum time between two batches that are not full; a longer time needs less CPU',
+    help: 'minimum time between two batches that are not full; a longer time needs less CPU; with 0 the broker also answers each fetch immediately, instead of within 50 ms',
   },
   'session-timeout': {
     type: 'duration',

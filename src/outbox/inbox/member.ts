@@ -164,8 +164,11 @@ export class Member {
     this.isDatabaseSuspect = false;
   }
 
-  async commitIfDue(): Promise<void> {
-    if (this.options.clock.monotonicMs() - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit();
+  /** Returns true if a commit was due: for a while no other is. */
+  async commitIfDue(): Promise<boolean> {
+    if (this.options.clock.monotonicMs() - this.lastCommitMs < COMMIT_EVERY_MS) return false;
+    await this.commit();
+    return true;
   }
 
   /** Commits the finished offsets of the assigned partitions. A failed commit is retried the next

@@ -246,8 +246,10 @@ export class PaymentsConsumer {
   }
 
   private async housekeep(nowMs: number): Promise<void> {
-    await this.member.commitIfDue();
-    if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag();
+    const hasCommitted = await this.member.commitIfDue();
+    // Not awaited: its requests queue behind fetches that wait for records, one a partition. A
+    // commit would queue behind them, and the next is not due soon.
+    if (hasCommitted && nowMs - this.lastLagMs >= LAG_EVERY_MS) void this.measureLag();
     if (this.openEnds.size > 0 && nowMs - this.lastEndsMs >= ENDS_EVERY_MS) await this.readOtherEnds(nowMs);
   }
 

@@ -62,6 +62,9 @@ export interface Pipeline {
 export interface CountingPipeline extends Pipeline {
   /** Number of rows left up to now; a row counts again each time it is left. */
   leftSoFar(): number;
+  /** Shortest time between two batches for the broker that are not full, ms: rows that are read
+   *  sooner wait. */
+  paceMs(): number;
 }
 
 /** Source of rows. It is constructed with SourceParts (source.ts). */

@@ -25,6 +25,7 @@ import type { OutboxRow } from '../store.ts';
 import { BlockedKeys, begins, type Hold } from './blocked-keys.ts';
 import type { CountingPipeline, Covered, Delivered } from './contract.ts';
 import { type EventEncoder, headersOf, inTrace, tracestateOf } from './event.ts';
+import { FlightPace } from './flight-pace.ts';
 import { InFlight, type InFlightLimits } from './in-flight.ts';
 import type { Marker } from './marker.ts';
 import { publishingMetrics } from './metrics.ts';
@@ -98,12 +99,12 @@ const TOO_LARGE = new Set([10, 18]);
 const OVERSIZE = -10_000;
 const TOPIC_MISSING = new Set([3, -188, -190]);
 const GROW_AFTER = 64;
-/** Shortest time between starts of flights that are not full while another flight is in progress.
- *  It is a limit so that other keys do not wait forever for a partition without a leader.
- *  librdkafka sends one request of a partition at a time, and its thread spins while rows behind
- *  that request have passed their linger. With three brokers, whose answers take longer, the
- *  spinning was a third of the cost of a row. Rows that wait here cost nothing, and leave in one
- *  batch. */
+/** Shortest time between starts of flights that are not full while another flight is in progress;
+ *  while none is, the pace of flights applies. It is a limit so that other keys do not wait forever
+ *  for a partition without a leader. librdkafka sends one request of a partition at a time, and its
+ *  thread spins while rows behind that request have passed their linger. With three brokers, whose
+ *  answers take longer, the spinning was a third of the cost of a row. Rows that wait here cost
+ *  nothing, and leave in one batch. */
 const SPARSE_EVERY_MS = 1000;
 
 export class Publisher implements CountingPipeline {
@@ -132,8 +133,10 @@ export class Publisher implements CountingPipeline {
   private oneByOne = false;
   private pumping = false;
   private startedMs = Number.NEGATIVE_INFINITY;
+  private readonly pace = new FlightPace();
   /** Cancels the timer that starts a flight that is not full. */
   private sparseTimer: Cancel | undefined;
+  private sparseDueMs = 0;
   /** Reason why `append` refused the last row. */
   private appendRefusal: 'full' | 'too large' | 'no topic' | DeadReason = 'full';
   private failure: { readonly thrown: unknown } | undefined;
@@ -186,6 +189,10 @@ export class Publisher implements CountingPipeline {
   /** Rows that the broker acknowledged, repeats included. */
   publishedSoFar(): number {
     return this.published;
+  }
+
+  paceMs(): number {
+    return this.pace.paceMs();
   }
 
   /** Age of the oldest flight in ms; 0 without one. */
@@ -308,14 +315,20 @@ export class Publisher implements CountingPipeline {
   }
 
   private mayStart(): boolean {
-    if (this.free.length === this.flights.length) return true;
-    if (this.oneByOne || this.free.length === 0) return false;
+    if (this.free.length === 0) return false;
+    const isAlone = this.free.length === this.flights.length;
+    if (this.oneByOne) return isAlone;
     const bytesMax = this.options.flightBytesMax;
     if (this.queue.reaches(this.rowsMax, bytesMax, ({ row }) => row.payload.length)) return true;
     const { clock } = this.options;
-    const waitMs = this.startedMs + SPARSE_EVERY_MS - clock.monotonicMs();
+    const dueMs = this.startedMs + (isAlone ? this.pace.paceMs() : SPARSE_EVERY_MS);
+    const waitMs = dueMs - clock.monotonicMs();
+    if (waitMs > 0 && this.sparseTimer !== undefined && this.sparseDueMs === dueMs) return false;
+    this.sparseTimer?.();
+    this.sparseTimer = undefined;
     if (waitMs <= 0) return true;
-    this.sparseTimer ??= clock.after(waitMs, () => {
+    this.sparseDueMs = dueMs;
+    this.sparseTimer = clock.after(waitMs, () => {
       this.sparseTimer = undefined;
       this.pump();
     });
@@ -428,7 +441,9 @@ export class Publisher implements CountingPipeline {
       this.fail(thrown);
       return;
     }
-    this.counters.seconds.observe((clock.monotonicMs() - flight.startedMs) / 1000);
+    const tookMs = clock.monotonicMs() - flight.startedMs;
+    this.counters.seconds.observe(tookMs / 1000);
+    this.pace.landed(tookMs);
     for (const event of sent.events) {
       log.warn({ code: event.name, error: event.message }, 'rows were not acknowledged');
       if (TOPIC_MISSING.has(event.code)) onTopicMissing();

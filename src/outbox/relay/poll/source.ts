@@ -126,7 +126,7 @@ export class PollSource implements RowSource {
   /** One read, and the wait after it. */
   private async cycle(): Promise<'more' | 'end'> {
     const { pipeline, ownership, sleepUntilWoken, clock, exitWhenDrained } = this.parts;
-    const { intervalMs, spacingMs, rescanMs } = this.settings;
+    const { intervalMs, rescanMs } = this.settings;
     await pipeline.room();
     if (this.broken !== undefined) throw this.broken.thrown;
     const owned = ownership.owned();
@@ -152,6 +152,7 @@ export class PollSource implements RowSource {
     if (full) return 'more';
     if (exitWhenDrained && rows === 0 && (await this.isDrained())) return 'end';
     const startMs = clock.monotonicMs();
+    const spacingMs = Math.max(this.settings.spacingMs, rows > 0 ? pipeline.paceMs() : 0);
     // A short wait while rows arrive or an open transaction may still add some.
     const busy = rows > 0 || this.horizon.needsPoll(this.readTo);
     await sleepUntilWoken(busy ? Math.max(spacingMs, Math.min(intervalMs, BUSY_MS)) : intervalMs);

@@ -21,19 +21,20 @@ const TABLE = {
 } as const;
 
 /** Pipeline without work: each row is published and marked immediately. */
-const pipeline: CountingPipeline = {
+const pipelineOf = (paceMs: number): CountingPipeline => ({
   deliver: async (rows) => ({ published: rows.length, left: [], known: 0, marked: Promise.resolve() }),
   owns: () => true,
   isInFlight: () => false,
   inFlight: () => 0,
   leftSoFar: () => 0,
+  paceMs: () => paceMs,
   room: async () => {},
   idle: async () => {},
-};
+});
 
 /** Runs a source for `ms` while rows arrive, each of which wakes it.
  *  @returns the number of its reads, and the longest wait of a row */
-async function readsOf(spacingMs: number, ms: number, backlogRows = 0) {
+async function readsOf(spacingMs: number, ms: number, backlogRows = 0, paceMs = 0) {
   const clock = new VirtualClock();
   const drain = new AbortController();
   const waiting = Array.from({ length: backlogRows }, () => 0);
@@ -57,7 +58,7 @@ async function readsOf(spacingMs: number, ms: number, backlogRows = 0) {
   const parts = {
     pool: { query } as unknown as SqlPool,
     table: 'outbox',
-    pipeline,
+    pipeline: pipelineOf(paceMs),
     ownership: { shards: 1, owned: () => [0], generation: () => 1 },
     metrics: new Metrics(),
     log: silentLogger,
@@ -93,6 +94,13 @@ describe('reads of a polling relay', () => {
       expect(Math.abs(reads - 200 / spacingMs)).toBeLessThanOrEqual(1);
       expect(longestMs).toBeLessThanOrEqual(spacingMs);
     }
+  });
+
+  it('reads are no closer than the batches for the broker, and a full read does not wait for them', async () => {
+    const { reads, longestMs } = await readsOf(5, 200, 0, 40);
+    expect(Math.abs(reads - 200 / 40)).toBeLessThanOrEqual(1);
+    expect(longestMs).toBeLessThanOrEqual(40);
+    expect((await readsOf(5, 4, 10 * ROWS_MAX, 40)).reads).toBe(11);
   });
 
   it('a full read is followed by the next immediately', async () => {

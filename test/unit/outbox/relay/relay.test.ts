@@ -2,7 +2,7 @@
  *  rows. Both encoders produce the records of the contract. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Timers } from '../../../../src/core/clock.ts';
+import { sleep, type Timers } from '../../../../src/core/clock.ts';
 import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
@@ -362,6 +362,60 @@ describe('pipeline', () => {
     expect(sent.slice(5)).toEqual([ids(10)]);
     for (const land of landings) land();
     await made.idle();
+  });
+
+  it('flights of few rows start three usual flights apart, and at most 50 ms after long flights', async () => {
+    const time = new VirtualClock();
+    const starts: number[] = [];
+    let flightMs = 4;
+    const sender: Sender = {
+      ...broker(
+        () => false,
+        () => 0,
+      ).sender,
+      send: async ({ rowCount }) => {
+        starts.push(time.monotonicMs());
+        await sleep(time, flightMs);
+        return { status: new Int32Array(rowCount), events: [], fenced: false };
+      },
+    };
+    const { made } = pipeline(
+      sender,
+      1000,
+      () => true,
+      64 * 1024,
+      false,
+      (done) => done(),
+      time,
+    );
+    let [next, longestMs] = [0, 0];
+    const arrive = time.every(1, () => {
+      const sinceMs = time.monotonicMs();
+      const delivered = made.deliver([row(next, next++)]);
+      void delivered.then(() => {
+        longestMs = Math.max(longestMs, time.monotonicMs() - sinceMs);
+      });
+    });
+    // The mean of the flights has settled.
+    await time.advance(200);
+    starts.length = 0;
+    longestMs = 0;
+    await time.advance(400);
+    expect(Math.abs(starts.length - 400 / (3 * flightMs))).toBeLessThanOrEqual(2);
+    expect(longestMs).toBeLessThanOrEqual(4 * flightMs);
+    // A flight that is longer than the longest pace is followed by the next when it lands.
+    flightMs = 80;
+    await time.advance(5000);
+    const gapsMs = starts.slice(-4).map((startMs, i, all) => startMs - (all[i - 1] ?? startMs));
+    expect(gapsMs.slice(1)).toEqual([80, 80, 80]);
+    flightMs = 1;
+    await time.advance(500);
+    starts.length = 0;
+    await time.advance(100);
+    expect(starts.length).toBeGreaterThanOrEqual(2);
+    arrive();
+    await time.advance(100);
+    expect(made.inFlight()).toBe(0);
   });
 
   it('the pipeline reports a row that fits no batch, blocks its key, and continues with the other keys', async () => {
