@@ -49,8 +49,25 @@ Status Rows::Check() const {
         return bad("too many records for one value");
       if (!Holds(bytes.size, count, value_bytes)) return bad("bytes: fewer than the records need");
       return {};
+    case Shape::kKeyed:
+      if (value_bytes > kValueBytesMax || zero_bytes > value_bytes)
+        return bad("a value is outside its bounds");
+      if (ends.size < count) return bad("ends: a cell is needed for each key");
+      if (!Holds(bytes.size, count, value_bytes)) return bad("bytes: fewer than the records need");
+      return {};
   }
   return bad("no such shape");
+}
+
+void KeyedRow::Compose(std::uint32_t row, std::size_t key_at, std::size_t key_end, Bytes* key,
+                       Bytes* value) {
+  key_.resize(rows_.prefix.size());
+  key_.append(Text(rows_.keys.data) + key_at, key_end - key_at);
+  const std::size_t zeros = rows_.zero_bytes;
+  const std::uint8_t* const record = rows_.bytes.data + std::size_t{row} * rows_.value_bytes;
+  std::memcpy(value_.data() + zeros, record + zeros, value_.size() - zeros);
+  *key = {key_.data(), key_.size()};
+  *value = {value_.data(), value_.size()};
 }
 
 bool RowReader::Bad(Code code, const char* what) {
@@ -65,6 +82,8 @@ bool RowReader::Next(Bytes* key, Bytes* value) {
       return NextSpan(key, value);
     case Shape::kRecords:
       return NextRecords(key, value);
+    case Shape::kKeyed:
+      return NextKeyed(key, value);
     case Shape::kFixed:
       *key = {Text(rows_.bytes.data) + at_, rows_.key_bytes};
       *value = {key->data + rows_.key_bytes, rows_.value_bytes};
@@ -103,6 +122,18 @@ bool RowReader::NextRecords(Bytes* key, Bytes* value) {
   *key = {key_.data(), key_.size()};
   *value = {Text(first), take * record};
   row_ += take;
+  return true;
+}
+
+bool RowReader::NextKeyed(Bytes* key, Bytes* value) {
+  const volatile std::uint32_t* cell = rows_.ends.data + row_;
+  const std::size_t end = *cell;
+  if (end < at_ || end > rows_.keys.size) return Bad(Code::kBadRows, "its key leaves the buffer");
+  const std::size_t size = rows_.prefix.size() + end - at_;
+  if (size < 1 || size > kKeyBytesMax) return Bad(Code::kBadRows, "its key is outside its bounds");
+  keyed_.Compose(row_, at_, end, key, value);
+  at_ = end;
+  row_++;
   return true;
 }
 

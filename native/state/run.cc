@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "state/row_order.h"
+
 namespace millrace::state {
 namespace {
 
@@ -46,33 +48,54 @@ Status Run::EndFile() {
   return status;
 }
 
+Status Run::AddRow(const Bytes& key, const Bytes& value) {
+  if (writer_ == nullptr) {
+    Status status = NextFile();
+    if (!status.ok()) return status;
+    // Inside a file the writer checks the order.
+    if (std::string_view(key.data, key.size) <= last_key_)
+      return {Code::kUnsorted, "a run's keys must ascend from page to page"};
+  }
+  char* error = nullptr;
+  rocksdb_sstfilewriter_put(writer_.get(), key.data, key.size, value.data, value.size, &error);
+  if (error != nullptr) return StatusOf(error);
+  file_payload_ += key.size + value.size;
+  if (file_payload_ < kFilePayloadBytes) return {};
+  last_key_.assign(key.data, key.size);
+  return EndFile();
+}
+
 Status Run::Add(const Rows& rows) {
   RowReader reader(rows);
   Bytes key;
   Bytes value;
   while (reader.Next(&key, &value)) {
-    if (writer_ == nullptr) {
-      Status status = NextFile();
-      if (!status.ok()) return status;
-      // Inside a file the writer checks the order.
-      if (std::string_view(key.data, key.size) <= last_key_)
-        return {Code::kUnsorted, "a run's keys must ascend from page to page"};
-    }
-    char* error = nullptr;
-    rocksdb_sstfilewriter_put(writer_.get(), key.data, key.size, value.data, value.size, &error);
-    if (error != nullptr) return StatusOf(error);
-    file_payload_ += key.size + value.size;
-    if (file_payload_ < kFilePayloadBytes) continue;
-    last_key_.assign(key.data, key.size);
-    Status status = EndFile();
+    Status status = AddRow(key, value);
     if (!status.ok()) return status;
   }
   report_.rows += rows.count;
   return reader.status();
 }
 
+Status Run::AddSorted(const Rows& rows) {
+  RowOrder order(rows);
+  Status status = order.Sort();
+  Bytes key;
+  Bytes value;
+  while (status.ok() && order.Next(&key, &value)) {
+    status = AddRow(key, value);
+    report_.rows++;
+  }
+  return status;
+}
+
 Status Run::Append(const Rows& rows) {
   if (status_.ok()) status_ = Add(rows);
+  return status_;
+}
+
+Status Run::AppendUnsorted(const Rows& rows) {
+  if (status_.ok()) status_ = AddSorted(rows);
   return status_;
 }
 

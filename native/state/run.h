@@ -27,6 +27,9 @@ class Run {
 
   // Appends rows. The report counts every record, however many records one value holds.
   Status Append(const Rows& rows);
+  // Appends rows in any order; the last of those with equal keys stays.
+  // REQUIRES: the shape is kSpans or kKeyed.
+  Status AppendUnsorted(const Rows& rows);
   // Ingests the files. Afterwards all rows are visible and durable; a partial run is never visible.
   Status Finish(RunReport* report);
 
@@ -34,6 +37,8 @@ class Run {
   using Writer = Held<rocksdb_sstfilewriter_t, rocksdb_sstfilewriter_destroy>;
 
   Status Add(const Rows& rows);
+  Status AddSorted(const Rows& rows);
+  Status AddRow(const Bytes& key, const Bytes& value);
   Status NextFile();
   Status EndFile();
 

@@ -15,9 +15,11 @@ export type RowsArguments = readonly [
   bytes: Uint8Array,
   ends: Uint32Array | null,
   prefix: Uint8Array | null,
+  keys: Uint8Array | null,
   count: number,
   keyBytes: number,
   valueBytes: number,
+  /** The zeroBytes of rows with `keys`. */
   wordAt: number,
   perValue: number,
 ];
@@ -63,7 +65,8 @@ export interface StateAddon {
   stateClose(store: StoreHandle): void;
 
   stateRunOpen(store: StoreHandle, family: number): RunHandle;
-  stateRunAppend(run: RunHandle, ...rows: RowsArguments): Promise<StateAnswer<null>>;
+  /** Rows that are not sorted are spans, or have `keys`. */
+  stateRunAppend(run: RunHandle, isSorted: boolean, ...rows: RowsArguments): Promise<StateAnswer<null>>;
   stateRunFinish(run: RunHandle): Promise<StateAnswer<readonly [rows: number, bytes: number, files: number]>>;
   stateRunClose(run: RunHandle): void;
 
@@ -85,4 +88,4 @@ export interface StateAddon {
 
 /** ABI number. It grows when a function changes its meaning; native/binding/state/addon.cc has the
  *  same number. */
-export const STATE_ABI = 1;
+export const STATE_ABI = 2;

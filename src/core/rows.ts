@@ -1,4 +1,4 @@
-/** Batches of key-value rows in one buffer, in three shapes. Stores read and write rows as batches.
+/** Batches of key-value rows, in four shapes. Stores read and write rows as batches.
  *
  *  `spans`    rows of any sizes: row i begins where row i - 1 ends (row 0 at 0); `ends` has the end
  *             of its key and the end of its value.
@@ -9,6 +9,9 @@
  *             (unsigned). With `perValue` above 1 a value is that many records (the last value of
  *             a batch may have fewer) under the key of its first record. Runs that are only
  *             scanned avoid the work for each row that way.
+ *  `keyed`    records whose keys are apart: key i is `prefix` and then the bytes of `keys` from
+ *             where key i - 1 ends (key 0 at 0) to ends[i]. The first `zeroBytes` bytes of a value
+ *             are zeros, whatever the record has there.
  */
 import { coreError } from './errors.ts';
 
@@ -51,7 +54,20 @@ export interface RecordRows extends Memory {
   readonly perValue?: number;
 }
 
-export type Rows = SpanRows | FixedRows | RecordRows;
+export interface KeyedRows extends Memory {
+  readonly shape: 'keyed';
+  readonly recordBytes: number;
+  readonly prefix: Uint8Array;
+  readonly keys: Uint8Array;
+  /** One cell a row. */
+  readonly ends: Uint32Array;
+  readonly zeroBytes: number;
+}
+
+export type Rows = SpanRows | FixedRows | RecordRows | KeyedRows;
+
+/** Rows that a store can sort by their keys. */
+export type SortableRows = SpanRows | KeyedRows;
 
 /** Keys without values: all of `keyBytes` bytes, or with one cell of `ends` a key. */
 export interface Keys extends Memory {
@@ -90,6 +106,21 @@ function demandSpans(rows: SpanRows): void {
   }
 }
 
+function demandKeyed(rows: KeyedRows): void {
+  const { count, keys, ends, prefix, recordBytes } = rows;
+  demandSize('recordBytes', recordBytes, 0, VALUE_BYTES_MAX);
+  demandSize('zeroBytes', rows.zeroBytes, 0, recordBytes);
+  demandCount(count, rows.bytes, recordBytes);
+  if (ends.length < count) throw bad(`ends: ${ends.length} cells, one is needed for each row`);
+  for (let i = 0, at = 0; i < count; i++) {
+    const end = ends[i] as number;
+    const length = prefix.length + end - at;
+    if (end < at || end > keys.length || length < 1 || length > KEY_BYTES_MAX)
+      throw bad(`row ${i}: its key leaves the buffer or has not from 1 to ${KEY_BYTES_MAX} bytes`);
+    at = end;
+  }
+}
+
 /** Checks rows. @throws out_of_range for a count, a size or a span that the shape does not allow */
 export function demandRows(rows: Rows): void {
   switch (rows.shape) {
@@ -107,6 +138,9 @@ export function demandRows(rows: Rows): void {
       demandSize('perValue', rows.perValue ?? 1, 1, Math.floor(VALUE_BYTES_MAX / rows.recordBytes));
       demandSize('the length of prefix', rows.prefix.length, 0, KEY_BYTES_MAX - WORD_BYTES);
       demandCount(rows.count, rows.bytes, rows.recordBytes);
+      break;
+    case 'keyed':
+      demandKeyed(rows);
       break;
   }
 }
@@ -128,9 +162,9 @@ export function demandKeys(keys: Keys): void {
   }
 }
 
-/** Yields each key and value in order, as views of the rows' memory; the key of a record is a copy.
- *  Allocates one object a row, for drivers without a batch interface. `rows` has passed demandRows.
- */
+/** Yields each key and value in order, as views of the rows' memory; the key of a record and both
+ *  of a keyed record are copies. Allocates one object a row, for drivers without a batch interface.
+ *  `rows` has passed demandRows. */
 export function* eachRow(rows: Rows): Generator<readonly [key: Uint8Array, value: Uint8Array]> {
   const { bytes, count } = rows;
   if (rows.shape === 'spans') {
@@ -145,6 +179,17 @@ export function* eachRow(rows: Rows): Generator<readonly [key: Uint8Array, value
     for (let i = 0; i < count; i++) {
       const at = i * stride;
       yield [bytes.subarray(at, at + rows.keyBytes), bytes.subarray(at + rows.keyBytes, at + stride)];
+    }
+  } else if (rows.shape === 'keyed') {
+    const { recordBytes, prefix, keys, ends, zeroBytes } = rows;
+    for (let i = 0, at = 0; i < count; i++) {
+      const end = ends[i] as number;
+      const key = new Uint8Array(prefix.length + end - at);
+      key.set(prefix);
+      key.set(keys.subarray(at, end), prefix.length);
+      const value = bytes.slice(i * recordBytes, (i + 1) * recordBytes);
+      yield [key, value.fill(0, 0, zeroBytes)];
+      at = end;
     }
   } else {
     const { recordBytes, prefix, wordAt, perValue = 1 } = rows;
@@ -173,6 +218,18 @@ export function firstUnsorted(rows: RecordRows): number {
     low = nextLow;
   }
   return -1;
+}
+
+/** Returns copies of the rows, ascending by their keys; of rows with equal keys the last. `rows`
+ *  has passed demandRows. */
+export function sortedRows(rows: SortableRows): ReadonlyArray<readonly [Uint8Array, Uint8Array]> {
+  const all = Array.from(eachRow(rows), ([key, value]) => [key.slice(), value.slice()] as const);
+  // The sort is stable.
+  all.sort(([a], [b]) => compareKeys(a, b));
+  return all.filter(([key], at) => {
+    const next = all[at + 1];
+    return next === undefined || compareKeys(key, next[0]) !== 0;
+  });
 }
 
 /** Yields each key as a view. `keys` has passed demandKeys. */

@@ -10,6 +10,8 @@ import {
   firstUnsorted,
   type Keys,
   type Rows,
+  type SortableRows,
+  sortedRows,
 } from '../core/rows.ts';
 import {
   demandOptions,
@@ -137,12 +139,24 @@ class SimRun implements KvRun {
     demandRows(rows);
     const unsorted = rows.shape === 'records' ? firstUnsorted(rows) : -1;
     if (unsorted >= 0) this.fail(`row ${unsorted}: records do not ascend`);
-    for (const row of copied(rows)) {
+    this.add(copied(rows));
+    this.count += rows.count;
+  }
+
+  async appendUnsorted(rows: SortableRows): Promise<void> {
+    this.demandOpen();
+    demandRows(rows);
+    const sorted = sortedRows(rows);
+    this.add(sorted);
+    this.count += sorted.length;
+  }
+
+  private add(rows: Iterable<Row>): void {
+    for (const row of rows) {
       const last = this.rows.at(-1);
       if (last !== undefined && compareKeys(last[0], row[0]) >= 0) this.fail('a run needs ascending keys');
       this.rows.push(row);
     }
-    this.count += rows.count;
   }
 
   private fail(why: string): never {

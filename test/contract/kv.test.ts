@@ -11,6 +11,7 @@ import { SimKv } from '../../src/sim/kv.ts';
 import { kvContract } from './kv.contract.ts';
 import { ingest, OPTIONS, pair, scanned, spans } from './kv-kit.ts';
 import { kvLifecycleContract } from './kv-lifecycle.contract.ts';
+import { kvUnsortedContract } from './kv-unsorted.contract.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kv-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -23,6 +24,7 @@ for (const driver of [new SimKv(), rocksdbDriver, ...npmDrivers]) {
   const world = { driver, folder, dropsFiles: driver !== rocksdbNpmDriver };
   kvContract(world);
   kvLifecycleContract(world);
+  kvUnsortedContract(world);
 }
 
 it('a crash of the in-memory store keeps what a log, a run or a flush made durable, and nothing else', async () => {

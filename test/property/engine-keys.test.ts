@@ -7,7 +7,8 @@ import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts'
 import type { KeyDictionary } from '../../src/engine/keys/dictionary.ts';
 import { decodeKeys, type KeyEntries } from '../../src/engine/keys/journal.ts';
 import { KeySpans } from '../../src/engine/keys/spans.ts';
-import type { KvStore } from '../../src/io/rocksdb/port.ts';
+import { KEY_FAMILIES } from '../../src/engine/keys/store.ts';
+import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';
 import { opened, ShortHash, SPAN_MS } from './engine-keys-kit.ts';
@@ -44,6 +45,35 @@ const key = fc.oneof(
 );
 
 describe('dictionary of keys', () => {
+  it('many keys are written together as a sorted run by a checkpoint, and a crash keeps their ids', async () => {
+    const kv = new SimKv();
+    const store = await kv.open('keys', { budgetBytes: KV_BUDGET_MIN_BYTES, families: KEY_FAMILIES });
+    let [runsOpened, puts] = [0, 0];
+    const counted = new Proxy(store, {
+      get(target, name) {
+        if (name === 'openRun') runsOpened++;
+        if (name === 'put') puts++;
+        const found: unknown = Reflect.get(target, name);
+        return typeof found === 'function' ? found.bind(target) : found;
+      },
+    });
+    const bytesMax = 64 * 1024 * 1024;
+    const { dictionary } = await opened(kv, { open: async () => counted, bytesMax });
+    const keys = Array.from({ length: 12_000 }, (_, n) => Buffer.from(`customer-${n}`));
+    const putsBefore = puts;
+    const ids = [
+      ...(await intern(dictionary, keys.slice(0, 5_000))),
+      ...(await intern(dictionary, keys.slice(5_000))),
+    ];
+    expect([runsOpened, puts]).toEqual([0, putsBefore]);
+    await dictionary.flush();
+    expect(runsOpened).toBe(1);
+    kv.crash('keys');
+    const { dictionary: again } = await opened(kv, { bytesMax }, true);
+    expect(await keysOf(again, ids)).toEqual(keys);
+    expect(await intern(again, keys)).toEqual(ids);
+  });
+
   it('ids are equal exactly when the bytes are, through crashes, evictions, collisions and expiry', async () => {
     const step = fc.oneof(
       { weight: 8, arbitrary: fc.record({ keys: fc.array(key, { maxLength: 300, size: 'max' }) }) },

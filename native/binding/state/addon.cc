@@ -10,7 +10,7 @@ namespace {
 
 // ABI number. It grows when an exported function changes its meaning; src/addon/state.ts has the
 // same number.
-constexpr double kStateAbi = 1;
+constexpr double kStateAbi = 2;
 
 }  // namespace
 

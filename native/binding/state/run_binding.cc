@@ -34,16 +34,26 @@ napi_value StateRunOpen(napi_env env, napi_callback_info info) {
   return NewHandle(env, kRunType, std::make_shared<RunHandle>(open.handle, std::move(run)));
 }
 
-// (run, …rows) -> promise
+// (run, isSorted, …rows) -> promise
 napi_value StateRunAppend(napi_env env, napi_callback_info info) {
   Call call(env, info);
+  bool is_sorted = false;
   state::Rows rows;
-  if (!call.HasArguments(1 + kRowsArguments) || !RowsOf(call, 1, &rows)) return nullptr;
+  if (!call.HasArguments(2 + kRowsArguments) || !call.Boolean(1, "isSorted", &is_sorted) ||
+      !RowsOf(call, 2, &rows)) {
+    return nullptr;
+  }
+  if (!is_sorted && rows.shape != state::Shape::kSpans && rows.shape != state::Shape::kKeyed) {
+    Throw(env, kOutOfRange, "rows of this shape must be sorted");
+    return nullptr;
+  }
   auto handle = Open<RunHandle>(call, 0, "run", kRunType);
   if (handle == nullptr) return nullptr;
   auto job = std::make_unique<StateJob<Nothing>>(
-      [run = handle->run(), rows = std::move(rows)](Nothing*) { return run->Append(rows); });
-  KeepRows(env, call, 1, job.get());
+      [run = handle->run(), rows = std::move(rows), is_sorted](Nothing*) {
+        return is_sorted ? run->Append(rows) : run->AppendUnsorted(rows);
+      });
+  KeepRows(env, call, 2, job.get());
   return handle->store().Post(env, Lane::kRun, std::move(job));
 }
 

@@ -1,5 +1,7 @@
 #include "binding/state/store_handle.h"
 
+#include <utility>
+
 namespace millrace::binding {
 
 const HandleType kStoreType = {{0x6f0d2c4b91e857a3U, 0x8c5e31b7f2a94d06U}, "store"};
@@ -94,12 +96,19 @@ bool BoundOf(Call& call, std::size_t index, const char* name, state::Bound* out)
 bool RowsOf(Call& call, std::size_t index, state::Rows* out) {
   Span<std::uint8_t> prefix;
   if (!call.Bytes(index, "bytes", &out->bytes)) return false;
-  out->shape = state::Shape::kFixed;
-  if (!call.IsNull(index + 1)) {
-    out->shape = state::Shape::kSpans;
-    if (!call.Array(index + 1, "ends", &out->ends)) return false;
-  } else if (!call.IsNull(index + 2)) {
-    out->shape = state::Shape::kRecords;
+  const bool has_ends = !call.IsNull(index + 1);
+  out->shape = has_ends ? state::Shape::kSpans : state::Shape::kFixed;
+  if (has_ends && !call.Array(index + 1, "ends", &out->ends)) return false;
+  if (!call.IsNull(index + 3)) {
+    out->shape = state::Shape::kKeyed;
+    if (!has_ends) {
+      Throw(call.env(), kOutOfRange, "ends: a cell is needed for each key");
+      return false;
+    }
+    if (!call.Bytes(index + 3, "keys", &out->keys)) return false;
+  }
+  if (!call.IsNull(index + 2)) {
+    if (!has_ends) out->shape = state::Shape::kRecords;
     if (!call.Bytes(index + 2, "prefix", &prefix)) return false;
     if (prefix.size > state::kKeyBytesMax) {
       Throw(call.env(), kOutOfRange, "prefix: %zu bytes, more than a key may have", prefix.size);
@@ -107,13 +116,14 @@ bool RowsOf(Call& call, std::size_t index, state::Rows* out) {
     }
     out->prefix.assign(reinterpret_cast<const char*>(prefix.data), prefix.size);
   }
-  if (!call.Uint32(index + 3, "count", &out->count) ||
-      !call.Uint32(index + 4, "keyBytes", &out->key_bytes) ||
-      !call.Uint32(index + 5, "valueBytes", &out->value_bytes) ||
-      !call.Uint32(index + 6, "wordAt", &out->word_at) ||
-      !call.Uint32(index + 7, "perValue", &out->per_value)) {
+  if (!call.Uint32(index + 4, "count", &out->count) ||
+      !call.Uint32(index + 5, "keyBytes", &out->key_bytes) ||
+      !call.Uint32(index + 6, "valueBytes", &out->value_bytes) ||
+      !call.Uint32(index + 7, "wordAt", &out->word_at) ||
+      !call.Uint32(index + 8, "perValue", &out->per_value)) {
     return false;
   }
+  if (out->shape == state::Shape::kKeyed) std::swap(out->zero_bytes, out->word_at);
   const state::Status status = out->Check();
   if (status.ok()) return true;
   Throw(call.env(), kOutOfRange, "%s", status.message.c_str());
@@ -123,6 +133,7 @@ bool RowsOf(Call& call, std::size_t index, state::Rows* out) {
 void KeepRows(napi_env env, const Call& call, std::size_t index, Job* job) {
   job->Keep(env, call[index]);
   if (!call.IsNull(index + 1)) job->Keep(env, call[index + 1]);
+  if (!call.IsNull(index + 3)) job->Keep(env, call[index + 3]);
 }
 
 }  // namespace millrace::binding

@@ -109,9 +109,10 @@ class StateJob final : public Job {
                             std::size_t* out);
 // Reads a key, or null: no bound.
 [[nodiscard]] bool BoundOf(Call& call, std::size_t index, const char* name, state::Bound* out);
-// Reads eight arguments from `index` on: bytes, ends | null, prefix | null, count, keyBytes,
-// valueBytes, wordAt, perValue. Only the counts are checked, not the content of `ends`.
-inline constexpr std::size_t kRowsArguments = 8;
+// Reads nine arguments from `index` on: bytes, ends | null, prefix | null, keys | null, count,
+// keyBytes, valueBytes, wordAt or for rows with keys zeroBytes, perValue. Only the counts are
+// checked, not the content of `ends`.
+inline constexpr std::size_t kRowsArguments = 9;
 [[nodiscard]] bool RowsOf(Call& call, std::size_t index, state::Rows* out);
 void KeepRows(napi_env env, const Call& call, std::size_t index, Job* job);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <utility>
 
 #include "kernel/session/delta.h"
@@ -11,7 +10,6 @@ namespace millrace::kernel {
 namespace {
 
 constexpr std::size_t kPrefetchAhead = 16;
-constexpr std::size_t kIndexMin = 64;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
 }  // namespace
@@ -29,14 +27,7 @@ SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards, RowForm 
 }
 
 void SessionTables::ClearDeltas() {
-  for (const auto& worker : workers_) {
-    Accumulator* const rows = worker->deltas.rows();
-    for (std::size_t i = 0; form_.has_sketches() && i < worker->count; i++) {
-      form_.Free(rows + i * form_.lines());
-    }
-    worker->count = 0;
-    worker->encoded.Clear();
-  }
+  for (const auto& worker : workers_) worker->Clear(form_);
   least_start_ = 0;
 }
 
@@ -162,7 +153,7 @@ Status SessionTables::AccumulateOne(const Rows<layout::EventBatch>& events,
                                     const Rows<layout::AdmittedBatch>& admitted,
                                     const Values& values) {
   Worker& worker = *workers_[0];
-  const Status status = Prepare(admitted.row_count, &worker);
+  const Status status = worker.Prepare(admitted.row_count, form_);
   if (status != Status::kOk) return status;
   Aggregation aggregation(events, values, form_, gap_ms_, admitted.row_count, &worker);
   for (std::uint32_t i = 0; i < admitted.row_count; i++) {
@@ -178,21 +169,16 @@ Status SessionTables::AccumulateShards(const Rows<layout::EventBatch>& events,
                                        const Values& values) {
   if (admitted.row_count == 0) return Status::kOk;
   if (!form_.Fits(values, events.row_count)) return Status::kBadArgument;
-  const bool is_forked = Workers::IsWorth(admitted.row_count);
-  const auto run = [&](std::uint32_t items, Workers::Work work,
-                       const std::function<void(std::uint32_t)>& each) {
-    if (is_forked) return threads_->Run(items, work, each);
-    for (std::uint32_t item = 0; item < items; item++) each(item);
-  };
+  const std::uint32_t rows = admitted.row_count;
   const auto divide = [&](std::uint32_t chunk) { sharded_.Divide(chunk, events, admitted, 0); };
-  run(sharded_.Begin(admitted.row_count), Workers::Work::kDivide, divide);
+  threads_->RunRows(rows, sharded_.Begin(rows), Workers::Work::kDivide, divide);
   if (!sharded_.AreSound()) return Status::kBadArgument;
   // A partial session starts at an event of the batch, and the earliest event starts one.
   least_start_ = sharded_.least_ts();
   const auto fold = [&](std::uint32_t shard) {
     workers_[shard]->status = FoldShard(events, values, shard);
   };
-  run(shards(), Workers::Work::kFold, fold);
+  threads_->RunRows(rows, shards(), Workers::Work::kFold, fold);
   for (const auto& worker : workers_) {
     if (worker->status != Status::kOk) return worker->status;
   }
@@ -204,7 +190,7 @@ Status SessionTables::FoldShard(const Rows<layout::EventBatch>& events, const Va
   Worker& worker = *workers_[shard];
   const std::uint32_t rows = sharded_.Count(shard);
   if (rows == 0) return Status::kOk;
-  Status status = Prepare(rows, &worker);
+  Status status = worker.Prepare(rows, form_);
   if (status != Status::kOk) return status;
   Aggregation aggregation(events, values, form_, gap_ms_, rows, &worker);
   sharded_.ForEach(shard, [&](const ShardRows::Row& row, const std::uint32_t*) {
@@ -215,16 +201,6 @@ Status SessionTables::FoldShard(const Rows<layout::EventBatch>& events, const Va
   if (status != Status::kOk) return status;
   const Span<const Accumulator> part{worker.deltas.rows(), worker.count};
   EncodeSessionShard({{&part, 1}, form_}, least_start_, &worker.encoded);
-  return Status::kOk;
-}
-
-// Makes room for the partial sessions of so many rows.
-Status SessionTables::Prepare(std::uint32_t rows, Worker* worker) const {
-  if (worker->deltas.size() < rows * form_.lines()) {
-    const Status status = worker->deltas.Allocate(std::bit_ceil(rows * form_.lines()));
-    if (status != Status::kOk) return status;
-  }
-  worker->index.assign(std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2)), 0);
   return Status::kOk;
 }
 

@@ -17,6 +17,7 @@
 #include "kernel/packed.h"
 #include "kernel/rows/form.h"
 #include "kernel/session/table.h"
+#include "kernel/shard/deltas.h"
 #include "kernel/shard/rows.h"
 #include "kernel/shard/workers.h"
 #include "kernel/span.h"
@@ -84,16 +85,10 @@ class SessionTables {
   void Trim() { pool_->Trim(); }
 
  private:
-  // State of one shard: the sessions of its keys, and the partial sessions of the batch with an
-  // index over them by key and, where there are several shards, their encoded columns.
-  struct Worker {
+  // State of one shard: the sessions of its keys, and the partial sessions of the batch.
+  struct Worker : ShardDeltas {
     Worker(std::int64_t gap_ms, const RowForm& form) : table(gap_ms, form) {}
     SessionTable table;
-    RowMemory deltas;
-    std::size_t count = 0;
-    std::vector<std::uint32_t> index;
-    ShardColumns encoded;
-    Status status = Status::kOk;
   };
   class Aggregation;
 
@@ -105,7 +100,6 @@ class SessionTables {
                           const Rows<layout::AdmittedBatch>& admitted, const Values& values);
   Status FoldShard(const Rows<layout::EventBatch>& events, const Values& values,
                    std::uint32_t shard);
-  Status Prepare(std::uint32_t rows, Worker* worker) const;
   static Status Update(Worker* worker, std::size_t lines);
   RowParts PartsOf(std::vector<Span<const Accumulator>>* parts) const;
   Status FoldAll(const std::vector<const Accumulator*>& rows);

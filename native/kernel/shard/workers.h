@@ -54,6 +54,12 @@ class Workers {
   // Calls each(0) … each(items - 1) once each. REQUIRES: called by one thread at a time, and not by
   // an item.
   void Run(std::uint32_t items, Work work, const std::function<void(std::uint32_t)>& each);
+  // Like Run; the caller alone does the items of a batch that is not worth waking threads for.
+  void RunRows(std::uint32_t rows, std::uint32_t items, Work work,
+               const std::function<void(std::uint32_t)>& each) {
+    if (IsWorth(rows)) return Run(items, work, each);
+    for (std::uint32_t item = 0; item < items; item++) each(item);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <utility>
 
 namespace millrace::kernel {
@@ -11,7 +10,6 @@ namespace {
 constexpr std::size_t kPrefetchAhead = 32;
 // Distance at which index entries have arrived in the cache and name the rows to prefetch.
 constexpr std::size_t kRowsAhead = 16;
-constexpr std::size_t kIndexMin = 64;
 constexpr std::uint32_t kHashBlock = 64;
 
 // Limits a pool to the blocks of the sealed slice, but at least to half of the former limit.
@@ -41,14 +39,7 @@ WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards, RowForm 
       threads_(Workers::Shared(shards)) {}
 
 void WindowTables::ClearDeltas() {
-  for (Worker& worker : workers_) {
-    Accumulator* const rows = worker.deltas.rows();
-    for (std::size_t i = 0; form_.has_sketches() && i < worker.count; i++) {
-      form_.Free(rows + i * form_.lines());
-    }
-    worker.count = 0;
-    worker.encoded.Clear();
-  }
+  for (ShardDeltas& worker : workers_) worker.Clear(form_);
 }
 
 bool WindowTables::IsSlice(std::int64_t start) const {
@@ -60,7 +51,7 @@ class WindowTables::Aggregation {
  public:
   // REQUIRES: Prepare was called for `rows`, and at most so many are added.
   Aggregation(const Rows<layout::EventBatch>& events, const Values& values, const RowForm& form,
-              std::uint32_t rows, Worker* worker)
+              std::uint32_t rows, ShardDeltas* worker)
       : account_id_(events.at.account_id),
         value_(events.at.value),
         event_ts_(events.at.event_ts),
@@ -143,8 +134,8 @@ Status WindowTables::AccumulateOne(const Rows<layout::EventBatch>& events,
     batch_slices_.clear();
     return status;
   }
-  Worker& worker = workers_[0];
-  status = Prepare(rows, &worker);
+  ShardDeltas& worker = workers_[0];
+  status = worker.Prepare(rows, form_);
   if (status != Status::kOk) return status;
   status = OpenBatchSlices();
   if (status != Status::kOk) return status;
@@ -169,16 +160,11 @@ Status WindowTables::AccumulateOne(const Rows<layout::EventBatch>& events,
 Status WindowTables::AccumulateShards(const Rows<layout::EventBatch>& events,
                                       const Rows<layout::AdmittedBatch>& admitted,
                                       const Values& values) {
-  const bool is_forked = Workers::IsWorth(admitted.row_count);
-  const auto run = [&](std::uint32_t items, Workers::Work work,
-                       const std::function<void(std::uint32_t)>& each) {
-    if (is_forked) return threads_->Run(items, work, each);
-    for (std::uint32_t item = 0; item < items; item++) each(item);
-  };
+  const std::uint32_t rows = admitted.row_count;
   const auto divide = [&](std::uint32_t chunk) {
     sharded_.Divide(chunk, events, admitted, slice_ms_);
   };
-  run(sharded_.Begin(admitted.row_count), Workers::Work::kDivide, divide);
+  threads_->RunRows(rows, sharded_.Begin(rows), Workers::Work::kDivide, divide);
   Status status = NumberChunks();
   if (status == Status::kOk) status = OpenBatchSlices();
   if (status != Status::kOk) {
@@ -188,8 +174,8 @@ Status WindowTables::AccumulateShards(const Rows<layout::EventBatch>& events,
   const auto fold = [&](std::uint32_t shard) {
     workers_[shard].status = FoldShard(events, values, shard);
   };
-  run(shards_, Workers::Work::kFold, fold);
-  for (const Worker& worker : workers_) {
+  threads_->RunRows(rows, shards_, Workers::Work::kFold, fold);
+  for (const ShardDeltas& worker : workers_) {
     if (worker.status != Status::kOk) return worker.status;
   }
   return Status::kOk;
@@ -199,10 +185,10 @@ Status WindowTables::AccumulateShards(const Rows<layout::EventBatch>& events,
 // which have locks.
 Status WindowTables::FoldShard(const Rows<layout::EventBatch>& events, const Values& values,
                                std::uint32_t shard) {
-  Worker& worker = workers_[shard];
+  ShardDeltas& worker = workers_[shard];
   const std::uint32_t rows = sharded_.Count(shard);
   if (rows == 0) return Status::kOk;
-  Status status = Prepare(rows, &worker);
+  Status status = worker.Prepare(rows, form_);
   if (status != Status::kOk) return status;
   Aggregation aggregation(events, values, form_, rows, &worker);
   sharded_.ForEach(shard, [&](const ShardRows::Row& row, const std::uint32_t* numbers) {
@@ -213,16 +199,6 @@ Status WindowTables::FoldShard(const Rows<layout::EventBatch>& events, const Val
   if (status != Status::kOk) return status;
   const Span<const Accumulator> part{worker.deltas.rows(), worker.count};
   EncodeShard({{&part, 1}, form_}, {batch_slices_.data(), batch_slices_.size()}, &worker.encoded);
-  return Status::kOk;
-}
-
-// Makes room for the deltas of so many rows.
-Status WindowTables::Prepare(std::uint32_t rows, Worker* worker) const {
-  if (worker->deltas.size() < rows * form_.lines()) {
-    const Status status = worker->deltas.Allocate(std::bit_ceil(rows * form_.lines()));
-    if (status != Status::kOk) return status;
-  }
-  worker->index.assign(std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2)), 0);
   return Status::kOk;
 }
 
@@ -320,7 +296,7 @@ Status WindowTables::SliceOf(std::int64_t start, Tables** out) {
 }
 
 Status WindowTables::Update(std::uint32_t shard) {
-  const Worker& worker = workers_[shard];
+  const ShardDeltas& worker = workers_[shard];
   const auto delta_at = [deltas = worker.deltas.rows(), lines = form_.lines()](
                             std::size_t i) -> const Accumulator& { return deltas[i * lines]; };
   const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
@@ -356,12 +332,12 @@ Status WindowTables::Update(std::uint32_t shard) {
 
 std::size_t WindowTables::delta_count() const {
   std::size_t count = 0;
-  for (const Worker& worker : workers_) count += worker.count;
+  for (const ShardDeltas& worker : workers_) count += worker.count;
   return count;
 }
 
 RowParts WindowTables::PartsOf(std::vector<Span<const Accumulator>>* parts) const {
-  for (const Worker& worker : workers_) parts->push_back({worker.deltas.rows(), worker.count});
+  for (const ShardDeltas& worker : workers_) parts->push_back({worker.deltas.rows(), worker.count});
   return {{parts->data(), parts->size()}, form_};
 }
 
@@ -378,7 +354,7 @@ Status WindowTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) 
   }
   if (out.size < DeltaBytesMax()) return Status::kTooFewRows;
   std::vector<const ShardColumns*> shards;
-  for (const Worker& worker : workers_) shards.push_back(&worker.encoded);
+  for (const ShardDeltas& worker : workers_) shards.push_back(&worker.encoded);
   return JoinDeltas({shards.data(), shards.size()}, slices, slice_ms_, out.data, written);
 }
 

@@ -20,6 +20,7 @@
 #include "kernel/batch.h"
 #include "kernel/packed.h"
 #include "kernel/rows/form.h"
+#include "kernel/shard/deltas.h"
 #include "kernel/shard/rows.h"
 #include "kernel/shard/workers.h"
 #include "kernel/span.h"
@@ -101,15 +102,6 @@ class WindowTables {
 
  private:
   using Tables = std::vector<AccumulatorTable>;
-  // Changes of one shard in a batch: the deltas of its keys, an index over them by (key, slice
-  // number), and their encoded columns where there are several shards.
-  struct Worker {
-    RowMemory deltas;
-    std::size_t count = 0;
-    std::vector<std::uint32_t> index;
-    ShardColumns encoded;
-    Status status = Status::kOk;
-  };
   class Aggregation;
 
   Status AccumulateOne(const Rows<layout::EventBatch>& events,
@@ -125,7 +117,6 @@ class WindowTables {
   void ClearDeltas();
   Status OpenBatchSlices();
   Status SliceOf(std::int64_t start, Tables** out);
-  Status Prepare(std::uint32_t rows, Worker* worker) const;
   Status Update(std::uint32_t shard);
   RowParts PartsOf(std::vector<Span<const Accumulator>>* parts) const;
 
@@ -149,7 +140,7 @@ class WindowTables {
   std::unordered_map<std::int64_t, std::uint32_t> batch_numbers_;
   std::vector<std::uint32_t> number_;
   ShardRows sharded_;
-  std::vector<Worker> workers_;
+  std::vector<ShardDeltas> workers_;
   std::shared_ptr<Workers> threads_;
 };
 

@@ -38,6 +38,17 @@ export class KeyColumn {
     );
   }
 
+  /** Keys of the first rows: their bytes, and the end of each from the start of the bytes. */
+  spans(rowCount: number): { readonly bytes: Uint8Array; readonly ends: Uint32Array } {
+    const { bytes, ends, first } = this;
+    if (first === 0) return { bytes, ends };
+    const start = ends[first - 1] as number;
+    return {
+      bytes: bytes.subarray(start),
+      ends: ends.slice(first, first + rowCount).map((end) => end - start),
+    };
+  }
+
   /** The keys of the rows from a row on. */
   from(row: number): KeyColumn {
     return new KeyColumn(this.bytes, this.ends, this.first + row);

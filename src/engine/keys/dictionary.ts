@@ -28,6 +28,8 @@ const GENERATIONS_MAX = 4;
 const ID = ACCUMULATOR.ACCOUNT_ID / 4;
 /** Bytes of a cached key beside its own, at most. */
 const ENTRY_BYTES = 24;
+/** Bytes of noted rows that are written together, at most an eighth of the unwritten ones. */
+const WRITE_BYTES = 4 * 1024 * 1024;
 
 export interface KeyDictionaryParts {
   /** Opens the store, which has KEY_FAMILIES; called once. */
@@ -69,8 +71,9 @@ export class KeyDictionary {
   /** Frontier at which the current generation began. */
   private since = never;
   private epoch = 1;
-  /** Rows of the current epoch. */
+  /** Rows of the current epoch, of one batch or of several. */
   private rows = new KeyRows();
+  /** Upper bound of the bytes of these rows and of the missed keys. */
   private rowBytes = 0;
   private writing: Promise<void> | undefined;
   private unwrittenBytes = 0;
@@ -137,7 +140,8 @@ export class KeyDictionary {
 
   private async begin(store: KeyStore, generation: number): Promise<void> {
     this.bounds.set(generation, never);
-    await store.putGeneration({ number: generation, bound: never }, 'on');
+    // Before the first row of the generation, which may be durable when it is written.
+    await store.putGeneration({ number: generation, bound: never }, 'sync');
   }
 
   private get active(): Opened {
@@ -150,12 +154,14 @@ export class KeyDictionary {
    *  batch must not be touched before it settles. */
   intern(events: EventBatch, spans: KeySpans): void | Promise<void> {
     const { cache } = this.active;
+    const noted = this.rows.count;
     const next = this.probe(events, spans, 0);
     const isReady = cache.isComplete && this.unwrittenBytes + this.rowBytes < cache.unwrittenBytesMax;
-    if (!isReady && (this.missed.length > 0 || this.rows.count > 0)) return this.settle(events, spans, next);
+    if (!isReady && (this.missed.length > 0 || this.rows.count > noted))
+      return this.settle(events, spans, next);
     const again = this.assignAll(events, spans, undefined);
     if (next < events.rowCount || again.length > 0) return this.settle(events, spans, next, again);
-    this.write();
+    this.writeMany();
     return undefined;
   }
 
@@ -176,7 +182,7 @@ export class KeyDictionary {
       for (const row of [...left, ...this.assignAll(events, spans, found)])
         await this.assignSlowly(events, spans, row);
       left = [];
-      this.write();
+      this.writeMany();
       if (next >= events.rowCount) return;
     }
   }
@@ -360,6 +366,14 @@ export class KeyDictionary {
     this.isFlushed = false;
   }
 
+  /** Starts to write the noted keys once they are many: until a checkpoint, the changelog and the
+   *  cache suffice. */
+  private writeMany(): void {
+    const { size } = this.rows;
+    if (size >= Math.min(WRITE_BYTES, this.active.cache.unwrittenBytesMax >> 3)) this.write();
+    else this.rowBytes = 2 * size;
+  }
+
   /** Starts to write the noted keys; `writing` settles when they and all earlier keys are stored.
    */
   private write(): void {
@@ -373,7 +387,7 @@ export class KeyDictionary {
     this.epoch++;
     this.isFlushed = false;
     this.writing = (this.writing ?? Promise.resolve())
-      .then(() => store.put(rows, 'on'))
+      .then(() => store.write(rows))
       .then(() => {
         cache.writtenEpoch = epoch;
         this.unwrittenBytes -= bytes;
@@ -418,6 +432,7 @@ export class KeyDictionary {
   /** Makes all assignments durable in the store. @throws the error of an earlier write */
   async flush(): Promise<void> {
     if (this.opened === undefined) return;
+    this.write();
     await this.writing;
     const { store } = this.active;
     if (this.isFlushed) return;

@@ -18,6 +18,9 @@ export const KEY_FAMILIES: Readonly<Record<string, KvFamilyUse>> = { [KEYS]: 'ro
 
 export const SECRET_BYTES = 8;
 const ROW_KEY_BYTES = 12;
+/** Rows from which on they are ingested as a sorted run: sorting them costs less than a memtable
+ *  and its flushes. */
+const RUN_ROWS_MIN = 8192;
 const PAGE_ROWS = 4096;
 const PAGE_BYTES = 1024 * 1024;
 
@@ -157,8 +160,19 @@ export class KeyStore {
     await this.store.deleteRange(META, { from, to: generationKey(generation + 1) }, 'sync');
   }
 
-  async put(rows: KeyRows, log: KvLog): Promise<void> {
-    if (rows.count > 0) await this.store.put(KEYS, rows.rows(), log);
+  /** Writes rows; they are durable no later than the next synced write. */
+  async write(rows: KeyRows): Promise<void> {
+    if (rows.count < RUN_ROWS_MIN) {
+      if (rows.count > 0) await this.store.put(KEYS, rows.rows(), 'on');
+      return;
+    }
+    const run = this.store.openRun(KEYS);
+    try {
+      await run.appendUnsorted(rows.rows());
+      await run.finish();
+    } finally {
+      run.close();
+    }
   }
 
   /** Looks ids up in each generation. `ids`: low and high word of each. `generations`: oldest

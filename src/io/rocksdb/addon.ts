@@ -12,7 +12,7 @@ import type {
   StoreHandle,
 } from '../../addon/state-functions.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
-import { demandKeys, demandRows, type Keys, type Rows } from '../../core/rows.ts';
+import { demandKeys, demandRows, type Keys, type Rows, type SortableRows } from '../../core/rows.ts';
 import { clearIncoming, prepareFolder, sealCheckpoint } from './folder.ts';
 import {
   demandOptions,
@@ -65,19 +65,32 @@ function rowsArguments(rows: Rows): RowsArguments {
   demandRows(rows);
   switch (rows.shape) {
     case 'spans':
-      return [rows.bytes, rows.ends, null, rows.count, 0, 0, 0, 1];
+      return [rows.bytes, rows.ends, null, null, rows.count, 0, 0, 0, 1];
     case 'fixed':
-      return [rows.bytes, null, null, rows.count, rows.keyBytes, rows.valueBytes, 0, 1];
+      return [rows.bytes, null, null, null, rows.count, rows.keyBytes, rows.valueBytes, 0, 1];
     case 'records':
       return [
         rows.bytes,
         null,
         rows.prefix,
+        null,
         rows.count,
         0,
         rows.recordBytes,
         rows.wordAt,
         rows.perValue ?? 1,
+      ];
+    case 'keyed':
+      return [
+        rows.bytes,
+        rows.ends,
+        rows.prefix,
+        rows.keys,
+        rows.count,
+        0,
+        rows.recordBytes,
+        rows.zeroBytes,
+        1,
       ];
   }
 }
@@ -166,10 +179,18 @@ class RocksRun implements KvRun {
     this.onClose = onClose;
   }
 
-  async append(rows: Rows): Promise<void> {
+  append(rows: Rows): Promise<void> {
+    return this.write(rows, true);
+  }
+
+  appendUnsorted(rows: SortableRows): Promise<void> {
+    return this.write(rows, false);
+  }
+
+  private async write(rows: Rows, isSorted: boolean): Promise<void> {
     if (this.closed) throw coreError('closed', 'the run is closed');
     const given = rowsArguments(rows);
-    await this.calls.run('write a run', () => this.addon.stateRunAppend(this.handle, ...given));
+    await this.calls.run('write a run', () => this.addon.stateRunAppend(this.handle, isSorted, ...given));
   }
 
   async finish(): Promise<KvRunReport> {

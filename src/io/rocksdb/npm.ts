@@ -15,6 +15,8 @@ import {
   firstUnsorted,
   type Keys,
   type Rows,
+  type SortableRows,
+  sortedRows,
 } from '../../core/rows.ts';
 import { prepareFolder, sealCheckpoint } from './folder.ts';
 import {
@@ -221,7 +223,20 @@ class NpmRun implements KvRun {
     demandRows(rows);
     if (rows.shape === 'records' && firstUnsorted(rows) >= 0)
       this.fail(kvError('kv_unsorted', `row ${firstUnsorted(rows)}: records do not ascend`));
-    for (const [key, value] of eachRow(rows)) {
+    this.add(eachRow(rows));
+    this.count += rows.count;
+  }
+
+  async appendUnsorted(rows: SortableRows): Promise<void> {
+    this.demandOpen();
+    demandRows(rows);
+    const sorted = sortedRows(rows);
+    this.add(sorted);
+    this.count += sorted.length;
+  }
+
+  private add(rows: Iterable<readonly [Uint8Array, Uint8Array]>): void {
+    for (const [key, value] of rows) {
       const whole = Buffer.concat([this.prefix, key]);
       const last = this.rows.at(-1)?.key;
       if (last !== undefined && compareKeys(last, whole) >= 0)
@@ -233,7 +248,6 @@ class NpmRun implements KvRun {
           coreError('out_of_range', `a run of more than ${RUN_BYTES_MAX} bytes needs the driver rocksdb`),
         );
     }
-    this.count += rows.count;
   }
 
   async finish(): Promise<KvRunReport> {

@@ -8,7 +8,7 @@
  *  `out_of_range`.
  */
 import { coreError, type ErrorOptions, errorRow, errorsOf, type MillraceError } from '../../core/errors.ts';
-import { KEY_BYTES_MAX, type Keys, type Rows } from '../../core/rows.ts';
+import { KEY_BYTES_MAX, type Keys, type Rows, type SortableRows } from '../../core/rows.ts';
 
 export const KV_ERRORS = {
   /** A file is damaged, truncated or missing; the message names it. */
@@ -98,6 +98,9 @@ export interface KvScan {
 export interface KvRun {
   /** Appends rows whose keys are above all earlier keys. @throws kv_unsorted, kv_full, kv_io */
   append(rows: Rows): Promise<void>;
+  /** Appends rows in any order whose keys are above all earlier keys; of rows with equal keys only
+   *  the last. Needs memory of 48 bytes a row meanwhile. @throws kv_unsorted, kv_full, kv_io */
+  appendUnsorted(rows: SortableRows): Promise<void>;
   /** Makes all rows visible and durable atomically. They replace rows with the same keys. */
   finish(): Promise<KvRunReport>;
   /** Discards an unfinished run. Further calls, also after finish, have no effect. */

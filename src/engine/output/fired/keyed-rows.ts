@@ -6,9 +6,9 @@
  *
  *  Times are as in keys.ts. The length keeps the sessions of a key adjacent when another key begins
  *  with the same bytes. */
-import { ROW_BYTES_MAX } from '../../../core/layout/row-form.ts';
+import { ROW_BYTES_MAX, RowForm } from '../../../core/layout/row-form.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';
-import { copySpan, type SpanRows } from '../../../core/rows.ts';
+import { copySpan, type KeyedRows, type SpanRows } from '../../../core/rows.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { KvPage } from '../../../io/rocksdb/port.ts';
 import type { RowEras } from '../../aggregate/eras.ts';
@@ -16,7 +16,7 @@ import { KEY_BYTES_MAX } from '../../keys/type.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import { ResultRows } from '../sink/rows.ts';
-import { resultAt } from './keys.ts';
+import { resultAt, windowPrefix } from './keys.ts';
 
 const BOUNDS_BYTES = 16;
 const LENGTH_BYTES = 2;
@@ -47,6 +47,16 @@ export function keyedSessionKey(bucket: number, key: Uint8Array, start: number, 
   putOrdered(view, at, start);
   if (end !== undefined) putOrdered(view, at + 8, end);
   return bytes;
+}
+
+/** Rows of one window, in page order. REQUIRES: the page has keys */
+export function windowRows(page: FiredPage): KeyedRows {
+  const { bounds, rows, rowCount, keys, form = RowForm.HEADS } = page;
+  if (bounds.kind !== 'window' || keys === undefined) throw new RangeError('the page is no window by keys');
+  const { bytes, ends } = keys.spans(rowCount);
+  const prefix = windowPrefix(bounds.start, bounds.end);
+  const values = { bytes: rows, recordBytes: form.bytes, zeroBytes: ID_BYTES };
+  return { shape: 'keyed', count: rowCount, prefix, keys: bytes, ends, ...values };
 }
 
 /** Encodes rows in page order. @param bucketMs length of a bucket of sessions; absent: windows */

@@ -2,7 +2,7 @@
  *  change until it is reopened, so this store reopens it before the next change. Rows that were
  *  reported durable are in the files; the caller writes all others again. */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
-import type { Keys, Rows } from '../../../core/rows.ts';
+import type { Keys, Rows, SortableRows } from '../../../core/rows.ts';
 import type {
   KvFile,
   KvLog,
@@ -131,6 +131,12 @@ class ReopeningRun implements KvRun {
     return this.change(async (store) => {
       this.run ??= store.openRun(this.family);
       await this.run.append(rows);
+    });
+  }
+  appendUnsorted(rows: SortableRows): Promise<void> {
+    return this.change(async (store) => {
+      this.run ??= store.openRun(this.family);
+      await this.run.appendUnsorted(rows);
     });
   }
   finish(): Promise<KvRunReport> {

@@ -20,7 +20,7 @@ import type { ResultShape } from '../columns.ts';
 import type { WindowSink } from '../sink/port.ts';
 import { ResultRows } from '../sink/rows.ts';
 import { pagesOfEras } from './era-pages.ts';
-import { keyedRows } from './keyed-rows.ts';
+import { keyedRows, windowRows } from './keyed-rows.ts';
 import { keyedSessions, keyedWindows, sortedSessions, timeKey, windowPrefix } from './keys.ts';
 import { findSessions, findWindows, type WindowPage, type WindowQuery } from './lookup.ts';
 import { type FiredShape, type Mark, mayBecome, readMark, shapeText, writeMark } from './mark.ts';
@@ -41,8 +41,8 @@ export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   mark: 'rows',
   late: 'rows',
 };
-/** Rows of one firing from which on they are ingested as a sorted run. Fewer rows cost less than a
- *  file of their own. */
+/** Rows of one firing from which on they are ingested as a sorted run, a portion of them if they
+ *  are wide. Fewer rows cost less than a file of their own. */
 export const RUN_ROWS_MIN = 32_768;
 /** 8 MiB. */
 const WRITE_ROWS_MAX = 131_072;
@@ -185,8 +185,8 @@ export class FiredStore implements WindowSink {
     const sessions: FiredPage[] = [];
     const isKeyed = this.mark.key !== undefined;
     for (const page of pages.flatMap((one) => pagesOfEras(one, this.eras))) {
-      // The rows of a page ascend by id, so those by other keys are no sorted run.
-      if (page.rowCount >= RUN_ROWS_MIN && !isKeyed) await this.writeRun(page);
+      const { bytes } = page.form ?? RowForm.HEADS;
+      if (page.rowCount >= portionRows(RUN_ROWS_MIN, bytes)) await this.writeRun(page);
       else (page.bounds.kind === 'window' ? windows : sessions).push(...partsOf(page));
     }
     const { bucketMs } = this.mark;
@@ -235,19 +235,24 @@ export class FiredStore implements WindowSink {
     const { bounds } = page;
     const run = this.store.openRun(bounds.kind === 'window' ? 'windows' : 'sessions');
     try {
-      // Rows of a window ascend by account_id, and so do their keys.
-      await run.append(
-        bounds.kind === 'window'
-          ? {
-              shape: 'records',
-              count: page.rowCount,
-              bytes: page.rows,
-              recordBytes: (page.form ?? RowForm.HEADS).bytes,
-              prefix: windowPrefix(bounds.start, bounds.end),
-              wordAt: 0,
-            }
-          : sortedSessions(page, this.mark.bucketMs),
-      );
+      // Rows of a window ascend by account_id, and so do their keys unless these are bytes.
+      if (this.mark.key !== undefined)
+        await run.appendUnsorted(
+          bounds.kind === 'window' ? windowRows(page) : keyedRows([page], this.mark.bucketMs),
+        );
+      else
+        await run.append(
+          bounds.kind === 'window'
+            ? {
+                shape: 'records',
+                count: page.rowCount,
+                bytes: page.rows,
+                recordBytes: (page.form ?? RowForm.HEADS).bytes,
+                prefix: windowPrefix(bounds.start, bounds.end),
+                wordAt: 0,
+              }
+            : sortedSessions(page, this.mark.bucketMs),
+        );
       await run.finish();
     } finally {
       run.close();

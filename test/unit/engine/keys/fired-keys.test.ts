@@ -1,4 +1,5 @@
 /** The store of fired windows by keys that are no integers, compared with a plain list. */
+import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KeyColumn } from '../../../../src/engine/keys/column.ts';
@@ -9,6 +10,7 @@ import {
   FIRED_FAMILIES,
   FiredStore,
   firedRows,
+  RUN_ROWS_MIN,
   readFired,
 } from '../../../../src/engine/output/fired/store.ts';
 import type { WindowResult } from '../../../../src/engine/window/accumulator.ts';
@@ -61,6 +63,48 @@ describe.each([
         })),
       ),
     );
+
+  it('a large page is written as a run, with the same results as pages of a few rows', async () => {
+    const rows = RUN_ROWS_MIN + 1000;
+    const bounds = kind === 'windows' ? windowBounds(0, 10) : sessionBounds(10);
+    // Neither in the order of their bytes nor of one length.
+    const texts = Array.from({ length: rows }, (_, row) => `customer-${(row * 7919) % rows}`);
+    const page = keyed(
+      bounds,
+      texts.map((text, row) => ({
+        ...{ key: Buffer.from(text), accountId: BigInt(row + 1), start: 0n, last: BigInt(row % 7) },
+      })),
+    );
+    const written = async (portionRows: number): Promise<readonly [string, number]> => {
+      const store = await sim();
+      let openedRuns = 0;
+      const { openRun } = store;
+      store.openRun = (family) => {
+        openedRuns++;
+        return openRun.call(store, family);
+      };
+      const fired = await FiredStore.open(store, { shape, role: 'sink' });
+      await fired.bind(TEXT);
+      for (let from = 0; from < rows; from += portionRows) {
+        const rowCount = Math.min(portionRows, rows - from);
+        const part = { rows: page.rows.subarray(from * 64), keys: page.keys?.from(from) };
+        await fired.write([{ ...page, ...part, rowCount }]);
+      }
+      const hash = createHash('sha256');
+      for await (const some of readFired(store))
+        for (const row of some)
+          hash
+            .update(
+              `${row.key?.length},${row.accountId},${row.windowStart},${row.windowEnd},${row.lastUpdateTs};`,
+            )
+            .update(row.key as Uint8Array);
+      return [hash.digest('hex'), openedRuns];
+    };
+    const [few, noRuns] = await written(RUN_ROWS_MIN / 2);
+    expect(noRuns).toBe(0);
+    expect(await written(RUN_ROWS_MIN)).toEqual([few, 1]);
+    expect(await written(rows)).toEqual([few, 1]);
+  });
 
   it('a look-up finds the windows of the key and of no other, page by page, and a read finds all', async () => {
     const world = fc.array(
