@@ -7,12 +7,13 @@ import type { RowForm } from '../../core/layout/row-form.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
+import { mergedRows } from './merged-rows.ts';
 import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
-import { foldedRow, mergedRows, type RowStream } from './rows.ts';
+import { foldedRow, type RowStream } from './rows.ts';
 import type { HeldRows, HeldStream } from './run.ts';
 
-type Merge = Pick<WindowKernels, 'merge' | 'form'>;
+type Merge = Pick<WindowKernels, 'merge' | 'mergeAhead' | 'form'>;
 
 /** Rows that a search reads between two checks that the firing is still open. */
 const SEARCH_ROWS = 4096;
