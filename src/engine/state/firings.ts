@@ -5,6 +5,7 @@ import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { RowForm } from '../../core/layout/row-form.ts';
 import { ResultRows } from '../output/sink/rows.ts';
+import { turn } from '../turn.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
 import { mergedRows } from './merged-rows.ts';
@@ -121,7 +122,7 @@ export class SessionFiring extends RowsFiring<HeldStream> {
           if (keys[(row * bytes) / 8] === accountId)
             found.push(...this.resultsOf(page.subarray(row * bytes, (row + 1) * bytes), 1));
         }
-        await new Promise((resolve) => setImmediate(resolve));
+        await turn();
       }
       return [];
     } finally {
