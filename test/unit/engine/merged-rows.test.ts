@@ -9,7 +9,7 @@ const ROW_BYTES = 64;
 const CELLS = ROW_BYTES / 8;
 /** More rows than two pages of each of a few streams have. */
 const ROWS = 40_000;
-const kernels = loadWindowKernels(process.env['MILLRACE_NATIVE'] === 'off' ? 'reference' : 'native');
+const SIDES = [loadWindowKernels('native'), loadWindowKernels('reference')];
 
 /** Rows with the keys 0, step, 2 * step and so on, and a count of 1. */
 function rowsOf(count: number, step: number): Uint8Array {
@@ -65,7 +65,7 @@ async function readAll(stream: SizedStream, pageRows: number): Promise<Map<bigin
   return counts;
 }
 
-describe('merged rows', () => {
+describe.each(SIDES)('merged rows, $name', (kernels) => {
   it.each([
     [[], 10],
     [[[ROWS, 3]], 70_000],
