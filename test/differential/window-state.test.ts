@@ -404,7 +404,7 @@ describe('run merge', () => {
     const cursors = new Uint32Array(length * 6);
     const cells = (place: number): Uint32Array => cursors.subarray(place * 3, place * 3 + 3);
     const isRead = (place: number): boolean => cells(place)[0] === cells(place)[1] && cells(place)[2] === 0;
-    const pages = Array.from({ length: 2 * length }, () => new Uint8Array(0));
+    const pages: Uint8Array[] = Array.from({ length: 2 * length }, () => new Uint8Array(0));
     const next = runsOf.map(() => 0);
     const load = (i: number, place: number): void => {
       const rows = runsOf[i] as Uint8Array;
