@@ -2,7 +2,7 @@
  *
  *  engine-kernel measures its kernel alone, engine-checkpoint its pauses and restarts, results its
  *  results. Parts: kafka, formats, aggregates, sliding, disk, disk-sliding, disk-sessions,
- *  disk-fits, rss, accumulate, firing, session-firing, postgres. */
+ *  disk-fits, rss, accumulate, firing, firing-sizes, session-firing, postgres. */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { aggregates } from './engine/aggregates.ts';
@@ -39,6 +39,7 @@ function parts(): Readonly<Record<string, Part>> {
       return new Latencies(world).accumulate(ceiling);
     },
     firing: (world) => new Latencies(world).firing(),
+    'firing-sizes': (world) => new Latencies(world).firingSizes(),
     'session-firing': (world) => new Latencies(world).sessionFiring(),
     postgres: postgresSink,
   };

@@ -44,7 +44,16 @@ const SESSIONS = {
     ...['-allowed-skew=1s', '-allowed-lateness=0'],
   ],
 } as const;
-const FIRINGS_MS_MAX = 120_000;
+/** Firings whose size doubles until one is no longer durable within a second, and one of the size
+ *  of a window of the soak. Half as many events again as accounts reach 77.7 % of the accounts. A
+ *  budget that is smaller than the state makes firings read it from disk. */
+const SIZES = {
+  ...{ first: 100_000, most: 3_200_000, large: 2_200_000, rate: 300_000, sizeMs: 5000 },
+  ...{ eventsPerAccount: 1.5, reached: 0.777, largeGoalMs: 3000, besideGoalMs: 25 },
+  flags: ['-window=tumbling', '-size=5s', '-allowed-skew=100ms', '-allowed-lateness=0'],
+  onDisk: ['-state=disk', '-mem-budget=384MiB', '-format=binary256'],
+} as const;
+const FIRINGS_MS_MAX = 600_000;
 const FIRINGS_MIN = 3;
 
 export const SOURCE_ROWS = 'gen_rows_total{kind="events"}';
@@ -242,6 +251,79 @@ export class Latencies {
         ours: seriesOf([increase('engine_spill_bytes_total') / events]),
       }),
     ];
+  }
+
+  /** Largest firing that is durable within a second, and one of a large window with the events
+   *  beside it. */
+  async firingSizes(): Promise<readonly BenchResult[]> {
+    const { world } = this;
+    const { smoke } = world.context;
+    const part = smoke ? 50 : 1;
+    const results: BenchResult[] = [];
+    for (const [name, flags] of [
+      ['in memory', ['-state=mem']],
+      ['on disk', SIZES.onDisk],
+    ] as const) {
+      const rows = SIZES.large / part;
+      const { sinkMs, eventMs, spilledBytes } = await this.firingOf(rows, flags);
+      // The state of a small run may fit into the budget.
+      invariant(smoke || name === 'in memory' || spilledBytes > 0, 'windows must be on disk');
+      const row = { unit: 'ms', better: 'less' } as const;
+      results.push(
+        result({
+          ...row,
+          metric: `a firing of ${rows} windows ${name} to durable in the sink, p99 at most`,
+          ours: seriesOf([sinkMs]),
+          goal: { valueAtMost: SIZES.largeGoalMs },
+        }),
+        result({
+          ...row,
+          metric: `an event to its accumulator beside firings of ${rows} windows ${name}, p99 at most`,
+          ours: seriesOf([eventMs]),
+          goal: { valueBelow: SIZES.besideGoalMs },
+        }),
+      );
+    }
+    const largest = await this.largestFiring(SIZES.first / part, (smoke ? SIZES.first : SIZES.most) / part);
+    if (largest === undefined) return results;
+    const metric = 'the largest firing that is durable in the sink within 1 s, p99';
+    return [...results, result({ metric, unit: 'windows', better: 'more', ours: seriesOf([largest]) })];
+  }
+
+  /** @returns undefined if the first size takes longer */
+  private async largestFiring(first: number, most: number): Promise<number | undefined> {
+    let largest: number | undefined;
+    for (let rows = first; rows <= most; rows *= 2) {
+      const { sinkMs } = await this.firingOf(rows, []);
+      if (sinkMs > SINK_GOAL_MS) break;
+      largest = rows;
+    }
+    return largest;
+  }
+
+  /** Measures firings of about `rows` windows each. @returns upper bounds of the p99 of a result
+   *  until it is durable, and of an event until it is in its accumulator, and the spilled bytes */
+  private async firingOf(
+    rows: number,
+    flags: readonly string[],
+  ): Promise<{ readonly sinkMs: number; readonly eventMs: number; readonly spilledBytes: number }> {
+    const { context } = this.world;
+    const accounts = Math.round(rows / SIZES.reached);
+    const perMs = (accounts * SIZES.eventsPerAccount) / SIZES.sizeMs;
+    const rate = (context.rate ?? SIZES.rate) / (context.smoke ? 10 : 1);
+    context.say(`firings of ${rows} windows at ${rate} events a second`);
+    const rowsIn = (values: Scrape): number => metricIn(values, 'engine_sink_rows_total');
+    const hasFired = (earlier: Scrape, now: Scrape): boolean => rowsIn(now) >= rowsIn(earlier) + 1.9 * rows;
+    const shape = { accounts, zipf: 0, perMs: Math.max(1, Math.round(perMs)) };
+    const run = await this.measureLoad(shape, rate, [...SIZES.flags, ...flags], hasFired);
+    const p99 = (stage: string): number => quantilesMs(run.before, run.after, stage, [0.99])[0] as number;
+    const spilledBytes = metricIn(run.after, 'engine_spill_bytes_total');
+    const found = { sinkMs: p99('sink'), eventMs: p99('accumulate'), spilledBytes };
+    const results = rowsIn(run.after) - rowsIn(run.before);
+    context.say(
+      `${results} results at ${Math.round(run.consumed)} events a second; p99 at most: ${found.sinkMs} ms until durable, ${found.eventMs} ms of an event`,
+    );
+    return found;
   }
 
   async firing(): Promise<readonly BenchResult[]> {

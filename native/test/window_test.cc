@@ -10,6 +10,7 @@
 #include "kernel/hash.h"
 #include "kernel/shard/workers.h"
 #include "kernel/window/admit.h"
+#include "kernel/window/ahead.h"
 #include "kernel/window/delta.h"
 #include "kernel/window/run.h"
 #include "kernel/window/tables.h"
@@ -381,7 +382,54 @@ void TablesRefuseRowsThatAreNone() {
   MILLRACE_CHECK(tables.Load(5, &empty, 0) == Status::kBadArgument);
 }
 
-// Merges runs in small pages into small pages, and compares with a map.
+// Merges runs in small pages into small pages, with a page ahead of each run or without.
+std::vector<Accumulator> Merged(const std::vector<std::vector<Accumulator>>& sorted,
+                                bool is_ahead) {
+  constexpr std::size_t kPage = 16;
+  const std::size_t runs = sorted.size();
+  const std::size_t count = is_ahead ? 2 * runs : runs;
+  std::vector<std::size_t> next(runs);
+  std::vector<kernel::Span<const Accumulator>> pages(count);
+  std::vector<std::uint32_t> cursors(count * 3);
+  const auto load = [&](std::size_t i, std::size_t place) {
+    const std::size_t rows = std::min(kPage, sorted[i].size() - next[i]);
+    pages[place] = {sorted[i].data() + next[i], rows};
+    next[i] += rows;
+    cursors[place * 3] = 0;
+    cursors[place * 3 + 1] = static_cast<std::uint32_t>(rows);
+    cursors[place * 3 + 2] = next[i] == sorted[i].size() ? 1 : 0;
+  };
+  const auto is_read = [&](std::size_t place) {
+    return cursors[place * 3] == cursors[place * 3 + 1] && cursors[place * 3 + 2] == 0;
+  };
+  std::vector<Accumulator> merged;
+  for (;;) {
+    for (std::size_t i = 0; i < runs; i++) {
+      if (is_ahead && is_read(i)) {
+        pages[i] = pages[runs + i];
+        std::copy_n(cursors.data() + (runs + i) * 3, 3, cursors.data() + i * 3);
+        std::fill_n(cursors.data() + (runs + i) * 3, 3, 0U);
+      }
+      if (is_read(i)) load(i, i);
+      // Every second page ahead is not loaded in time.
+      const bool has_more = cursors[i * 3 + 2] == 0 && next[i] % (2 * kPage) == kPage;
+      if (is_ahead && has_more && is_read(runs + i)) load(i, runs + i);
+    }
+    Accumulator out[10];
+    std::size_t written = 0;
+    const auto merge = is_ahead ? kernel::MergeRunsAhead : kernel::MergeRuns;
+    MILLRACE_CHECK(merge({}, {pages.data(), count}, {cursors.data(), cursors.size()},
+                         {out, std::size(out)}, &written) == Status::kOk);
+    merged.insert(merged.end(), out, out + written);
+    bool more = written > 0;
+    for (std::size_t i = 0; i < runs; i++) {
+      more = more || (cursors[i * 3 + 2] == 0 && (!is_ahead || cursors[(runs + i) * 3 + 2] == 0));
+    }
+    if (!more) return merged;
+  }
+}
+
+// Merges equal a map.
 void MergesEqualAMap() {
   Random random(9);
   for (std::size_t runs = 0; runs < 12; runs++) {
@@ -402,33 +450,12 @@ void MergesEqualAMap() {
         if (!is_new) kernel::Fold(row, &at->second);
       }
     }
-    constexpr std::size_t kPage = 16;
-    std::vector<std::size_t> next(runs);
-    std::vector<kernel::Span<const Accumulator>> pages(runs);
-    std::vector<std::uint32_t> cursors(runs * 3);
-    std::vector<Accumulator> merged;
-    for (;;) {
-      for (std::size_t i = 0; i < runs; i++) {
-        if (cursors[i * 3] != cursors[i * 3 + 1] || cursors[i * 3 + 2] == 1) continue;
-        const std::size_t count = std::min(kPage, sorted[i].size() - next[i]);
-        pages[i] = {sorted[i].data() + next[i], count};
-        next[i] += count;
-        cursors[i * 3] = 0;
-        cursors[i * 3 + 1] = static_cast<std::uint32_t>(count);
-        cursors[i * 3 + 2] = next[i] == sorted[i].size() ? 1 : 0;
-      }
-      Accumulator out[10];
-      std::size_t written = 0;
-      MILLRACE_CHECK(kernel::MergeRuns({}, {pages.data(), runs}, {cursors.data(), cursors.size()},
-                                       {out, std::size(out)}, &written) == Status::kOk);
-      merged.insert(merged.end(), out, out + written);
-      bool more = written > 0;
-      for (std::size_t i = 0; i < runs; i++) more = more || cursors[i * 3 + 2] == 0;
-      if (!more) break;
+    for (const bool is_ahead : {false, true}) {
+      const std::vector<Accumulator> merged = Merged(sorted, is_ahead);
+      MILLRACE_CHECK(merged.size() == expected.size());
+      std::size_t i = 0;
+      for (const auto& [key, row] : expected) MILLRACE_CHECK(Same(merged[i++], row));
     }
-    MILLRACE_CHECK(merged.size() == expected.size());
-    std::size_t i = 0;
-    for (const auto& [key, row] : expected) MILLRACE_CHECK(Same(merged[i++], row));
   }
   Accumulator rows[2] = {kernel::OneEvent(5, 0, 0), kernel::OneEvent(5, 0, 0)};
   const kernel::Span<const Accumulator> page = {rows, 2};

@@ -200,6 +200,7 @@ interface WindowFunctions {
   windowRunRows(run: SortedRunHandle): number;
   windowRunBytes(run: SortedRunHandle): number;
   windowRunRead(run: SortedRunHandle, from: number, into: BatchBytes): number;
+  windowRunReadAside(run: SortedRunHandle, from: number, into: BatchBytes): Promise<number>;
   windowRunFind(run: SortedRunHandle, accountId: bigint, into: BatchBytes): number;
   windowRunClose(run: SortedRunHandle): void;
   windowMerge(
@@ -208,6 +209,12 @@ interface WindowFunctions {
     into: BatchBytes,
     steps: Uint32Array | null,
   ): number;
+  windowMergeAhead(
+    pages: readonly BatchBytes[],
+    cursors: Uint32Array,
+    into: BatchBytes,
+    steps: Uint32Array | null,
+  ): Promise<number>;
 }
 
 interface SessionFunctions {

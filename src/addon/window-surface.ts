@@ -67,6 +67,13 @@ export interface WindowKernels {
    *  @throws out_of_range for cursors outside a page, keys that do not ascend, a count of 0 */
   merge(pages: readonly RowBytes[], cursors: Uint32Array, into: RowBytes): number;
 
+  /** Merges as `merge`, off the main thread, with a page ahead of each input. Page n + i follows
+   *  page i of n inputs, and `cursors` has the cells of all 2n pages; a following page without rows
+   *  that is not the last is not loaded yet. It stops when `into` is full, or when an input is at
+   *  the end of its loaded pages and has more. It borrows its arguments until the promise settles.
+   *  @throws out_of_range as `merge` */
+  mergeAhead(pages: readonly RowBytes[], cursors: Uint32Array, into: RowBytes): Promise<number>;
+
   /** Merges runs of session parts, each ascending by account_id (unsigned) and start. Parts of one
    *  key that lie less than the gap apart become one session. Pages, cursors and stops are those of
    *  `merge`. The output ascends by account_id and start. The last session begun may continue in
@@ -201,6 +208,9 @@ export interface RowRun {
   readonly bytes: number;
   /** Copies rows from number `from` on, as many as fit; returns their number. @throws closed */
   read(from: number, into: RowBytes): number;
+  /** Copies rows as `read`, off the main thread; borrows `into` until the promise settles. The rows
+   *  stay until then, also when the run is closed. @throws closed */
+  readAside(from: number, into: RowBytes): Promise<number>;
   /** Frees the memory; has no effect when repeated. */
   close(): void;
 }

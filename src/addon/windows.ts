@@ -25,6 +25,7 @@ async function sorted(addon: Addon, run: Run): Promise<RowRun> {
     rowCount,
     bytes: callAddon(() => addon.windowRunBytes(run)),
     read: (from, into) => callAddon(() => addon.windowRunRead(run, from, into)),
+    readAside: async (from, into) => callAddon(() => addon.windowRunReadAside(run, from, into)),
     close: () => callAddon(() => addon.windowRunClose(run)),
   };
 }
@@ -139,6 +140,8 @@ function nativeWindowKernels(addon: Addon, form: RowForm): WindowKernels {
     open: (sliceMs, shards) => openState(addon, sliceMs, shards, form),
     openSessions: (gapMs, shards) => openSessions(addon, gapMs, shards, form),
     merge: (pages, cursors, into) => callAddon(() => addon.windowMerge(pages, cursors, into, steps)),
+    mergeAhead: async (pages, cursors, into) =>
+      callAddon(() => addon.windowMergeAhead(pages, cursors, into, steps)),
     mergeSessions: (gapMs, pages, cursors, open, into) =>
       callAddon(() => addon.sessionMerge(gapMs, pages, cursors, open, into, steps)),
   };

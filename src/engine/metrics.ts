@@ -11,11 +11,12 @@ import {
 } from '../core/metrics.ts';
 import { LIMITS, STAGES, type Stages } from './stages.ts';
 
-/** Finer near the limit of 5 ms for an event to reach its accumulator. A quantile is reported as
- *  the upper bound of its bucket, so finer buckets make the comparison with the limit sharper. */
+/** Finer near the limits: 5 ms for an event to reach its accumulator, and some seconds for a large
+ *  firing. A quantile is reported as the upper bound of its bucket, so finer buckets make the
+ *  comparison with a limit sharper. */
 export const STAGE_BUCKETS_S: readonly number[] = [
   ...LATENCY_BUCKETS_S,
-  ...[2e-3, 3e-3, 4e-3, 4.5e-3, 6e-3, 7.5e-3],
+  ...[2e-3, 3e-3, 4e-3, 4.5e-3, 6e-3, 7.5e-3, 0.75, 1.5, 2, 3, 4],
 ].sort((a, b) => a - b);
 
 export interface EngineMetrics {

@@ -392,6 +392,118 @@ describe('run merge', () => {
     );
   });
 
+  /** Merges runs with a page ahead of each. A page is loaded ahead only if `isAhead` says so. */
+  async function mergedAhead(
+    kernels: WindowKernels,
+    runsOf: readonly Uint8Array[],
+    pageRows: number,
+    outRows: number,
+    isAhead: (turn: number) => boolean,
+  ): Promise<readonly string[]> {
+    const { length } = runsOf;
+    const cursors = new Uint32Array(length * 6);
+    const cells = (place: number): Uint32Array => cursors.subarray(place * 3, place * 3 + 3);
+    const isRead = (place: number): boolean => cells(place)[0] === cells(place)[1] && cells(place)[2] === 0;
+    const pages: Uint8Array[] = Array.from({ length: 2 * length }, () => new Uint8Array(0));
+    const next = runsOf.map(() => 0);
+    const load = (i: number, place: number): void => {
+      const rows = runsOf[i] as Uint8Array;
+      const page = rows.slice(next[i], (next[i] as number) + pageRows * ROW_BYTES);
+      next[i] = (next[i] as number) + page.length;
+      pages[place] = page;
+      cells(place).set([0, page.length / ROW_BYTES, next[i] === rows.length ? 1 : 0]);
+    };
+    const into = new ArrayBuffer(outRows * ROW_BYTES + 8);
+    const log: string[] = [];
+    for (let turn = 0; ; turn++) {
+      runsOf.forEach((_, i) => {
+        if (isRead(i)) {
+          [pages[i], pages[length + i]] = [pages[length + i], pages[i]] as [Uint8Array, Uint8Array];
+          cells(i).set(cells(length + i));
+          cells(length + i).fill(0);
+        }
+        if (isRead(i)) load(i, i);
+        const isOver = cells(i)[2] === 1 || cells(length + i)[2] === 1;
+        if (!isOver && isRead(length + i) && isAhead(turn + i)) load(i, length + i);
+      });
+      const count = await kernels.mergeAhead(pages, cursors, into);
+      log.push(`${hexOf(into.slice(0, count * ROW_BYTES))} ${cursors}`);
+      const hasMore = count > 0 || runsOf.some((_, i) => cells(i)[2] === 0 && cells(length + i)[2] === 0);
+      if (!hasMore) return log;
+    }
+  }
+
+  it('a merge with a page ahead of each run is the same on both sides, and equals the merge of whole runs', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        sorted,
+        fc.integer({ min: 1, max: 8 }),
+        fc.integer({ min: 1, max: 60 }),
+        fc.array(fc.boolean(), { minLength: 1, maxLength: 7 }),
+        async (all, pageRows, outRows, ahead) => {
+          const inOrder = all.map((rows) => {
+            const mine = new Map(rows.map((one) => [one[0], one]));
+            return rowsBytes([...mine.values()].sort((a, b) => (a[0] < b[0] ? -1 : 1)));
+          });
+          const isAhead = (turn: number): boolean => ahead[turn % ahead.length] === true;
+          const [first, second] = await Promise.all(
+            SIDES.map((kernels) => mergedAhead(kernels, inOrder, pageRows, outRows, isAhead)),
+          );
+          expect(second).toEqual(first);
+          const cursors = Uint32Array.from(inOrder.flatMap((rows) => [0, rows.length / ROW_BYTES, 1]));
+          const whole = new Uint8Array(inOrder.reduce((sum, rows) => sum + rows.length, 0));
+          const count = reference.merge(inOrder, cursors, whole);
+          const merged = (first as readonly string[])
+            .map((line) => line.slice(0, line.indexOf(' ')))
+            .join('');
+          expect(merged).toBe(hexOf(whole.slice(0, count * ROW_BYTES).buffer));
+        },
+      ),
+      { numRuns: runs(150) },
+    );
+  });
+
+  it('a merge with a page ahead refuses the same cursors, orders and counts on both sides', async () => {
+    const cursor = fc.array(fc.constantFrom(0, 1, 2, 3, 9, 0xffff_ffff), { minLength: 0, maxLength: 12 });
+    const some = fc.array(
+      fc.tuple(fc.bigInt(0n, 3n), fc.bigInt(0n, 2n), values, values, values, values, values),
+      { maxLength: 3 },
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(some, { maxLength: 4 }), cursor, async (pages, cells) => {
+        const answers = await Promise.all(
+          SIDES.map(async (kernels) => {
+            const cursors = Uint32Array.from(cells);
+            const into = new ArrayBuffer(10 * ROW_BYTES);
+            return kernels.mergeAhead(pages.map(rowsBytes), cursors, into).then(
+              (rows) => [rows, hexOf(into.slice(0, rows * ROW_BYTES)), [...cursors]],
+              (thrown: { readonly code?: string }) => thrown.code,
+            );
+          }),
+        );
+        expect(answers[1]).toEqual(answers[0]);
+      }),
+      { numRuns: runs(600) },
+    );
+  });
+
+  it('rows that are read off the main thread are those of the run, and stay while it is closed', async () => {
+    for (const kernels of SIDES) {
+      const state = kernels.open(10, 1);
+      const rows = Array.from({ length: 20 }, (_, i) => [BigInt(i * 3), 1n, 2n, 0n, 2n, 2n, 5n]);
+      state.load(0, rowsBytes(rows), rows.length);
+      const run = await state.seal(0);
+      const [here, aside] = [new Uint8Array(16 * ROW_BYTES), new Uint8Array(16 * ROW_BYTES)];
+      expect(run.read(7, here)).toBe(13);
+      const reading = run.readAside(7, aside);
+      run.close();
+      expect(await reading).toBe(13);
+      expect(aside).toEqual(here);
+      await expect(run.readAside(0, aside)).rejects.toMatchObject({ code: 'closed' });
+      state.close();
+    }
+  });
+
   it('the run merge refuses the same cursors, orders and counts on both sides', () => {
     const cursor = fc.array(fc.constantFrom(0, 1, 2, 3, 9, 0xffff_ffff), { minLength: 0, maxLength: 6 });
     const some = fc.array(

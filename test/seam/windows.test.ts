@@ -48,6 +48,7 @@ const RUN: Readonly<Record<string, readonly unknown[]>> = {
   windowRunRows: [],
   windowRunBytes: [],
   windowRunRead: [0, page()],
+  windowRunReadAside: [0, page()],
   windowRunFind: [0n, page()],
 };
 const SESSIONS: Readonly<Record<string, readonly unknown[]>> = {
@@ -217,6 +218,7 @@ describe('window state, session state and sorted run', () => {
 /** Arguments before and after those that both functions share. */
 const MERGES = [
   ['windowMerge', [], []],
+  ['windowMergeAhead', [], []],
   ['sessionMerge', [10], [page()]],
 ] as const;
 
@@ -234,7 +236,7 @@ describe.each(MERGES)('%s', (name, before, after) => {
       [[page()], cursors, shifted],
     ])
       expect(thrownBy(() => call(args[0], args[1], args[2]))?.code).toBe('layout_mismatch');
-    expect(thrownBy(() => call(new Array(1025).fill(page()), new Uint32Array(4000), page()))?.code).toBe(
+    expect(thrownBy(() => call(new Array(2049).fill(page()), new Uint32Array(8000), page()))?.code).toBe(
       'out_of_range',
     );
     expect(thrownBy(() => f(name)(...before, [], cursors, ...after, null))).toEqual(WRONG_TYPE);

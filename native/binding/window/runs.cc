@@ -1,5 +1,6 @@
-// Exported functions of sorted runs and their merge. Only the sort of a run uses another thread;
-// the run is locked until the sort has ended. Signatures: src/addon/raw.ts.
+// Exported functions of sorted runs and their merge. A sort, a read and a merge may run on a thread
+// of libuv's pool; a run is locked until its sort has ended, and a read keeps it. Signatures:
+// src/addon/raw.ts.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,7 +9,9 @@
 #include "binding/handle.h"
 #include "binding/register.h"
 #include "binding/window/values.h"
+#include "binding/window/work.h"
 #include "kernel/session/merge.h"
+#include "kernel/window/ahead.h"
 #include "kernel/window/run.h"
 
 namespace millrace::binding {
@@ -29,7 +32,8 @@ class RunResource : public Resource {
     if (stage != Stage::kSorting) run.reset();
     stage = Stage::kClosed;
   }
-  std::unique_ptr<kernel::SortedRun> run;
+  // Reads in flight share it.
+  std::shared_ptr<kernel::SortedRun> run;
   Stage stage = Stage::kNew;
 };
 
@@ -38,33 +42,25 @@ bool Run(const Call& call, std::shared_ptr<RunResource>* out) {
   return *out != nullptr;
 }
 
-// Sort on a thread of libuv's pool, and the promise of its end. It also keeps the handle: without a
-// reference the garbage collector would close the handle during the sort.
-struct Sort {
-  std::shared_ptr<RunResource> resource;
-  napi_ref handle = nullptr;
-  napi_deferred deferred = nullptr;
-  napi_async_work work = nullptr;
-
-  static void Execute(napi_env, void* data) { static_cast<Sort*>(data)->resource->run->Sort(); }
-
-  static void Complete(napi_env env, napi_status status, void* data) {
-    const std::unique_ptr<Sort> sort(static_cast<Sort*>(data));
-    RunResource& resource = *sort->resource;
-    napi_delete_async_work(env, sort->work);
-    napi_delete_reference(env, sort->handle);
-    if (status != napi_ok || resource.stage == RunResource::Stage::kClosed) {
-      resource.run.reset();
-      napi_value error = nullptr;
-      Throw(env, kClosed, "run: the sorted run was closed");
-      if (napi_get_and_clear_last_exception(env, &error) == napi_ok) {
-        napi_reject_deferred(env, sort->deferred, error);
-      }
-      return;
-    }
-    resource.stage = RunResource::Stage::kSorted;
-    napi_resolve_deferred(env, sort->deferred, Undefined(env));
+// Sort of a run. It keeps the handle: without a reference the garbage collector would close the
+// handle during the sort.
+class SortWork final : public PoolWork {
+ public:
+  explicit SortWork(std::shared_ptr<RunResource> resource) : resource_(std::move(resource)) {}
+  void Execute() override { resource_->run->Sort(); }
+  napi_value Result(napi_env env) override {
+    if (resource_->stage == RunResource::Stage::kClosed) return Cancelled(env);
+    resource_->stage = RunResource::Stage::kSorted;
+    return Undefined(env);
   }
+  napi_value Cancelled(napi_env env) override {
+    resource_->run.reset();
+    Throw(env, kClosed, "run: the sorted run was closed");
+    return nullptr;
+  }
+
+ private:
+  std::shared_ptr<RunResource> resource_;
 };
 
 // windowRunSort(run): Promise<void>
@@ -76,19 +72,10 @@ napi_value SortRun(napi_env env, napi_callback_info info) {
     ThrowStatus(env, Status::kBadArgument, "run");
     return nullptr;
   }
-  auto sort = std::make_unique<Sort>();
-  sort->resource = resource;
-  napi_value promise = nullptr;
-  if (napi_create_promise(env, &sort->deferred, &promise) != napi_ok ||
-      napi_create_reference(env, call[0], 1, &sort->handle) != napi_ok ||
-      napi_create_async_work(env, nullptr, ToText(env, "millrace sort"), Sort::Execute,
-                             Sort::Complete, sort.get(), &sort->work) != napi_ok ||
-      napi_queue_async_work(env, sort->work) != napi_ok) {
-    Throw(env, kInternal, "cannot start to sort");
-    return nullptr;
-  }
-  resource->stage = RunResource::Stage::kSorting;
-  static_cast<void>(sort.release());
+  auto work = std::make_unique<SortWork>(resource);
+  work->Keep(env, call[0]);
+  napi_value promise = StartWork(env, std::move(work), "millrace sort");
+  if (promise != nullptr) resource->stage = RunResource::Stage::kSorting;
   return promise;
 }
 
@@ -112,23 +99,57 @@ napi_value RunBytes(napi_env env, napi_callback_info info) {
   return ToNumber(env, static_cast<double>(resource->run->bytes()));
 }
 
+// Arguments of a read: run, from, into. The run is sorted.
+bool ReadOf(Call* call, std::shared_ptr<RunResource>* resource, std::size_t* from,
+            Span<Accumulator>* into) {
+  std::int64_t first = 0;
+  if (!call->HasArguments(3) || !Run(*call, resource) ||
+      !call->Integer(1, "from", 0, std::int64_t{1} << 53, &first) ||
+      !RowsOf(call, 2, "into", into)) {
+    return false;
+  }
+  if ((*resource)->stage != RunResource::Stage::kSorted) {
+    ThrowStatus(call->env(), Status::kNotReady, "run");
+    return false;
+  }
+  *from = static_cast<std::size_t>(first);
+  return true;
+}
+
 // windowRunRead(run, from, into): number
 napi_value RunRead(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<RunResource> resource;
-  std::int64_t from = 0;
+  std::size_t from = 0;
   Span<Accumulator> into;
-  if (!call.HasArguments(3) || !Run(call, &resource) ||
-      !call.Integer(1, "from", 0, std::int64_t{1} << 53, &from) ||
-      !RowsOf(&call, 2, "into", &into)) {
-    return nullptr;
-  }
-  if (resource->stage != RunResource::Stage::kSorted) {
-    ThrowStatus(env, Status::kNotReady, "run");
-    return nullptr;
-  }
-  return ToNumber(env,
-                  static_cast<double>(resource->run->Read(static_cast<std::size_t>(from), into)));
+  if (!ReadOf(&call, &resource, &from, &into)) return nullptr;
+  return ToNumber(env, static_cast<double>(resource->run->Read(from, into)));
+}
+
+class ReadWork final : public PoolWork {
+ public:
+  ReadWork(std::shared_ptr<const kernel::SortedRun> run, std::size_t from, Span<Accumulator> into)
+      : run_(std::move(run)), from_(from), into_(into) {}
+  void Execute() override { rows_ = run_->Read(from_, into_); }
+  napi_value Result(napi_env env) override { return ToNumber(env, static_cast<double>(rows_)); }
+
+ private:
+  std::shared_ptr<const kernel::SortedRun> run_;
+  std::size_t from_;
+  Span<Accumulator> into_;
+  std::size_t rows_ = 0;
+};
+
+// windowRunReadAside(run, from, into): Promise<number>
+napi_value RunReadAside(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  std::shared_ptr<RunResource> resource;
+  std::size_t from = 0;
+  Span<Accumulator> into;
+  if (!ReadOf(&call, &resource, &from, &into)) return nullptr;
+  auto work = std::make_unique<ReadWork>(resource->run, from, into);
+  work->Keep(env, call[2]);
+  return StartWork(env, std::move(work), "millrace read");
 }
 
 // windowRunFind(run, accountId, into): number
@@ -155,8 +176,9 @@ napi_value CloseRun(napi_env env, napi_callback_info info) {
   return CloseHandle(call, 0, "run", kRunType) ? Undefined(env) : nullptr;
 }
 
-// Reads the page of each input of a merge.
-bool PagesOf(Call* call, std::size_t index, std::vector<Span<const Accumulator>>* pages) {
+// Reads the pages of a merge. @param kept receives the values that own them; may be null
+bool PagesOf(Call* call, std::size_t index, std::vector<Span<const Accumulator>>* pages,
+             std::vector<napi_value>* kept = nullptr) {
   bool is_array = false;
   std::uint32_t count = 0;
   napi_env env = call->env();
@@ -166,7 +188,7 @@ bool PagesOf(Call* call, std::size_t index, std::vector<Span<const Accumulator>>
     ThrowType(env, "pages: expected an array");
     return false;
   }
-  if (count > kernel::kMergeRunsMax) {
+  if (count > (kept == nullptr ? 1 : 2) * kernel::kMergeRunsMax) {
     ThrowStatus(env, Status::kBadArgument, "pages");
     return false;
   }
@@ -184,6 +206,7 @@ bool PagesOf(Call* call, std::size_t index, std::vector<Span<const Accumulator>>
     }
     (*pages)[i] = {reinterpret_cast<const Accumulator*>(bytes.data),
                    bytes.size / sizeof(Accumulator)};
+    if (kept != nullptr) kept->push_back(page);
   }
   return true;
 }
@@ -203,6 +226,45 @@ napi_value Merge(napi_env env, napi_callback_info info) {
   const Status status =
       kernel::MergeRuns(form, {pages.data(), pages.size()}, cursors, into, &written);
   return AnswerNumber(env, status, "pages", written);
+}
+
+class MergeWork final : public PoolWork {
+ public:
+  MergeWork(kernel::RowForm form, std::vector<Span<const Accumulator>> pages,
+            Span<std::uint32_t> cursors, Span<Accumulator> into)
+      : form_(std::move(form)), pages_(std::move(pages)), cursors_(cursors), into_(into) {}
+  void Execute() override {
+    status_ =
+        kernel::MergeRunsAhead(form_, {pages_.data(), pages_.size()}, cursors_, into_, &rows_);
+  }
+  napi_value Result(napi_env env) override { return AnswerNumber(env, status_, "pages", rows_); }
+
+ private:
+  kernel::RowForm form_;
+  std::vector<Span<const Accumulator>> pages_;
+  Span<std::uint32_t> cursors_;
+  Span<Accumulator> into_;
+  Status status_ = Status::kOk;
+  std::size_t rows_ = 0;
+};
+
+// windowMergeAhead(pages, cursors, into, steps | null): Promise<number>
+napi_value MergeAhead(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  std::vector<Span<const Accumulator>> pages;
+  std::vector<napi_value> kept;
+  Span<std::uint32_t> cursors;
+  Span<Accumulator> into;
+  kernel::RowForm form;
+  if (!call.HasArguments(4) || !call.Array(1, "cursors", &cursors) ||
+      !RowsOf(&call, 2, "into", &into) || !FormOf(&call, 3, &form) ||
+      !PagesOf(&call, 0, &pages, &kept)) {
+    return nullptr;
+  }
+  auto work = std::make_unique<MergeWork>(std::move(form), std::move(pages), cursors, into);
+  for (napi_value page : kept) work->Keep(env, page);
+  for (const std::size_t index : {std::size_t{1}, std::size_t{2}}) work->Keep(env, call[index]);
+  return StartWork(env, std::move(work), "millrace merge");
 }
 
 // sessionMerge(gapMs, pages, cursors, open, into, steps | null): number
@@ -242,7 +304,9 @@ void RegisterRuns(napi_env env, napi_value exports) {
   Export(env, exports, "windowRunRead", RunRead);
   Export(env, exports, "windowRunFind", RunFind);
   Export(env, exports, "windowRunClose", CloseRun);
+  Export(env, exports, "windowRunReadAside", RunReadAside);
   Export(env, exports, "windowMerge", Merge);
+  Export(env, exports, "windowMergeAhead", MergeAhead);
   Export(env, exports, "sessionMerge", MergeSessionRuns);
 }
 

@@ -10,6 +10,7 @@ import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import type { RowForm } from '../../core/layout/row-form.ts';
 import type { StateBackend, StateFiring } from '../state/port.ts';
+import { turn } from '../turn.ts';
 import { markEarly } from '../window/accumulator.ts';
 import { type WindowAssigner, windowsOver } from '../window/definition.ts';
 import type { FiredBounds } from '../window/firing.ts';
@@ -90,7 +91,7 @@ export class EarlyResults {
   /** Settles when there is room for the changes of another batch. */
   async room(signal: AbortSignal): Promise<void> {
     while (this.changed >= CHANGES_MAX && this.round !== undefined && !signal.aborted)
-      await Promise.all([nextTurn(), this.parts.sleep(ROOM_POLL_MS)]);
+      await Promise.all([turn(), this.parts.sleep(ROOM_POLL_MS)]);
   }
 
   /** Emits what has changed, at the end of the input. @throws the error of a round */
@@ -158,13 +159,11 @@ export class EarlyResults {
   /** Lets other work run, and waits while the sinks are behind. */
   private async pause(): Promise<void> {
     const { waitingRows, form, sleep } = this.parts;
-    await nextTurn();
+    await turn();
     while (waitingRows() * form.bytes > WAITING_BYTES_MAX && !this.isStopped)
-      await Promise.all([nextTurn(), sleep(ROOM_POLL_MS)]);
+      await Promise.all([turn(), sleep(ROOM_POLL_MS)]);
   }
 }
-
-const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** Keys of slices, ascending. */
 function keysIn(changes: Changes, starts: Float64Array): BigUint64Array {

@@ -5,14 +5,16 @@ import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { RowForm } from '../../core/layout/row-form.ts';
 import { ResultRows } from '../output/sink/rows.ts';
+import { turn } from '../turn.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
+import { mergedRows } from './merged-rows.ts';
 import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
-import { foldedRow, mergedRows, type RowStream } from './rows.ts';
+import { foldedRow, type RowStream } from './rows.ts';
 import type { HeldRows, HeldStream } from './run.ts';
 
-type Merge = Pick<WindowKernels, 'merge' | 'form'>;
+type Merge = Pick<WindowKernels, 'merge' | 'mergeAhead' | 'form'>;
 
 /** Rows that a search reads between two checks that the firing is still open. */
 const SEARCH_ROWS = 4096;
@@ -120,7 +122,7 @@ export class SessionFiring extends RowsFiring<HeldStream> {
           if (keys[(row * bytes) / 8] === accountId)
             found.push(...this.resultsOf(page.subarray(row * bytes, (row + 1) * bytes), 1));
         }
-        await new Promise((resolve) => setImmediate(resolve));
+        await turn();
       }
       return [];
     } finally {

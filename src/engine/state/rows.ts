@@ -1,5 +1,5 @@
-/** Streams of the rows of sorted runs and pieces, page by page: one input unchanged, or several
- *  inputs merged by key. */
+/** Streams of the rows of sorted runs and pieces, page by page, and merges that take a page of
+ *  each. */
 import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
 import { portionRows } from '../../core/layout/row-form.ts';
 
@@ -10,28 +10,40 @@ export interface RowStream {
   close(): void;
 }
 
-type Merge = Pick<WindowKernels, 'merge' | 'form'>;
+/** Stream with an upper bound of its rows. */
+export interface SizedStream extends RowStream {
+  readonly rowsMax: number;
+}
 
 /** Greatest number of streams that the kernel merges. More streams are merged in groups first. */
 export const FAN_IN = 256;
 /** Bytes of the pages of all streams of a merge together. */
 export const MERGE_PAGES_BYTES = 8 * 1024 * 1024;
+/** Rows from which on a copy or merge leaves the main thread. */
+export const ASIDE_ROWS_MIN = 4096;
 const PAGE_ROWS_MIN = 32;
 const PAGE_ROWS_MAX = 4096;
 /** Cells of the kernel's cursor for an input: next row of its page, rows of its page, 1 when the
  *  page is its last. */
 const CURSOR_CELLS = 3;
 
-class RunRows implements RowStream {
+class RunRows implements SizedStream {
+  readonly rowsMax: number;
   private readonly run: RowRun;
+  private readonly rowBytes: number;
   private at = 0;
 
-  constructor(run: RowRun) {
+  constructor(run: RowRun, rowBytes: number) {
     this.run = run;
+    this.rowBytes = rowBytes;
+    this.rowsMax = run.rowCount;
   }
 
   async next(into: Uint8Array): Promise<number> {
-    const rows = this.at < this.run.rowCount ? this.run.read(this.at, into) : 0;
+    const { run, at } = this;
+    const left = Math.min(run.rowCount - at, Math.floor(into.byteLength / this.rowBytes));
+    if (left <= 0) return 0;
+    const rows = left < ASIDE_ROWS_MIN ? run.read(at, into) : await run.readAside(at, into);
     this.at += rows;
     return rows;
   }
@@ -108,13 +120,13 @@ export function pageRowsOf(streams: number, rowBytes: number): number {
 }
 
 /** Merges streams in groups until there are no more streams than the kernel merges. */
-export function inGroups(
-  inputs: readonly RowStream[],
-  merged: (group: readonly RowStream[]) => RowStream,
-): readonly RowStream[] {
+export function inGroups<S extends RowStream>(
+  inputs: readonly S[],
+  merged: (group: readonly S[]) => S,
+): readonly S[] {
   let streams = inputs;
   while (streams.length > FAN_IN) {
-    const groups: RowStream[] = [];
+    const groups: S[] = [];
     for (let from = 0; from < streams.length; from += FAN_IN)
       groups.push(merged(streams.slice(from, from + FAN_IN)));
     streams = groups;
@@ -122,20 +134,13 @@ export function inGroups(
   return streams;
 }
 
-export const rowsOfRun = (run: RowRun): RowStream => new RunRows(run);
-
-/** Merges streams by key, and folds rows of equal keys into one. A key occurs at most once in a
- *  stream. */
-export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStream {
-  const merged = (group: readonly RowStream[]): RowStream =>
-    new PagedMerge(group, kernels.form.bytes, (...pages) => kernels.merge(...pages));
-  const streams = inGroups(inputs, merged);
-  const [only] = streams;
-  return only !== undefined && streams.length === 1 ? only : merged(streams);
-}
+export const rowsOfRun = (run: RowRun, rowBytes: number): SizedStream => new RunRows(run, rowBytes);
 
 /** Folds at least one row of one key into one row. The inputs are not changed. */
-export function foldedRow(kernels: Merge, rows: readonly Uint8Array[]): Uint8Array {
+export function foldedRow(
+  kernels: Pick<WindowKernels, 'merge' | 'form'>,
+  rows: readonly Uint8Array[],
+): Uint8Array {
   let left = rows;
   while (left.length > 1) {
     const folded: Uint8Array[] = [];

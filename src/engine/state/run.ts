@@ -2,14 +2,14 @@
 
 import type { RowRun, SortedRun } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
-import { type RowStream, rowsOfRun } from './rows.ts';
+import { rowsOfRun, type SizedStream } from './rows.ts';
 
 /** Rows that a firing reads, in memory or on disk. */
 export interface HeldStream {
   readonly rowCount: number;
   release(): void;
   /** Streams the rows from the first one on. */
-  rows(): Promise<RowStream>;
+  rows(): Promise<SizedStream>;
 }
 
 /** Rows of a slice, ascending by account_id (unsigned), each key once. */
@@ -28,13 +28,16 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
   readonly rowCount: number;
   /** Settles when the rows are sorted. */
   readonly run: Promise<R>;
+  protected readonly rowBytes: number;
   private readonly onFreed: () => void;
   private holds = 1;
   private size: number;
 
-  /** @param bytes memory that the run uses until its rows are sorted */
-  constructor(run: Promise<R>, rowCount: number, bytes: number, onFreed = nothing) {
+  /** @param rowBytes bytes of a row
+   *  @param bytes memory that the run uses until its rows are sorted */
+  constructor(run: Promise<R>, rowBytes: number, rowCount: number, bytes: number, onFreed = nothing) {
     this.run = run;
+    this.rowBytes = rowBytes;
     this.rowCount = rowCount;
     this.size = bytes;
     this.onFreed = onFreed;
@@ -61,8 +64,8 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
     this.onFreed();
   }
 
-  async rows(): Promise<RowStream> {
-    return rowsOfRun(await this.run);
+  async rows(): Promise<SizedStream> {
+    return rowsOfRun(await this.run, this.rowBytes);
   }
 }
 

@@ -23,7 +23,6 @@ export interface SessionPart extends HeldStream {
 export class SessionRun extends HeldRun<RowRun> implements SessionPart {
   readonly leastEnd: number;
   readonly cut: number;
-  private readonly rowBytes: number;
 
   constructor(
     run: Promise<RowRun>,
@@ -33,8 +32,7 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
     { leastEnd, cut }: Pick<SessionPart, 'leastEnd' | 'cut'>,
     onFreed: () => void,
   ) {
-    super(run, rowCount, bytes, onFreed);
-    this.rowBytes = rowBytes;
+    super(run, rowBytes, rowCount, bytes, onFreed);
     this.leastEnd = leastEnd;
     this.cut = cut;
   }

@@ -257,7 +257,7 @@ export class SessionsState implements StateBackend, Spillable {
     const rowCount = before - this.table.sessionCount();
     const taken = Math.max(rowCount * this.storedBytes, bytesBefore - this.table.bytes());
     const bytes = taken + rowCount * SORT_BYTES;
-    const held: HeldRun = new HeldRun(run, rowCount, bytes, () => void this.runs.delete(held));
+    const held: HeldRun = new HeldRun(run, this.rowBytes, rowCount, bytes, () => void this.runs.delete(held));
     if (rowCount === 0) {
       held.release();
       return [];

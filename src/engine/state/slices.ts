@@ -301,7 +301,13 @@ export class SliceState implements StateBackend, Spillable {
     }
     const taken =
       Math.max(rowCount * this.kernels.form.storedBytes, bytes - this.tables.bytes()) + rowCount * SORT_BYTES;
-    const held = new HeldSlice(run, rowCount, taken, () => void this.runs.delete(held));
+    const held = new HeldSlice(
+      run,
+      this.kernels.form.bytes,
+      rowCount,
+      taken,
+      () => void this.runs.delete(held),
+    );
     this.runs.add(held);
     this.rowsOf(start).rows.push(held);
     return held;

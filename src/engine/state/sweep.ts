@@ -7,6 +7,7 @@
  */
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { portionRows } from '../../core/layout/row-form.ts';
+import { turn } from '../turn.ts';
 import { ContinuationScan, endAt, type UnsweptRows, type WordRows } from './continuations.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import { mergedSessions } from './session-rows.ts';
@@ -77,7 +78,7 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
         (outputs[output] as SinkBuffer).put(read.words, row, end);
       }
       await Promise.all(outputs.map((buffer) => buffer.flush()));
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
   } finally {
     sessions.close();

@@ -226,6 +226,26 @@ describe.each<KvDriver>(drivers)('fired store on disk, by $name', (driver) => {
     await again.close();
   });
 
+  it('the fired store finds each session of a large page whose accounts are out of order', async () => {
+    const store = await driver.open(place(), OPTIONS);
+    const fired = await sinkOf(store, SESSIONS);
+    // Ascending by end, over several buckets.
+    const specs = Array.from({ length: RUN_ROWS_MIN + 1000 }, (_, row) => ({
+      accountId: BigInt((row * 7919) % 40_009),
+      last: BigInt(row * 10),
+      start: BigInt(row * 10 - 5),
+    }));
+    const page = pageOf(sessionBounds(30), specs);
+    await fired.write([page]);
+    const texts = textsOf([page]);
+    for (let row = 0; row < specs.length; row += 4999)
+      expect(await found(fired, (specs[row] as RowSpec).accountId as bigint)).toEqual([texts[row]]);
+    let rows = 0;
+    for await (const results of readFired(store)) rows += results.length;
+    expect(rows).toBe(specs.length);
+    await store.close();
+  });
+
   it('the fired store of an engine with another sink expires rows by event time, and frees their disk space', async () => {
     const store = await driver.open(place(), OPTIONS);
     const fired = await FiredStore.open(store, { shape: TUMBLING, role: 'beside', retainMs: 100 });

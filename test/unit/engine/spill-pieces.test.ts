@@ -33,16 +33,18 @@ function runOf(accounts: readonly bigint[]): RowRun & { readonly bytesOf: Uint8A
     for (let cell = 1; cell < 8; cell++) cells[row * 8 + cell] = BigInt(row * 8 + cell);
   });
   const bytesOf = new Uint8Array(cells.buffer);
+  const read: RowRun['read'] = (from, into) => {
+    const out = into as Uint8Array;
+    const rows = Math.min(accounts.length - from, Math.floor(out.length / ROW_BYTES));
+    out.set(bytesOf.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES));
+    return rows;
+  };
   return {
     bytesOf,
     rowCount: accounts.length,
     bytes: bytesOf.length,
-    read: (from, into) => {
-      const out = into as Uint8Array;
-      const rows = Math.min(accounts.length - from, Math.floor(out.length / ROW_BYTES));
-      out.set(bytesOf.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES));
-      return rows;
-    },
+    read,
+    readAside: async (from, into) => read(from, into),
     close: doNothing,
   };
 }

@@ -54,6 +54,10 @@ class Run implements RowRun {
     return count;
   }
 
+  async readAside(from: number, into: RowBytes): Promise<number> {
+    return this.read(from, into);
+  }
+
   close(): void {
     this.isClosed = true;
     this.rows = new Int32Array(0);
@@ -237,4 +241,48 @@ export function merge(
     cursors[i * 3] = input.at / words;
   });
   return to / words;
+}
+
+/** WindowKernels.mergeAhead. */
+export async function mergeAhead(
+  form: RowCells,
+  pages: readonly RowBytes[],
+  cursors: Uint32Array,
+  into: RowBytes,
+): Promise<number> {
+  const count = pages.length / 2;
+  demandInteger(count, 0, RUNS_MAX, 'pages');
+  demandRows(cursors.length, pages.length * 3, 'cursors');
+  const current = pages.slice(0, count);
+  const cells = cursors.slice(0, count * 3);
+  /** Place of the page that each input is in. */
+  const place = current.map((_, i) => i);
+  const out = rowWords(into, form);
+  let rows = 0;
+  for (let isMoved = true; isMoved; ) {
+    isMoved = false;
+    for (let i = 0; i < count; i++) {
+      const [at, end, last] = cells.subarray(i * 3, i * 3 + 3) as unknown as [number, number, number];
+      const next = cursors.subarray((count + i) * 3, (count + i) * 3 + 3);
+      const isLoaded = next[0] !== next[1] || next[2] !== 0;
+      if (place[i] !== i || at !== end || last !== 0 || !isLoaded) continue;
+      cursors.set(cells.subarray(i * 3, i * 3 + 3), i * 3);
+      place[i] = count + i;
+      current[i] = pages[count + i] as RowBytes;
+      cells.set(next, i * 3);
+      isMoved = true;
+    }
+    const room = new Uint8Array(
+      out.buffer,
+      out.byteOffset + rows * form.words * 4,
+      (out.length - rows * form.words) * 4,
+    );
+    const written = merge(form, current, cells, room);
+    rows += written;
+    isMoved ||= written > 0;
+  }
+  place.forEach((page, i) => {
+    cursors.set(cells.subarray(i * 3, i * 3 + 3), page * 3);
+  });
+  return rows;
 }

@@ -17,7 +17,7 @@ import { ReferenceSessionState } from '../session/state.ts';
 import { admit } from './admit.ts';
 import { RowCells } from './cells.ts';
 import { decodeDeltas, deltaBytesMax, encodeDeltas, SLICE_LIMIT } from './delta.ts';
-import { keyWords, merge, rowWords, sortedRun } from './run.ts';
+import { keyWords, merge, mergeAhead, rowWords, sortedRun } from './run.ts';
 import {
   AccumulatorTable,
   COUNT,
@@ -363,6 +363,7 @@ export function referenceWindowKernels(form: RowForm): WindowKernels {
     open: (sliceMs, shards) => new ReferenceWindowState(cells, sliceMs, shards),
     openSessions: (gapMs, shards) => new ReferenceSessionState(cells, gapMs, shards),
     merge: (pages, cursors, into) => merge(cells, pages, cursors, into),
+    mergeAhead: (pages, cursors, into) => mergeAhead(cells, pages, cursors, into),
     mergeSessions: (gapMs, pages, cursors, open, into) =>
       mergeSessions(cells, gapMs, pages, cursors, open, into),
   };

@@ -18,7 +18,7 @@ import {
 } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 import type { RowsWriter } from '../../state/end-order-sorter.ts';
-import type { RowStream } from '../../state/rows.ts';
+import type { SizedStream } from '../../state/rows.ts';
 import type { HeldRows } from '../../state/run.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { StepHook } from '../checkpoint/steps.ts';
@@ -56,7 +56,8 @@ const rangeOf = (id: number): KvRange => ({ from: prefixOf(id), to: prefixOf(id 
 export type PieceWriter = Pick<BufferedChunkWriter<SpilledRun>, 'append' | 'finish' | 'close'>;
 
 /** Stream of the rows of a piece. */
-class PieceRows implements RowStream {
+class PieceRows implements SizedStream {
+  readonly rowsMax: number;
   private readonly scan: KvScan;
   private readonly piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>;
   private readonly rowBytes: number;
@@ -70,6 +71,7 @@ class PieceRows implements RowStream {
     this.scan = scan;
     this.rowBytes = rowBytes;
     this.piece = piece;
+    this.rowsMax = piece.rows;
   }
 
   async next(into: Uint8Array): Promise<number> {
@@ -188,7 +190,7 @@ export class PieceStore {
     try {
       while (summary.rows < run.rowCount) {
         if (isStopped()) return undefined;
-        const count = run.read(summary.rows, page);
+        const count = await run.readAside(summary.rows, page);
         summary.add(page, count);
         await writer.put(page, count);
       }
@@ -257,7 +259,7 @@ export class PieceStore {
     return { piece: summary.piece(entry.id, entry.part) };
   }
 
-  async rows(piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>): Promise<RowStream> {
+  async rows(piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>): Promise<SizedStream> {
     return new PieceRows(
       await this.store.scan(FAMILY, rangeOf(piece.id), shapeOf(this.rowBytes)),
       piece,
@@ -385,7 +387,7 @@ export abstract class StoredPiece {
   }
   release(): void {}
 
-  rows(): Promise<RowStream> {
+  rows(): Promise<SizedStream> {
     return this.store.rows(this.piece);
   }
 }

@@ -68,26 +68,29 @@ export function sessionKey(bucket: number, accountId: bigint, start: number, end
   return key;
 }
 
+/** Rows of a portion, which are encoded in one turn of the event loop. */
+const SORTED_ROWS = 4096;
+
 type PutKey = (view: DataView, at: number, rows: ResultRows, row: number) => void;
 
-/** Encodes rows, each after its key, in the order of `orderOf`; absent: in page order. */
+/** Encodes rows, each after its key: those of `order`, or all in page order. */
 function keyed(
   pages: readonly FiredPage[],
   keyBytes: number,
   putKey: PutKey,
-  orderOf?: (rows: ResultRows) => Uint32Array,
+  order?: Uint32Array,
 ): FixedRows {
   const valueBytes = (pages[0]?.form ?? RowForm.HEADS).bytes;
   const stride = keyBytes + valueBytes;
-  const count = pages.reduce((sum, page) => sum + page.rowCount, 0);
+  const count = order?.length ?? pages.reduce((sum, page) => sum + page.rowCount, 0);
   const bytes = new Uint8Array(count * stride);
   const view = new DataView(bytes.buffer);
   const words = new Int32Array(bytes.buffer);
   let at = 0;
   for (const page of pages) {
     const rows = new ResultRows(page);
-    const order = orderOf?.(rows);
-    for (let i = 0; i < page.rowCount; i++) {
+    const rowCount = order?.length ?? page.rowCount;
+    for (let i = 0; i < rowCount; i++) {
       const row = order === undefined ? i : (order[i] as number);
       putKey(view, at, rows, row);
       const to = (at + keyBytes) / 4;
@@ -125,9 +128,12 @@ const sessionKeys =
 export const keyedSessions = (pages: readonly FiredPage[], bucketMs: number): FixedRows =>
   keyed(pages, SESSION_KEY_BYTES, sessionKeys(bucketMs));
 
-/** Like `keyedSessions`, for a sorted run, whose keys ascend. */
-export const sortedSessions = (page: FiredPage, bucketMs: number): FixedRows =>
-  keyed([page], SESSION_KEY_BYTES, sessionKeys(bucketMs), (rows) => sessionOrder(rows, bucketMs));
+/** Yields the sessions of a page for a sorted run, whose keys ascend, in portions. */
+export function* sortedSessions(page: FiredPage, bucketMs: number): Iterable<FixedRows> {
+  const order = sessionOrder(new ResultRows(page), bucketMs);
+  for (let from = 0; from < order.length; from += SORTED_ROWS)
+    yield keyed([page], SESSION_KEY_BYTES, sessionKeys(bucketMs), order.subarray(from, from + SORTED_ROWS));
+}
 
 /** Decodes a value, with the bounds from its key. */
 export function resultAt(

@@ -46,8 +46,8 @@ export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
 export const RUN_ROWS_MIN = 32_768;
 /** 8 MiB. */
 const WRITE_ROWS_MAX = 131_072;
-/** Most rows of one put. */
-const PUT_ROWS_MAX = 16_384;
+/** Most rows of one put, which are encoded in one turn of the event loop. */
+const PUT_ROWS_MAX = 4_096;
 const READ_ROWS = 8_192;
 const READ_KEYED_ROWS = 4_096;
 /** Session buckets for each retention; `BUCKET_MS_MIN` is the least length of a bucket. */
@@ -240,19 +240,16 @@ export class FiredStore implements WindowSink {
         await run.appendUnsorted(
           bounds.kind === 'window' ? windowRows(page) : keyedRows([page], this.mark.bucketMs),
         );
-      else
-        await run.append(
-          bounds.kind === 'window'
-            ? {
-                shape: 'records',
-                count: page.rowCount,
-                bytes: page.rows,
-                recordBytes: (page.form ?? RowForm.HEADS).bytes,
-                prefix: windowPrefix(bounds.start, bounds.end),
-                wordAt: 0,
-              }
-            : sortedSessions(page, this.mark.bucketMs),
-        );
+      else if (bounds.kind === 'window')
+        await run.append({
+          shape: 'records',
+          count: page.rowCount,
+          bytes: page.rows,
+          recordBytes: (page.form ?? RowForm.HEADS).bytes,
+          prefix: windowPrefix(bounds.start, bounds.end),
+          wordAt: 0,
+        });
+      else for (const rows of sortedSessions(page, this.mark.bucketMs)) await run.append(rows);
       await run.finish();
     } finally {
       run.close();

@@ -14,6 +14,7 @@ import { floorTo } from '../../../core/time.ts';
 import type { Disk, RandomFile } from '../../../io/disk/port.ts';
 import { engineError } from '../../errors.ts';
 import { isKeyType, type KeyType, typeText } from '../../keys/type.ts';
+import { turn } from '../../turn.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 import { type ResultShape, shapeOfKeys } from '../columns.ts';
@@ -67,8 +68,6 @@ interface OpenWindow {
   saved: number;
   isEncoded: boolean;
 }
-
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** Sink of results in Parquet files, one for each closed window. */
 export class ParquetSink implements WindowSink {

@@ -27,6 +27,7 @@ import {
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 import { isKeyType, isSameType, KEY_BYTES_MAX, KEY_KINDS, type KeyType, keyValues } from '../../keys/type.ts';
+import { TURN_ROWS, turn } from '../../turn.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import type { ResultShape } from '../columns.ts';
@@ -50,6 +51,8 @@ const SCAN_ROWS = 4_096;
 /** Rows of a batch, and most bytes of a record, in a form of the registry: a key of 1 KiB, in JSON
  *  up to six characters a byte, in the record key and in the value. */
 const REGISTERED_WRITE_ROWS = 2_048;
+/** Such rows that are encoded in one turn of the event loop. */
+const REGISTERED_TURN_ROWS = 256;
 const REGISTERED_BYTES = 16 * 1024;
 const REGISTERED_ARENA_BYTES = 4 * 1024 * 1024;
 /** Delivery timeout: a row without acknowledgement after this time counts as not written. */
@@ -173,11 +176,12 @@ export class KafkaSink implements WindowSink {
     for (const page of pages) {
       const rows = new ResultRows(page);
       for (let from = 0; from < rows.rowCount; ) {
-        const count = Math.min(rows.rowCount - from, this.writeRows - this.batch.rowCount);
+        const count = Math.min(rows.rowCount - from, this.writeRows - this.batch.rowCount, TURN_ROWS);
         if (this.type === undefined) this.append(rows, from, from + count);
         else this.appendKeyed(rows, from, from + count, this.type);
         from += count;
         if (this.batch.rowCount === this.writeRows) await this.send();
+        else if (from < rows.rowCount) await turn();
       }
     }
     await this.send();
@@ -236,6 +240,7 @@ export class KafkaSink implements WindowSink {
     for (const page of pages) {
       const rows = new ResultRows(page);
       for (let row = 0; row < rows.rowCount; row++) {
+        if (row % REGISTERED_TURN_ROWS === REGISTERED_TURN_ROWS - 1) await turn();
         const record = { partition: -1, ...records.encode(rows.result(row)) };
         if (this.batch.append(record)) continue;
         await this.send();
