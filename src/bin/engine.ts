@@ -18,7 +18,6 @@ import { saveState } from './engine/savepoint/save.ts';
 import { verifyAgainstFlink } from './engine/verify/against.ts';
 import { verifyResults } from './engine/verify/recompute.ts';
 import { exportSettings, verifySettings } from './engine/windows/settings.ts';
-import { demandOneState } from './engine/windows/state.ts';
 
 export const command = defineCommand({
   name: 'engine',
@@ -71,10 +70,7 @@ engine submit runs the job on Apache Flink as Flink SQL, and follows it there: s
     const timers = context.clock;
     return engineRoutes((window) => engineOf(enginesOf(context), window), packageVersion(), {
       timers,
-      savepoints: () => {
-        demandOneState(enginesOf(context).keys());
-        return savepointsOf(context);
-      },
+      savepoints: () => savepointsOf(context),
       ...(gate === undefined ? {} : { gate }),
     });
   },
@@ -87,7 +83,7 @@ engine submit runs the job on Apache Flink as Flink SQL, and follows it there: s
     if (action === 'savepoint') return saveState(context);
     if (action === 'verify')
       return context.settings.against === undefined
-        ? verifyResults({ ...context, settings: verifySettings(context.settings) })
+        ? verifyResults(context, verifySettings(context.settings))
         : verifyAgainstFlink(context);
     if (action === 'validate') return validateJob(context, settingTableOf({ settings: SETTINGS }));
     if (action !== undefined) {

@@ -11,7 +11,7 @@ import { aggregatesIn, hasSignedKeys, keyTypeOf } from '../../../engine/source/i
 import type { WindowResult } from '../../../engine/window/accumulator.ts';
 import { openDisk } from '../../../io/disk/node.ts';
 import { readSink } from '../sinks.ts';
-import type { Context } from './settings.ts';
+import type { EngineContext } from './settings.ts';
 
 /** Resolves when the operating system has taken the text for the reader of stdout, so that a long
  *  export does not accumulate in memory. */
@@ -19,7 +19,7 @@ const writeOut = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
 /** Job of the checkpoint in -state-dir; undefined for none. */
-async function jobInFolder({ settings }: Context): Promise<Job | undefined> {
+async function jobInFolder({ settings }: EngineContext): Promise<Job | undefined> {
   const folder = settings['state-dir'];
   // An export from another machine has no folder, and makes none.
   return existsSync(folder) ? savedJob(await openDisk(folder)) : undefined;
@@ -27,7 +27,7 @@ async function jobInFolder({ settings }: Context): Promise<Job | undefined> {
 
 /** Returns the text of a result's key, and the head of the key's columns. */
 async function keyFormat(
-  context: Context,
+  context: EngineContext,
   found: KeyType | undefined,
 ): Promise<{ readonly head: string; readonly cells: (row: WindowResult) => string }> {
   const asked = context.settings['export-keys'];
@@ -66,7 +66,7 @@ function exportColumns(aggregate: string | undefined, emit: Job['emit']): readon
     );
 }
 
-export async function exportSink(context: Context): Promise<number> {
+export async function exportSink(context: EngineContext): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }

@@ -14,12 +14,12 @@ import { beginWithSavepoint, serveSavepoints } from '../savepoint/begin.ts';
 import { groupName, openStateDir } from '../source/group.ts';
 import { openAdmin, openReader } from '../source/reader.ts';
 import { openCheckpointStore } from '../store/open.ts';
-import { type OpenWindow, openOutside, openWindow } from '../windows/open.ts';
+import { type OpenWindow, openOutside, openWindow, pinnedState } from '../windows/open.ts';
 import { openSet, planOf } from '../windows/plan.ts';
 import { runAll } from '../windows/run.ts';
-import { demandMovable } from '../windows/settings.ts';
+import { demandSameEvents } from '../windows/settings.ts';
 import { windowSpecs } from '../windows/specs.ts';
-import { type Context, neededBrokers, SETTINGS } from './settings.ts';
+import { type EngineContext, neededBrokers, SETTINGS } from './settings.ts';
 
 /** Engines of each context by the names of their windows: the routes are built before them. */
 const engines = new WeakMap<object, NamedEngines>();
@@ -30,7 +30,7 @@ export const enginesOf = (context: object): NamedEngines => engines.get(context)
 const inferred = new WeakMap<object, InferredJob>();
 
 /** Progress of a run on the terminal: that of the first window. */
-function openProgress(context: Context, { engine, stages, metrics }: OpenWindow) {
+function openProgress(context: EngineContext, { engine, stages, metrics }: OpenWindow) {
   const note = progressNote({
     stages,
     watermark: () => (engine.restored ? engine.watermark() : undefined),
@@ -41,7 +41,7 @@ function openProgress(context: Context, { engine, stages, metrics }: OpenWindow)
 
 /** Adds the parts of a window to the readiness. */
 function watchWindow(
-  context: Context,
+  context: EngineContext,
   { name, engine, names: { late, quarantine } }: Pick<OpenWindow, 'name' | 'engine' | 'names'>,
 ): void {
   const add = (what: string, check: () => boolean): void =>
@@ -56,7 +56,7 @@ function watchWindow(
 const INFERRED_MAX = 3;
 
 /** Prints the job file of a run that the first records completed. */
-function showInferred(context: Context, definition: InputDefinition): void {
+function showInferred(context: EngineContext, definition: InputDefinition): void {
   // A run that names one of the three is no first run over a topic; the log has the rest.
   if (definition.inferred?.length !== INFERRED_MAX) return;
   const job = inferredJob(settingTableOf({ settings: SETTINGS }), context.settings, definition);
@@ -65,7 +65,7 @@ function showInferred(context: Context, definition: InputDefinition): void {
 }
 
 /** Runs the engine of a window to its end. Returns the summary as text and as a document. */
-async function runWindow(context: Context, window: OpenWindow, drain: AbortSignal) {
+async function runWindow(context: EngineContext, window: OpenWindow, drain: AbortSignal) {
   const { settings } = context;
   const { engine, job, name, stored } = window;
   const running = engine.run(drain);
@@ -80,14 +80,14 @@ async function runWindow(context: Context, window: OpenWindow, drain: AbortSigna
   return { text, document: { ...printed, ...engine.watermark() }, demand };
 }
 
-export async function runEngine(context: Context): Promise<number> {
+export async function runEngine(context: EngineContext): Promise<number> {
   const specs = windowSpecs(context.settings);
-  demandMovable(context.settings, specs);
   const chaos = chaosOf(context.settings.chaos);
   parseStart(context.settings.start);
   neededBrokers(context);
   groupName(context);
   const plans = specs.map((spec) => planOf(context, spec, specs.length));
+  demandSameEvents(plans);
   const root = await openStateDir(context);
   const stored = root && (await openCheckpointStore(context, root));
   if (root === undefined || stored === 'stopped') {
@@ -95,12 +95,10 @@ export async function runEngine(context: Context): Promise<number> {
     return EXIT.done;
   }
   const driver = await brokerDriver(context);
-  const [plan] = plans;
-  if (plan?.name === undefined && plan !== undefined)
-    await beginWithSavepoint(context, {
-      ...{ disk: root, job: plan.job },
-      openAdmin: () => openAdmin(context, driver),
-    });
+  await beginWithSavepoint(context, {
+    ...{ disk: root, plans },
+    openAdmin: () => openAdmin(context, driver),
+  });
   const set = await openSet(root, plans, context);
   const outside = [];
   for (const one of set.windows) outside.push(await openOutside(one, root));
@@ -123,7 +121,6 @@ export async function runEngine(context: Context): Promise<number> {
   if (reader === undefined) stages.of = first.stages;
   const progress = openProgress(context, first);
   engines.set(context, new Map(windows.map(({ name = '', engine }) => [name, engine])));
-  if (first.name === undefined) await serveSavepoints(context, root, first.engine);
   context.readiness('registry', () => input.isReady);
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   for (const window of windows) {
@@ -132,7 +129,9 @@ export async function runEngine(context: Context): Promise<number> {
   }
   await set.started();
   lease?.start();
-  await stored?.serve(first.engine);
+  const states = windows.map(pinnedState);
+  await serveSavepoints(context, root, states);
+  await stored?.serve(states);
   context.setReady();
   const ended = await runAll(windows, failure, (window) => runWindow(context, window, drain));
   progress.done();
@@ -144,7 +143,7 @@ export async function runEngine(context: Context): Promise<number> {
 
 /** Prints the summaries: of one window without a name, or by the names of several. */
 function printSummary(
-  context: Context,
+  context: EngineContext,
   windows: readonly OpenWindow[],
   ended: readonly { readonly text: string; readonly document: object }[],
 ): void {

@@ -128,9 +128,9 @@ export const ACTION_FLAGS = [
   ...FLINK_FLAGS.map((flag) => [flag, flag === 'against' ? 'verify' : 'submit'] as const),
 ] as const;
 
-export type Context = CommandContext<typeof SETTINGS>;
+export type EngineContext = CommandContext<typeof SETTINGS>;
 
-export function neededBrokers(context: Context): string {
+export function neededBrokers(context: EngineContext): string {
   const { brokers } = context.settings;
   if (brokers === undefined) {
     throw coreError('usage', '-brokers is required', { next: `give -brokers=… (${SETTINGS.brokers.help})` });

@@ -1,16 +1,18 @@
-/** Reader of a run: one consumer of the topic, from which each window of the run gets its events. */
+/** Reader of a run: one consumer of the topic, from which each window gets its events. */
 import { randomUUID } from 'node:crypto';
 import { invariant } from '../../../core/errors.ts';
 import type { MemoryShares } from '../../../engine/durability/spill/budget.ts';
+import type { Job } from '../../../engine/job.ts';
 import type { KeyDictionary } from '../../../engine/keys/dictionary.ts';
 import { BrokerSource } from '../../../engine/source/events.ts';
-import type { InputDefinition } from '../../../engine/source/input/definition.ts';
+import { BINARY256 } from '../../../engine/source/input/binary256.ts';
+import { type InputDefinition, withAggregates } from '../../../engine/source/input/definition.ts';
 import type { TopicInput } from '../../../engine/source/input/topic-input.ts';
 import { SharedReader } from '../../../engine/source/shared/reader.ts';
 import type { Stages } from '../../../engine/stages.ts';
 import type { BrokerAdmin, BrokerDriver, BrokerEvent } from '../../../io/kafka/port.ts';
 import { kernels } from '../../../shell/drivers.ts';
-import { type Context, neededBrokers } from '../actions/settings.ts';
+import { type EngineContext, neededBrokers } from '../actions/settings.ts';
 import { openInput } from '../input.ts';
 import type { WindowPlan } from '../windows/plan.ts';
 import { groupName, leased } from './group.ts';
@@ -19,7 +21,7 @@ import { openTopics } from './topics.ts';
 
 /** Returns a function that queries the topic over its own admin connection, opened on first use. */
 function topicFinder(
-  context: Context,
+  context: EngineContext,
   driver: BrokerDriver,
 ): () => Promise<{ readonly partitions: number; readonly id: string | undefined }> {
   const { topic } = context.settings;
@@ -38,7 +40,7 @@ function topicFinder(
 }
 
 async function openSource(
-  context: Context,
+  context: EngineContext,
   driver: BrokerDriver,
   input: TopicInput,
   found: { readonly partitionCount: number; readonly topicId: string | undefined },
@@ -89,13 +91,24 @@ async function openSource(
 /** The windows of a run intern keys themselves, each under ids of its own. */
 const KEYS_OF_WINDOWS = { open: async (): Promise<void> => {}, intern: (): void => {} };
 
-export const openAdmin = (context: Context, driver: BrokerDriver): Promise<BrokerAdmin> =>
+export const openAdmin = (context: EngineContext, driver: BrokerDriver): Promise<BrokerAdmin> =>
   driver.admin({ brokers: neededBrokers(context), clientId: 'millrace-engine-admin' });
+
+/** Job of the reader: that of the window without a name, or of all windows, with the fields of all
+ *  of their aggregates. */
+function readJob(plans: readonly WindowPlan[]): Job {
+  const [first] = plans;
+  invariant(first !== undefined, 'a run has a window');
+  const { name, job } = first;
+  const aggregates = [...new Set(plans.flatMap((plan) => plan.job.input?.aggregate ?? []))];
+  if (name === undefined || aggregates.length === 0) return job;
+  return { ...job, input: withAggregates(job.input ?? BINARY256, { aggregates }) };
+}
 
 /** Opens the reader of all windows of a run.
  *  @param onInferred called with the definition that the first records completed */
 export async function openReader(
-  context: Context,
+  context: EngineContext,
   plans: readonly (WindowPlan & { readonly keys: KeyDictionary })[],
   driver: BrokerDriver,
   drain: AbortSignal,
@@ -104,12 +117,12 @@ export async function openReader(
   const { log, settings } = context;
   const [first] = plans;
   invariant(first !== undefined, 'a run has a window');
-  const { name, job, shares, keys } = first;
+  const { name, shares, keys } = first;
   const brokers = neededBrokers(context);
   const group = groupName(context);
   const owner = name === undefined ? keys : KEYS_OF_WINDOWS;
   const decoding = kernels(context, context.settings.shards);
-  const input = await openInput({ ...context, drain }, job, decoding, owner, onInferred);
+  const input = await openInput({ ...context, drain }, readJob(plans), decoding, owner, onInferred);
   const admin = await openAdmin(context, driver);
   const clusterId = await admin.clusterId();
   const lateNames = plans.map(({ names }) => names.late);

@@ -18,20 +18,24 @@ import type { Disk } from '../../../io/disk/port.ts';
 import type { BrokerDriver } from '../../../io/kafka/port.ts';
 import { windowKernels } from '../../../shell/drivers.ts';
 import { parseStart } from '../../registry-clients/start.ts';
-import type { Context } from '../actions/settings.ts';
+import type { EngineContext } from '../actions/settings.ts';
 import type { chaosOf } from '../chaos.ts';
 import { shapeOf } from '../job.ts';
 import { openKeys } from '../keys.ts';
 import { keptLateEvents, openLateTable } from '../late-events.ts';
 import { openSpill } from '../memory.ts';
+import type { PinnedState } from '../savepoint/pins.ts';
 import { openSides } from '../sides.ts';
 import { openSink, openSinks } from '../sinks.ts';
 import { batchRows } from '../source/lists.ts';
 import { startOf } from '../source/start.ts';
 import type { OpenedStore } from '../store/open.ts';
+import { openStoresOf } from '../stores.ts';
 import type { WindowPlan } from './plan.ts';
 
 export interface OpenWindow extends WindowPlan {
+  /** State folder of this window. */
+  readonly disk: Disk;
   readonly engine: Engine;
   readonly stored: OpenedStore | undefined;
   readonly stages: Stages;
@@ -41,7 +45,7 @@ export interface OpenWindow extends WindowPlan {
 }
 
 /** Engine options that depend only on flags and memory shares. */
-function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
+function runOptions({ settings }: EngineContext, shares: MemoryShares | undefined) {
   return {
     ...(shares === undefined ? {} : { sideBytesMax: shares.sideBytes, idBytesMax: shares.idBytes }),
     rowCapacity: batchRows(settings),
@@ -72,13 +76,13 @@ async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promi
 }
 
 /** Opens what is outside of the engine: the sink, and the table of late events beside it. */
-async function openTables(context: Context, job: Job, shape: ResultShape | undefined) {
+async function openTables(context: EngineContext, job: Job, shape: ResultShape | undefined) {
   const sink = await openSink(context, shape, job);
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
 /** Opens an empty state, which the run closes. */
-function openState(context: Context, job: Job, pieces: PieceStore | undefined) {
+function openState(context: EngineContext, job: Job, pieces: PieceStore | undefined) {
   const windows = windowKernels(context, rowFormOf(job));
   const state = stateOf(job, windows, context.settings.shards, pieces);
   context.onClose(() => state.close());
@@ -96,7 +100,7 @@ interface SharedParts {
   readonly input: EventInput;
   /** Present if the windows have names. */
   readonly reader: SharedReader | undefined;
-  /** Store of the checkpoints of a window without a name. */
+  /** Store of the checkpoints of all windows. */
   readonly stored: OpenedStore | undefined;
   readonly chaos: ReturnType<typeof chaosOf>;
   readonly onConsumed: (events: number) => void;
@@ -118,7 +122,10 @@ export async function openWindow(
   );
   const windows = windowKernels(context, rowFormOf(job));
   const watermarks = watermarksOf(job, windows, partitionCount);
-  const own = name === undefined ? undefined : reader?.add({ name, watermarks, keys, stages });
+  const own =
+    name === undefined
+      ? undefined
+      : reader?.add({ name, aggregate: job.input?.aggregate, watermarks, keys, stages });
   const engine = new Engine({
     ...{
       job,
@@ -159,3 +166,9 @@ export async function openOutside(plan: WindowPlan, root: Disk) {
   const tables = await openTables(context, job, await knownShape(disk, job));
   return { ...plan, ...tables, disk, keys: openKeys(context, job, shares) };
 }
+
+/** State of an open window, for savepoints and the checkpoint store. */
+export const pinnedState = ({ name, disk, engine, context }: OpenWindow): PinnedState => ({
+  ...{ window: name, disk, engine },
+  stores: openStoresOf(context),
+});

@@ -3,7 +3,7 @@ import type { MemoryShares } from '../../../engine/durability/spill/budget.ts';
 import type { Job } from '../../../engine/job.ts';
 import { aggregatesIn } from '../../../engine/source/input/definition.ts';
 import type { Disk } from '../../../io/disk/port.ts';
-import type { Context } from '../actions/settings.ts';
+import type { EngineContext } from '../actions/settings.ts';
 import { jobOf } from '../job.ts';
 import { memoryOf } from '../memory.ts';
 import { type SideNames, sideCount, sideNames } from '../sides.ts';
@@ -17,14 +17,14 @@ export interface WindowPlan {
   /** Undefined: the only window, without a name. */
   readonly name: string | undefined;
   /** The context with the settings of this window. */
-  readonly context: Context;
+  readonly context: EngineContext;
   readonly job: Job;
   readonly names: SideNames;
   readonly shares: MemoryShares | undefined;
 }
 
 /** @throws usage, bad_value, bad_setting */
-export function planOf(context: Context, spec: WindowSpec, windows: number): WindowPlan {
+export function planOf(context: EngineContext, spec: WindowSpec, windows: number): WindowPlan {
   const { name } = spec;
   const settings = settingsOf(context.settings, spec);
   const log = name === undefined ? context.log : context.log.child({ window: name });
@@ -39,7 +39,7 @@ export function planOf(context: Context, spec: WindowSpec, windows: number): Win
 /** Decides which windows resume in the folder, and writes it down.
  *  @returns the windows; the quarantine is that of one of them, and a function that notes that all
  *  windows have stopped */
-export async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings }: Context) {
+export async function openSet(root: Disk, plans: readonly WindowPlan[], { log, settings }: EngineContext) {
   const names = plans.flatMap(({ name }) => (name === undefined ? [] : [name]));
   if (names.length === 0) {
     await demandNoSet(root);
