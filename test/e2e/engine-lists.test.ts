@@ -209,7 +209,7 @@ describe('a job over the elements of a list', () => {
     expect(await runEngine(own, [...begin, '-exit-at-end'])).toMatchObject({ code: 0 });
     const rows = async (isFinal: boolean): Promise<readonly string[]> => {
       const { rows: found } = await pool.query<{ readonly text: string }>(
-        `SELECT sku || ',' || window_start || ',' || n || ',' || coalesce(sum_items_qty, 0) AS text
+        `SELECT sku || ',' || (extract(epoch FROM window_start) * 1000)::int8 || ',' || n || ',' || coalesce(sum_items_qty, 0) AS text
          FROM ${table}_saved WHERE final = ${isFinal}`,
       );
       return found.map(({ text }) => text).sort();
