@@ -7,45 +7,36 @@
  *  Invariants: (1) firings reach the sinks in order, each after the changelog up to it is durable;
  *  (2) the changelog records windows as fired only after they are durable in every sink; windows
  *  that it does not record fire again. */
-import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
-import type { Logger } from '../core/log.ts';
-import type { Disk } from '../io/disk/port.ts';
 import type { EngineQueries, WatermarkReport } from './api/routes.ts';
 import type { OpenWindows } from './api/windows.ts';
-import { DuplicateFilter } from './dedup/filter.ts';
 import {
-  Checkpointer,
-  type CheckpointSizes,
-  initialRecoveryPoint,
-  type RecoveryPoint,
-} from './durability/checkpoint/checkpointer.ts';
+  type Core,
+  createEarly,
+  createFilter,
+  createOperator,
+  createSpiller,
+  openCheckpointer,
+  openOutlet,
+  openSides,
+  type Running,
+} from './components.ts';
+import type { DuplicateFilter } from './dedup/filter.ts';
+import { initialRecoveryPoint } from './durability/checkpoint/checkpointer.ts';
 import { type Restored, restoreState } from './durability/checkpoint/restore.ts';
 import type { StateManifest } from './durability/checkpoint/state-manifest.ts';
-import type { StepHook } from './durability/checkpoint/steps.ts';
-import type { PieceStore } from './durability/spill/pieces.ts';
-import { Spiller } from './durability/spill/spiller.ts';
 import { engineError } from './errors.ts';
 import { EngineGauges } from './gauges.ts';
-import { assignerOf, type Job, rowFormOf, seenIdsOf, withSavedAggregates } from './job.ts';
+import { type Job, rowFormOf, withSavedAggregates } from './job.ts';
 import { type ChangedState, turn, withAddedAggregates } from './job-change.ts';
-import type { KeyDictionary } from './keys/dictionary.ts';
 import type { KeyType } from './keys/type.ts';
-import type { EngineMetrics } from './metrics.ts';
 import { type ResultColumn, resultColumns, resultShape } from './output/columns.ts';
-import { EarlyResults } from './output/early.ts';
 import { FiredFeed } from './output/feed.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 import type { RangePage, RangeQuery, TopQuery } from './output/fired/range.ts';
-import type { KeptLateEvents } from './output/late/kept.ts';
-import type { LateCopy } from './output/late/rows.ts';
 import type { LatePage, LateQuery } from './output/late/store.ts';
-import { Outlet } from './output/outlet.ts';
-import type { QuarantineCopy } from './output/quarantine/rows.ts';
-import { SideOutputs } from './output/side/outputs.ts';
 import { SIDES, type SideName } from './output/side/sections.ts';
-import type { SideTopic } from './output/side/sender.ts';
-import type { WindowSink } from './output/sink/port.ts';
+import type { EngineParts, RunSummary } from './parts.ts';
 import { logAdded, restoreFields, restoreText } from './restore-log.ts';
 import {
   freshCells,
@@ -53,126 +44,27 @@ import {
   type Totals,
   type WatermarkGenerator,
 } from './source/admission.ts';
-import type { Bounds, EventRows, EventSource } from './source/events.ts';
+import type { Bounds, EventRows } from './source/events.ts';
 import { IdleWatch } from './source/idle.ts';
 import { BINARY256 } from './source/input/binary256.ts';
 import { hasSignedKeys, type InputDefinition, keyTypeOf, valueScaleOf } from './source/input/definition.ts';
-import type { EventInput } from './source/input/port.ts';
 import {
   demandValidInput,
   emptyCount,
   FIRST_RECORDS,
   filteredCount,
   INVALID_REASONS,
-  type InvalidRecords,
   InvalidTally,
 } from './source/invalid.ts';
 import { LagWatch } from './source/lag.ts';
 import { PartitionWatch } from './source/partitions.ts';
-import { type Limited, limitedBy, type StageShare, Stages, stageShares } from './stages.ts';
+import { limitedBy, Stages, stageShares } from './stages.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring } from './state/port.ts';
-import { timedDisk } from './timed-disk.ts';
 import { validateCheckpoint, validateOffsets } from './validate-checkpoint.ts';
 import type { WindowResult } from './window/accumulator.ts';
-import { WindowOperator } from './window/operator.ts';
 
 /** Longest wait of a read for rows; also the resolution of the timers. */
 const WAIT_MS = 100;
-
-export interface EngineParts {
-  readonly job: Job;
-  readonly clusterId: string;
-  /** Id of the topic, which differs if the topic was recreated under its name; undefined: unknown.
-   */
-  readonly topicId?: string | undefined;
-  readonly source: EventSource;
-  /** First offset of each partition for a run without a checkpoint, within its bounds; absent: the
-   *  first record. */
-  readonly startAt?: (bounds: readonly Bounds[]) => Promise<readonly number[]>;
-  /** Decoder of the source's records; absent: events have the fixed layout. */
-  readonly input?: Omit<EventInput, 'decode'>;
-  readonly watermarks: WatermarkGenerator;
-  /** Creates an empty state of a job that has the aggregates of this one or, for an earlier
-   *  checkpoint, fewer. `pieces`: where it can spill to; absent: nowhere. It is called again if a
-   *  checkpoint turns out to be invalid. */
-  readonly openState: (job: Job, pieces: PieceStore | undefined) => StateBackend;
-  /** Only for a state that can spill to disk: where the sorted runs are stored, and the memory
-   *  limit of tables and sorted runs. */
-  readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
-  /** Dictionary of keys that are no integers. It is opened when a job has such keys. */
-  readonly keys?: KeyDictionary;
-  /** Results count as durable once they are durable in every sink. */
-  readonly sinks: readonly WindowSink[];
-  /** Lookup of fired windows; one of the sinks. */
-  readonly fired: {
-    find(query: WindowQuery): Promise<WindowPage>;
-    range(query: RangeQuery): Promise<RangePage>;
-    top(query: TopQuery): Promise<readonly WindowResult[]>;
-    bytes?(): Promise<number>;
-  };
-  /** Topic for copies of late events; absent: they are only counted. */
-  readonly late?: SideTopic<LateCopy>;
-  /** Late events that can be queried; absent: none can. */
-  readonly lateEvents?: Pick<KeptLateEvents, 'send' | 'find'> & Partial<Pick<KeptLateEvents, 'bind'>>;
-  /** Quarantine of invalid records; absent: they are only counted. */
-  readonly quarantine?: SideTopic<QuarantineCopy>;
-  /** Limit on the bytes of unsent copies of each; absent: that of a run without a memory budget. */
-  readonly sideBytesMax?: number;
-  /** Memory for the identifiers of open windows; absent: no limit. */
-  readonly idBytesMax?: number;
-  /** Folder of the changelog and the checkpoints; the process holds its lock. */
-  readonly disk: Disk;
-  readonly rowCapacity: number;
-  readonly checkpointIntervalMs: number;
-  /** Time between two rounds of early results; only for a job with early results. */
-  readonly emitIntervalMs?: number | undefined;
-  readonly checkpointSizes?: Partial<CheckpointSizes>;
-  /** A partition without new records for this time stops holding windows back; 0: partitions never
-   *  become idle. */
-  readonly idleTimeoutMs: number;
-  /** Interval of the checks for added partitions; 0: only at the start, as in a run that has an
-   *  end. */
-  readonly partitionIntervalMs: number;
-  /** Called at each step of the changelog and the checkpoints; may end the process. */
-  readonly onStep?: StepHook;
-  /** `end`: stop at the current end offsets; `bounded`: also fire all open windows there. */
-  readonly stop: 'never' | 'end' | 'bounded';
-  readonly clock: Clock;
-  readonly sleep: (ms: number) => Promise<void>;
-  readonly log: Logger;
-  readonly metrics: EngineMetrics;
-  /** Stage times, shared with the source; absent: the engine creates its own. */
-  readonly stages?: Stages;
-  /** Called after each batch with the number of events that this process has consumed. */
-  readonly onConsumed?: (events: number) => void;
-}
-
-export type RunSummary = Totals & {
-  /** Windows; for sessions, the number of firings. */
-  readonly firedWindows: number;
-  /** The counts when this process started. */
-  readonly before: Totals;
-  readonly invalidRecords: InvalidRecords;
-  /** Accepted events that this process read and the condition of the job excludes. */
-  readonly filtered: number;
-  /** Accepted events that this process read and that an open window had already. */
-  readonly duplicates: number;
-  /** Records that this process read and whose list has no element. */
-  readonly empty: number;
-  readonly limitedBy: Limited | undefined;
-  readonly stages: readonly StageShare[];
-};
-
-/** Components that `restore` creates. */
-interface Running {
-  readonly state: StateBackend;
-  readonly checkpointer: Checkpointer;
-  readonly operator: WindowOperator;
-  readonly outlet: Outlet;
-  readonly spiller: Spiller | undefined;
-  readonly early: EarlyResults | undefined;
-  readonly sides: SideOutputs;
-}
 
 /** Window engine over one topic: reads batches, advances watermarks, folds events into windows,
  *  fires final results into the sinks and writes checkpoints. Results are exact through a crash.
@@ -201,6 +93,7 @@ export class Engine implements EngineQueries {
   private isEnded = false;
   private saved = '';
   private readonly gauges: EngineGauges;
+  private readonly core: Core;
 
   constructor(parts: EngineParts) {
     this.parts = parts;
@@ -219,6 +112,12 @@ export class Engine implements EngineQueries {
       running: () => this.running,
       ids: () => this.filter,
     });
+    this.core = {
+      ...{ parts, stages: this.stages, feed: this.feed },
+      keyType: () => this.keyType,
+      jobNow: () => this.jobNow(),
+      filter: () => this.filter,
+    };
     const intervalMs = parts.stop === 'never' ? parts.partitionIntervalMs : 0;
     this.partitions = new PartitionWatch(source, intervalMs, parts.log);
   }
@@ -249,7 +148,7 @@ export class Engine implements EngineQueries {
     const open = (manifest: StateManifest) => {
       validateCheckpoint(manifest, parts);
       opened = this.openState(withSavedAggregates(parts.job, manifest.job));
-      this.filter = this.createFilter();
+      this.filter = createFilter(parts);
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
@@ -260,24 +159,24 @@ export class Engine implements EngineQueries {
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = change?.state ?? opened ?? this.openState(parts.job);
-    this.filter ??= this.createFilter();
+    this.filter ??= createFilter(parts);
     this.resumeInput(saved, change);
     if (change === undefined) await this.openKeys(saved !== undefined);
     const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(await this.firstOffsets(bounds)));
     validateOffsets(recoveryPoint.progress, bounds);
     const topicId = parts.topicId ?? saved?.manifest.topicId;
-    const checkpointer = await this.openCheckpointer(state, recoveryPoint, topicId);
+    const checkpointer = await openCheckpointer(this.core, state, recoveryPoint, topicId);
     if (change !== undefined) {
       // The sinks follow the change: until it is durable, a restart may leave it out.
       await checkpointer.changeForm(turn);
       await this.openKeys(true);
       logAdded(log, change, clock.wallNowMs());
     }
-    const sides = this.openSides(checkpointer, recoveryPoint);
-    const outlet = this.openOutlet(checkpointer);
-    const early = this.createEarly(state, outlet);
-    const operator = this.createOperator(state, checkpointer, sides, early);
-    const spiller = this.createSpiller(state, checkpointer);
+    const sides = openSides(this.core, checkpointer, recoveryPoint);
+    const outlet = openOutlet(this.core, checkpointer);
+    const early = createEarly(this.core, state, outlet);
+    const operator = createOperator(this.core, state, checkpointer, sides, early);
+    const spiller = createSpiller(this.core, state, checkpointer);
     this.running = { state, checkpointer, operator, outlet, spiller, early, sides };
     this.emit(operator.resume(recoveryPoint, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
@@ -317,24 +216,6 @@ export class Engine implements EngineQueries {
     this.shownColumns = undefined;
   }
 
-  private openCheckpointer(
-    state: StateBackend,
-    from: RecoveryPoint,
-    topicId: string | undefined,
-  ): Promise<Checkpointer> {
-    const { disk, clock, clusterId, keys, spill, checkpointSizes, onStep } = this.parts;
-    return Checkpointer.start(
-      {
-        ...{ disk: timedDisk(disk, this.stages), clock, clusterId, topicId, keys },
-        ...{ job: this.jobNow(), shards: state.shards, state: state.live, ids: this.filter },
-        ...(spill === undefined ? {} : { pieces: spill.pieces }),
-        ...(checkpointSizes === undefined ? {} : { sizes: checkpointSizes }),
-        ...(onStep === undefined ? {} : { onStep }),
-      },
-      from,
-    );
-  }
-
   private openState(job: Job): StateBackend {
     return this.parts.openState(job, this.parts.spill?.pieces.withRows(rowFormOf(job).bytes));
   }
@@ -348,19 +229,6 @@ export class Engine implements EngineQueries {
 
   private async firstOffsets(bounds: readonly Bounds[]): Promise<readonly number[]> {
     return (await this.parts.startAt?.(bounds)) ?? bounds.map(({ low }) => low);
-  }
-
-  private openOutlet(checkpointer: Checkpointer): Outlet {
-    const { sinks, clock, log, sleep, metrics, keys } = this.parts;
-    return new Outlet({
-      ...{ sinks, checkpointer, clock, log, sleep, stages: this.stages },
-      keys: () => (this.keyType === undefined ? undefined : keys),
-      onPage: (page) => this.feed.publish(page),
-      onWritten: (rows, seconds) => {
-        metrics.sinkRows.add(rows);
-        metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
-      },
-    });
   }
 
   /** Runs until the drain signal or the requested end; writes a checkpoint in both cases. */
@@ -691,48 +559,6 @@ export class Engine implements EngineQueries {
     await checkpointer.checkpoint();
   }
 
-  private createOperator(
-    state: StateBackend,
-    journal: Checkpointer,
-    sides: SideOutputs,
-    early: EarlyResults | undefined,
-  ): WindowOperator {
-    const { watermarks, rowCapacity } = this.parts;
-    return new WindowOperator({
-      ...{ watermarks, state, rowCapacity, journal, early },
-      stages: this.stages,
-      sides: sides.areAny ? sides : undefined,
-      dedup: this.filter,
-    });
-  }
-
-  private createEarly(state: StateBackend, outlet: Outlet): EarlyResults | undefined {
-    const { job, emitIntervalMs, clock, sleep, metrics } = this.parts;
-    if (job.emit === undefined || job.window === 'session' || emitIntervalMs === undefined) return undefined;
-    return new EarlyResults({
-      ...{ state, clock, sleep, form: rowFormOf(this.jobNow()), assigner: assignerOf(job) },
-      intervalMs: emitIntervalMs,
-      offer: (firings) => outlet.take(firings, undefined),
-      waitingRows: () => outlet.waitingRows,
-      onEmitted: (results) => metrics.earlyResults.add(results),
-    });
-  }
-
-  private createSpiller(state: StateBackend, log: Checkpointer): Spiller | undefined {
-    const { spill, metrics, sleep, onStep } = this.parts;
-    if (spill === undefined) return undefined;
-    invariant(state.spillable !== undefined, 'a state with a store for sorted runs must be spillable');
-    const hook = onStep ?? (() => {});
-    const onSpilled = (bytes: number): void => metrics.spillBytes.add(bytes);
-    spill.pieces.watchSweeps(hook, onSpilled);
-    const { stages } = this;
-    const keyBytes = (): number => this.parts.keys?.bytes ?? 0;
-    return new Spiller({
-      ...{ state: state.spillable, log, sleep, ...spill, keyBytes },
-      ...{ hook, onSpilled, stages },
-    });
-  }
-
   /** Adds partitions at the frontier. The changelog records this before the first row of these
    *  partitions is read, so before any result depends on them. */
   private addPartitions(lows: readonly number[]): void {
@@ -772,26 +598,5 @@ export class Engine implements EngineQueries {
     metrics.checkpointBytes.set(bytes);
     this.gauges.checkpointedMs = this.parts.clock.wallNowMs();
     log.info({ checkpoint: id, consumed, bytes, ...report, seconds }, 'checkpoint complete');
-  }
-
-  /** Filter of the job's duplicates; undefined: it compares no identifiers. */
-  private createFilter(): DuplicateFilter | undefined {
-    const { job, idBytesMax } = this.parts;
-    if (job.input?.dedup === undefined) return undefined;
-    return new DuplicateFilter(seenIdsOf(job), idBytesMax ?? Number.POSITIVE_INFINITY);
-  }
-
-  /** Opens the side outputs with the copies that the changelog holds and they may lack.
-   *  @throws late_waiting, quarantine_waiting */
-  private openSides(checkpointer: Checkpointer, { unsent }: RecoveryPoint): SideOutputs {
-    const { late, lateEvents: events, quarantine, input, log, sleep, metrics } = this.parts;
-    const bytesMax = this.parts.sideBytesMax;
-    const { lateSent, lateKept, quarantined } = metrics;
-    const counters = { late: lateSent, events: lateKept, quarantine: quarantined };
-    const onSent = (side: SideName, copies: number): void => counters[side].add(copies);
-    const { latenessMs } = this.parts.job;
-    const hasIntegerKeys = (): boolean => this.keyType === undefined;
-    const shared = { latenessMs, hasIntegerKeys, input, checkpointer, log, sleep, bytesMax, onSent };
-    return new SideOutputs({ late, quarantine, events, ...shared }, unsent);
   }
 }

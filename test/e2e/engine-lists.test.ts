@@ -193,6 +193,35 @@ describe('a job over the elements of a list', () => {
     expect(named.length).toBe(summary.droppedLate);
   });
 
+  it('a savepoint in the middle of a job over a list continues it, with early results that final ones replace', async () => {
+    const sink = [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}_saved`, '-quarantine=off'];
+    const flags = (state: string, ...more: readonly string[]): readonly string[] =>
+      args(state, topicOf('json'), ...formatArgs.json, ...sink, '-checkpoint-interval=20ms', ...more);
+    const early = ['-emit=updates', '-emit-interval=100ms', '-batch-rows=300'];
+    const first = await runEngine(own, flags('before', ...early, '-migrate', '-chaos=kill-after=2500'));
+    expect(first.signal, first.stderr).toBe('SIGKILL');
+    const out = join(own.dir, 'saved-list');
+    const saved = await runEngine(own, ['savepoint', `-state-dir=${join(own.dir, 'before')}`, `-out=${out}`]);
+    expect(saved, saved.stderr).toMatchObject({ code: 0 });
+    const begin = flags('after', ...early, `-savepoint=${out}`);
+    const killed = await runEngine(own, [...begin, '-chaos=kill-after=3000']);
+    expect(killed.signal, killed.stderr).toBe('SIGKILL');
+    expect(await runEngine(own, [...begin, '-exit-at-end'])).toMatchObject({ code: 0 });
+    const rows = async (isFinal: boolean): Promise<readonly string[]> => {
+      const { rows: found } = await pool.query<{ readonly text: string }>(
+        `SELECT sku || ',' || (extract(epoch FROM window_start) * 1000)::int8 || ',' || n || ',' || coalesce(sum_items_qty, 0) AS text
+         FROM ${table}_saved WHERE final = ${isFinal}`,
+      );
+      return found.map(({ text }) => text).sort();
+    };
+    // No later event changes the windows that are open at the end.
+    const open = await rows(false);
+    const fired = await rows(true);
+    expect(open.length).toBeGreaterThan(0);
+    expect(fired.length).toBeGreaterThan(100);
+    expect([...fired, ...open].sort()).toEqual(expectedRows());
+  });
+
   it('a running engine has the number of records without an element', async () => {
     const flags = args('running', topicOf('json'), ...formatArgs.json, '-quarantine=off');
     const one = startEngine(own, flags);

@@ -1,5 +1,6 @@
 /** Several windows over one read, on real servers: each has the results of the oracle and of a run
  *  of its own, through SIGKILL, in each sink, over HTTP, from flags and from a job file. */
+import { rmSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -66,12 +67,14 @@ afterAll(async () => {
   await admin?.close();
 });
 
+async function throughOneKill(flags: readonly string[], kill: string): Promise<void> {
+  const { signal, stderr } = await runEngine(own, [...flags, `-chaos=${kill}`]);
+  expect(signal, stderr).toBe('SIGKILL');
+}
+
 /** Runs the flags with a SIGKILL after each of these numbers of events, then to the end. */
 async function throughKills(flags: readonly string[], kills: readonly string[]): Promise<string> {
-  for (const kill of kills) {
-    const { signal, stderr } = await runEngine(own, [...flags, `-chaos=${kill}`]);
-    expect(signal, stderr).toBe('SIGKILL');
-  }
+  for (const kill of kills) await throughOneKill(flags, kill);
   const { code, stdout, stderr } = await runEngine(own, flags);
   expect(code, stderr).toBe(0);
   return stdout;
@@ -100,20 +103,22 @@ describe('several windows over one read', () => {
     }
   });
 
-  it('each window is verified by its name, and its state is saved by no savepoint', async () => {
+  it('each window is verified, by its name or with the others, and none is saved alone', async () => {
     const flags = [...RUN, ...SET, stateOf('killed')];
     for (const name of NAMES) {
       const { code, stdout, stderr } = await runEngine(own, ['verify', ...flags, `-verify-window=${name}`]);
       expect(code, stderr + stdout).toBe(0);
       expect(stdout).toMatch(/^equal: [1-9]\d* windows/);
     }
-    const which = await runEngine(own, ['verify', ...flags]);
-    expect(which).toMatchObject({ code: 2, stderr: expect.stringContaining('give -verify-window=NAME') });
-    for (const dir of ['killed', join('killed', 'windows', 'short')]) {
-      const saved = await runEngine(own, ['savepoint', stateOf(dir), `-out=${dirOf('saved')}`]);
-      expect(saved.code).toBe(2);
-      expect(saved.stderr).toMatch(/states of the windows short, long, visits, .*\[several_windows\]/);
-    }
+    const all = await runEngine(own, ['verify', ...flags]);
+    expect(all.code, all.stderr + all.stdout).toBe(0);
+    for (const name of NAMES)
+      expect(all.stdout).toMatch(new RegExp(`^${name}: equal: [1-9]\\d* windows`, 'm'));
+    const saved = await runEngine(own, [
+      ...['savepoint', stateOf(join('killed', 'windows', 'short')), `-out=${dirOf('saved-one')}`],
+    ]);
+    expect(saved.code).toBe(2);
+    expect(saved.stderr).toMatch(/states of the windows short, long, visits, .*\[several_windows\]/);
   });
 
   it('early results of each window are marked, and final ones are those of the oracle, through SIGKILL', async () => {
@@ -143,6 +148,83 @@ describe('several windows over one read', () => {
     const sessions = await rows('visits');
     expect(sessions.length).toBeGreaterThan(50);
     expect(expected.get('visits')).toEqual(expect.arrayContaining([...sessions]));
+  });
+
+  it('a savepoint has the states of all windows, from a running engine and from a stopped one', async () => {
+    const table = `saved_${own.suffix}`;
+    const sink = [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`, '-migrate'];
+    const run = [broker, topic, ...TIMES, ...SET, ...sink, '-checkpoint-interval=20ms', '-batch-rows=700'];
+    await throughOneKill([...run, stateOf('saving')], 'kill-after=6000');
+    const stopped = await runEngine(own, ['savepoint', stateOf('saving'), `-out=${dirOf('saved-2')}`]);
+    expect(stopped, stopped.stderr).toMatchObject({ code: 0 });
+    const one = startEngine(own, [...run, stateOf('saving'), '-listen=127.0.0.1:0'], 'saving');
+    const address = await one.ready();
+    const out = ['savepoint', `-url=http://${address}`, `-out=${dirOf('saved')}`];
+    const saved = await runEngine(own, out);
+    expect(saved, saved.stderr).toMatchObject({ code: 0 });
+    expect(saved.stdout).toMatch(/^saved the windows short, long, visits of topic windows-/);
+    await one.die();
+    for (const [from, to, kills] of [
+      ['saved-2', 'from-stopped', ['kill-after=3000']],
+      ['saved', 'from-running', []],
+    ] as const) {
+      await throughKills([...run, `-savepoint=${dirOf(from)}`, stateOf(to), '-bounded'], kills);
+      for (const name of NAMES) {
+        const read = sink.filter((flag) => flag !== '-migrate');
+        expect(await rowsOf([stateOf(to), ...read, `-export-window=${name}`]), `${to} ${name}`).toEqual(
+          expected.get(name),
+        );
+      }
+    }
+    const other = await runEngine(
+      own,
+      [
+        ...run,
+        '-bounded',
+        stateOf('other-windows'),
+        `-savepoint=${dirOf('saved')}`,
+        '-window=more=tumbling:7s',
+      ].filter((flag) => !SET.includes(flag)),
+    );
+    expect(other).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(
+        /has the state of the windows short, long, visits, and -window has more.*\[job_changed\]/,
+      ),
+    });
+  });
+
+  it('a standby continues all windows from the checkpoint store when their engine is killed', async () => {
+    const table = `stored_${own.suffix}`;
+    const sink = [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`, '-migrate'];
+    const store = [`-checkpoint-store=${dirOf('store')}`, '-checkpoint-store-interval=100ms'];
+    const run = [broker, topic, ...TIMES, ...SET, ...sink, ...store, '-checkpoint-interval=20ms'];
+    const one = startEngine(own, [...run, stateOf('machine-1'), '-listen=127.0.0.1:0'], 'machine-1');
+    const address = await one.ready();
+    await until('all events', async () =>
+      (await metric(address, 'engine_events_total{window="visits"}')) === EVENTS ? true : undefined,
+    );
+    const count = (): number => one.log().split('"checkpoint stored"').length;
+    const before = count();
+    await until('a checkpoint with all events', () => (count() >= before + 2 ? true : undefined));
+    const two = startEngine(
+      own,
+      [...run, stateOf('machine-2'), '-standby', '-listen=127.0.0.1:0'],
+      'machine-2',
+    );
+    await until('the standby', () => (two.log().includes('standby: another engine') ? true : undefined));
+    await one.die();
+    rmSync(dirOf('machine-1'), { recursive: true });
+    const taken = await two.ready();
+    expect(await metric(taken, 'engine_events_total{window="visits"}')).toBe(EVENTS);
+    await two.drain();
+    expect((await runEngine(own, [...run, stateOf('machine-2'), '-bounded'])).code).toBe(0);
+    for (const name of NAMES) {
+      const read = sink.filter((flag) => flag !== '-migrate');
+      expect(await rowsOf([stateOf('machine-2'), ...read, `-export-window=${name}`]), name).toEqual(
+        expected.get(name),
+      );
+    }
   });
 
   it('each sink has a table, a topic or a folder for each window', async () => {
@@ -186,13 +268,57 @@ describe('several windows over one read', () => {
 describe('records with keys of text', () => {
   const eventAt = (i: number) => ({ user: `user-${i % 37}`, amount: i % 11, at: 1_750_000_000_000 + i * 7 });
 
-  it('windows share the decoded records, and each keeps its own keys through SIGKILL; the quarantine has each invalid record once', async () => {
+  beforeAll(async () => {
     const sent = Array.from({ length: 6000 }, (_, i) => ({
       partition: i % 2,
       value: Buffer.from(i % 1000 === 999 ? 'no json' : JSON.stringify(eventAt(i))),
     }));
     await admin.createTopics([{ topic: JSON_TOPIC, partitions: 2, replicationFactor: 1 }]);
     expect((await producer.produce(batchOf(sent), [JSON_TOPIC])).failed).toBe(0);
+  });
+
+  /** Rows of an export, with the header. */
+  const exported = async (...flags: readonly string[]): Promise<string> => {
+    const { code, stdout, stderr } = await runEngine(own, ['export', ...flags]);
+    expect(code, stderr).toBe(0);
+    return stdout.split('\n').sort().join('\n');
+  };
+
+  it('each window has aggregates of its own through SIGKILL, as in a run of its own, and gains one later', async () => {
+    const read = [broker, `-topic=${JSON_TOPIC}`, ...TIMES, '-format=json', '-key=user', '-time=at:ms'];
+    const flags = [...read, '-quarantine=off', '-checkpoint-interval=20ms', '-batch-rows=300'];
+    const aggregates = {
+      short: 'count,min(amount)',
+      long: 'max(amount),last(amount) as newest,p99(amount)',
+      visits: 'topk(user,3),sum(amount)',
+    } as const;
+    const given = `-window-aggregate=long=${aggregates.long};visits=${aggregates.visits}`;
+    const set = [...flags, ...SET, '-aggregate=count', given, stateOf('own')];
+    await throughKills([...set, '-exit-at-end'], ['kill-after=2000', 'kill-after=1500']);
+    const more = [...flags, ...SET, `-aggregate=${aggregates.short}`, given, stateOf('own')];
+    const added = await runEngine(own, [...more, '-bounded']);
+    expect(added, added.stderr).toMatchObject({ code: 0 });
+    expect(added.stderr.match(/aggregates were added/g)).toHaveLength(1);
+    for (const name of NAMES) {
+      const text = await exported(stateOf('own'), `-export-window=${name}`);
+      const alone = [...flags, ...WINDOWS[name][1], `-aggregate=${aggregates[name]}`, '-bounded'];
+      const lateness = name === 'long' ? ['-allowed-lateness=2s'] : [];
+      const own1 = alone.filter((flag) => lateness.length === 0 || !flag.startsWith('-allowed-lateness'));
+      const run = await runEngine(own, [...own1, ...lateness, stateOf(`own-${name}`)]);
+      expect(run, run.stderr).toMatchObject({ code: 0 });
+      const wanted = await exported(stateOf(`own-${name}`));
+      // The value that was added is null in the windows from before.
+      const plain = name === 'short' ? wanted.replace(/^(user-.*?,\d+,\d+,\d+),\d+,/gm, '$1,,') : wanted;
+      expect(text).toContain('user-36');
+      expect(text, name).toBe(plain);
+    }
+    const verified = await runEngine(own, ['verify', ...more, '-bounded']);
+    expect(verified.code, verified.stdout + verified.stderr).toBe(0);
+    for (const name of NAMES)
+      expect(verified.stdout).toMatch(new RegExp(`^${name}: equal: [1-9]\\d* windows`, 'm'));
+  });
+
+  it('windows share the decoded records, and each keeps its own keys through SIGKILL; the quarantine has each invalid record once', async () => {
     const flags = [broker, `-topic=${JSON_TOPIC}`, ...TIMES, ...jsonKey, '-checkpoint-interval=20ms'];
     const set = [...flags, ...SET, '-batch-rows=300'];
     await throughKills([...set, '-exit-at-end', stateOf('text')], ['kill-after=2000']);

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Aggregates } from '../../src/engine/aggregate/definition.ts';
 import type { Job } from '../../src/engine/job.ts';
-import type { EngineParts } from '../../src/engine/run.ts';
+import type { EngineParts } from '../../src/engine/parts.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';

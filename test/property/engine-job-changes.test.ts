@@ -10,7 +10,7 @@ import {
   type StateManifest,
 } from '../../src/engine/durability/checkpoint/state-manifest.ts';
 import type { Job } from '../../src/engine/job.ts';
-import type { EngineParts } from '../../src/engine/run.ts';
+import type { EngineParts } from '../../src/engine/parts.ts';
 import { offsetIn } from '../../src/engine/source/admission.ts';
 import type { InputDefinition } from '../../src/engine/source/input/definition.ts';
 import { SimDisk } from '../../src/sim/disk.ts';

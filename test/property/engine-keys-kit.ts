@@ -6,7 +6,7 @@ import { HalfSipHash, type KeyHash } from '../../src/core/random/half-sip-hash.t
 import type { Rows } from '../../src/core/rows.ts';
 import { KeyDictionary, type KeyDictionaryParts } from '../../src/engine/keys/dictionary.ts';
 import { KEY_FAMILIES } from '../../src/engine/keys/store.ts';
-import type { EngineParts } from '../../src/engine/run.ts';
+import type { EngineParts } from '../../src/engine/parts.ts';
 import type { EventRows } from '../../src/engine/source/events.ts';
 import type { InputDefinition } from '../../src/engine/source/input/definition.ts';
 import { EventWords } from '../../src/engine/source/input/words.ts';

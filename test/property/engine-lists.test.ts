@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Aggregates } from '../../src/engine/aggregate/definition.ts';
 import type { Job } from '../../src/engine/job.ts';
-import type { EngineParts } from '../../src/engine/run.ts';
+import type { EngineParts } from '../../src/engine/parts.ts';
 import { type InputDefinition, listIn } from '../../src/engine/source/input/definition.ts';
 import { ListSource } from '../../src/engine/source/list/source.ts';
 import { RecordReader } from '../../src/engine/verify/records.ts';

@@ -7,7 +7,7 @@ import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import type { Job } from '../../src/engine/job.ts';
 import type { LateEvent } from '../../src/engine/output/late/events.ts';
 import type { LatePage } from '../../src/engine/output/late/store.ts';
-import type { EngineParts } from '../../src/engine/run.ts';
+import type { EngineParts } from '../../src/engine/parts.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';

@@ -7,11 +7,17 @@ import { BINARY256 } from '../../engine/source/input/binary256.ts';
 import { aggregatesIn } from '../../engine/source/input/definition.ts';
 import { type EMIT_SETTINGS, hasUpdates } from './emit.ts';
 import { askedInput, type INPUT_SETTINGS } from './input.ts';
-import { WINDOW_SETTING, type WindowSettings, windowSpecs } from './windows/specs.ts';
+import {
+  WINDOW_AGGREGATE_SETTING,
+  WINDOW_SETTING,
+  type WindowSettings,
+  windowSpecs,
+} from './windows/specs.ts';
 
 export const JOB_SETTINGS = {
   topic: { type: 'string', default: 'events', help: 'topic of the events' },
   window: WINDOW_SETTING,
+  'window-aggregate': WINDOW_AGGREGATE_SETTING,
   size: { type: 'duration', min: 1, help: 'length of a tumbling or sliding window; default 1m' },
   slide: {
     type: 'duration',

@@ -4,7 +4,7 @@ import type { ResultShape } from '../../engine/output/columns.ts';
 import { KeptLateEvents } from '../../engine/output/late/kept.ts';
 import { PostgresLateEvents } from '../../engine/output/late/postgres.ts';
 import { LateEventStore } from '../../engine/output/late/store.ts';
-import type { EngineParts } from '../../engine/run.ts';
+import type { EngineParts } from '../../engine/parts.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import { openPostgresPool, postgresSink } from './sinks.ts';
 

@@ -1,7 +1,7 @@
 /** Side outputs of `millrace engine`: the late topic and the quarantine. */
 import type { SettingTable } from '../../core/settings.ts';
 import type { Job } from '../../engine/job.ts';
-import type { EngineParts } from '../../engine/run.ts';
+import type { EngineParts } from '../../engine/parts.ts';
 import type { BrokerDriver } from '../../io/kafka/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { lateTopicName, openLateTopic } from './late.ts';

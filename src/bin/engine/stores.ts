@@ -3,13 +3,21 @@ import type { KvStore } from '../../io/rocksdb/port.ts';
 
 type OpenStores = Map<string, KvStore>;
 
-/** Stores of each run, by its metrics. */
-const runs = new WeakMap<object, OpenStores>();
+/** Stores of each run, by its metrics and the state folder of a window. */
+const runs = new WeakMap<object, Map<string, OpenStores>>();
 
-export function openStoresOf({ metrics }: { readonly metrics: object }): OpenStores {
-  const known = runs.get(metrics);
-  if (known !== undefined) return known;
-  const stores: OpenStores = new Map();
-  runs.set(metrics, stores);
+/** Stores of the window whose settings these are. */
+export function openStoresOf({
+  metrics,
+  settings,
+}: {
+  readonly metrics: object;
+  readonly settings: { readonly 'state-dir': string };
+}): OpenStores {
+  const windows = runs.get(metrics) ?? new Map<string, OpenStores>();
+  runs.set(metrics, windows);
+  const folder = settings['state-dir'];
+  const stores: OpenStores = windows.get(folder) ?? new Map();
+  windows.set(folder, stores);
   return stores;
 }

@@ -53,9 +53,10 @@ export class ValueColumns {
   /** @shape u8[columns * capacity]; 0: null */
   readonly valid: Uint8Array;
   /** Values of columns whose cells are the numbers of their first cells in it. */
-  readonly texts = new ValueTexts();
+  readonly texts: ValueTexts;
 
-  constructor(columns: number, capacity: number) {
+  constructor(columns: number, capacity: number, texts = new ValueTexts()) {
+    this.texts = texts;
     this.columns = columns;
     this.capacity = capacity;
     this.cells = new BigInt64Array(columns * capacity);

@@ -338,6 +338,22 @@ export class Aggregates extends RowForm {
   }
 }
 
+/** Aggregates, the fields of their values, and the columns that these fill. */
+export type ValueFields = Pick<Aggregates, 'specs' | 'fields' | 'columns' | 'needsPlace'>;
+
+/** Aggregates of several jobs, whose fields have one column each. @throws bad_setting */
+export function valueFields(texts: readonly string[]): ValueFields {
+  const all = texts.map((text) => Aggregates.of(text));
+  const needsPlace = all.some((one) => one.needsPlace);
+  const first = needsPlace ? PLACE_COLUMNS : 0;
+  const fields: FieldColumn[] = [];
+  for (const field of all.flatMap((one) => one.fields))
+    if (!fields.some((known) => isSameField(known, field)))
+      fields.push({ ...field, column: first + fields.length });
+  const specs = all.flatMap((one) => one.specs);
+  return { specs, fields, columns: first + fields.length, needsPlace };
+}
+
 export const isSameField = (a: AggregateField, b: AggregateField): boolean =>
   a.kind === b.kind && a.scale === b.scale && a.path.join('.') === b.path.join('.');
 

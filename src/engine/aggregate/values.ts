@@ -20,6 +20,12 @@ export function valuesOf(batch: EventBatch, columns: number): ValueColumns {
 /** Values of a batch; undefined if the job has no aggregates of fields. */
 export const knownValues = (batch: EventBatch): ValueColumns | undefined => made.get(batch);
 
+/** Gives a batch other values; undefined: none. */
+export function setValues(batch: EventBatch, values: ValueColumns | undefined): void {
+  if (values === undefined) made.delete(batch);
+  else made.set(batch, values);
+}
+
 /** Writes the place of each record into the first columns. The offset of an element has the number
  *  of the element in its low bits, so that the places of all events differ. */
 export function putPlaces(records: RecordBatch, { cells, valid, capacity }: ValueColumns): void {

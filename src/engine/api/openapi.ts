@@ -374,7 +374,6 @@ const PATHS: Json = {
           description: 'The files, until they are released, or 10 minutes after the last read.',
           content: body(SAVEPOINT),
         },
-        400: failure('The engine has several windows.', ['several_windows']),
         ...BY_ACCESS,
         429: failure(
           'The engine holds two checkpoints already, or over the rate of this client.',
@@ -410,10 +409,7 @@ const PATHS: Json = {
           description: 'The bytes; none at the end of the file.',
           content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
         },
-        400: failure('An invalid number, or the engine has several windows.', [
-          'bad_range',
-          'several_windows',
-        ]),
+        400: failure('An invalid number.', ['bad_range']),
         ...BY_ACCESS,
         404: failure('The checkpoint was released, or has no such file.', ['savepoint_missing']),
         503: UNAVAILABLE,

@@ -178,7 +178,8 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
  *  event, so that a key has the same columns in every table. */
 const TAKEN: readonly string[] = [
   ...[...BOUNDS, ...AGGREGATES].map(({ name }) => name),
-  ...['source_partition', 'source_offset', 'event_ts', 'value', 'reason', 'watermark_ms', 'timestamp_ms'],
+  ...['source_partition', 'source_offset', 'source_element', 'event_ts'],
+  ...['value', 'reason', 'watermark_ms', 'timestamp_ms'],
 ];
 const NAME_CHARS_MAX = 50;
 

@@ -334,6 +334,9 @@ function cellOf({ function: name, field, percent, limit }: AggregateSpec): Cell 
   }
 }
 
+/** Aggregates of a job, and the fields whose values an event has. */
+export type OracleAggregates = Pick<Aggregates, 'specs' | 'fields'>;
+
 /** Accumulator of one window and key. */
 export class Accumulator {
   private count = 0n;
@@ -344,7 +347,7 @@ export class Accumulator {
   private readonly own: readonly { readonly spec: AggregateSpec; readonly at: number; readonly cell: Cell }[];
 
   /** @param aggregates undefined: count, sum, min and max of the value @throws bad_setting */
-  constructor(aggregates: Aggregates | undefined) {
+  constructor(aggregates: OracleAggregates | undefined) {
     this.own = (aggregates?.specs ?? []).map((spec) => ({
       spec,
       at:

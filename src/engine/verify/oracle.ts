@@ -1,9 +1,8 @@
 /** Oracle of `engine verify`: computes the windows of a job from its events, in arrival order, from
  *  the rules of lateness alone. It shares no kernel, table or watermark with the engine. */
-import type { Aggregates } from '../aggregate/definition.ts';
 import { engineError } from '../errors.ts';
 import type { Job } from '../job.ts';
-import { Accumulator, type LogPlace } from './aggregates.ts';
+import { Accumulator, type LogPlace, type OracleAggregates } from './aggregates.ts';
 import type { OracleEvent } from './records.ts';
 import { floorDivide } from './values.ts';
 
@@ -50,7 +49,7 @@ export class WindowOracle {
     empty: 0,
   };
   private readonly job: Job;
-  private readonly aggregates: Aggregates | undefined;
+  private readonly aggregates: OracleAggregates | undefined;
   private readonly range: VerifiedRange;
   private readonly heldMax: number;
   private readonly delayMs: bigint;
@@ -67,7 +66,7 @@ export class WindowOracle {
    *  @throws bad_setting for a job whose results depend on more than the log */
   constructor(
     job: Job,
-    aggregates: Aggregates | undefined,
+    aggregates: OracleAggregates | undefined,
     partitions: number,
     range: VerifiedRange,
     heldMax: number,

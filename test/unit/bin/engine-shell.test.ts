@@ -11,7 +11,8 @@ import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes
 import type { Job } from '../../../src/engine/job.ts';
 import { resultColumns } from '../../../src/engine/output/columns.ts';
 import { FiredFeed } from '../../../src/engine/output/feed.ts';
-import type { Engine, EngineParts } from '../../../src/engine/run.ts';
+import type { EngineParts } from '../../../src/engine/parts.ts';
+import type { Engine } from '../../../src/engine/run.ts';
 import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
 import { openDisk } from '../../../src/io/disk/node.ts';
 import type { HttpRequest } from '../../../src/io/http/port.ts';

@@ -280,14 +280,40 @@ describe('engine validate', () => {
     expect(world.stderr()).toMatch(message);
   });
 
-  it('a setting of one window beside windows with names has its place, and the error of a run', async () => {
-    const job = 'checkpoint-store: /x\nwindows:\n  - {name: a, window: tumbling, size: 1m}';
+  it('a checkpoint store beside a sink that is lost with the machine has its place, and the error of a run', async () => {
+    const job = 'checkpoint-store: /x\nsink: rocksdb:/r\nwindows:\n  - {name: a, window: tumbling, size: 1m}';
     const { code, stdout } = await validate(job, '-json');
     expect(code).toBe(1);
     expect(JSON.parse(stdout).problems).toEqual([
       expect.objectContaining({
-        ...{ line: 1, column: 19, code: 'usage' },
-        message: '-checkpoint-store is for a window without a name, and -window names a',
+        ...{ line: 2, column: 7, code: 'usage' },
+        message: expect.stringContaining('is lost with its machine'),
+      }),
+    ]);
+  });
+
+  it('windows over different events, and aggregates of a window beside a value, have their places', async () => {
+    const of = (setting: string, aggregate: string): string =>
+      [
+        ...['format: json', setting, 'windows:', '  - {name: a, window: tumbling, size: 1m}'],
+        `  - {name: b, window: session, gap: 1s, aggregate: "${aggregate}"}`,
+      ].join('\n');
+    const problems = async (text: string): Promise<unknown> => {
+      const { code, stdout } = await validate(text, '-json');
+      expect(code).toBe(1);
+      return JSON.parse(stdout).problems;
+    };
+    expect(await problems(of('aggregate: count', 'sum(items[].qty)'))).toEqual([
+      expect.objectContaining({
+        ...{ line: 5, column: 52, code: 'usage' },
+        message:
+          'the windows have different events: window a has records, and window b has the elements of items[]',
+      }),
+    ]);
+    expect(await problems(of('value: amount', 'max(amount)'))).toEqual([
+      expect.objectContaining({
+        line: 2,
+        message: expect.stringContaining('-value and -aggregate both say'),
       }),
     ]);
   });

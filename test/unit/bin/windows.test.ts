@@ -5,15 +5,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { afterAll, describe, expect, it } from 'vitest';
+import { jobOf } from '../../../src/bin/engine/job.ts';
 import { readJobDocument } from '../../../src/bin/engine/jobfile/document.ts';
 import { jobTable } from '../../../src/bin/engine/jobfile/schema.ts';
+import { demandStorable } from '../../../src/bin/engine/store/open.ts';
 import { runAll } from '../../../src/bin/engine/windows/run.ts';
-import { demandMovable, settingsOf, verifySettings } from '../../../src/bin/engine/windows/settings.ts';
+import { demandSameEvents, settingsOf, verifySettings } from '../../../src/bin/engine/windows/settings.ts';
 import { windowSpecs } from '../../../src/bin/engine/windows/specs.ts';
 import {
   demandNoSet,
   demandNoSetIn,
-  demandOneState,
+  namesInSet,
   nextSet,
   writeSet,
 } from '../../../src/bin/engine/windows/state.ts';
@@ -110,43 +112,75 @@ describe('the flag -window', () => {
   });
 });
 
-describe('actions for one window', () => {
-  it.each(['savepoint', 'checkpoint-store'])('-%s is refused beside a window with a name alone', (flag) => {
-    const settings = load(`-${flag}=/x`, '-window=a=tumbling:1m');
-    expect(() => demandMovable(settings, windowSpecs(settings))).toThrowError(
-      expect.objectContaining({
-        message: `-${flag} is for a window without a name, and -window names a`,
-        next: `leave -${flag} out, or run one window without a name`,
-      }),
-    );
-    const plain = load(`-${flag}=/x`, '-window=tumbling:1m', '-state-dir=/s');
-    demandMovable(plain, windowSpecs(plain));
-  });
-
+describe('actions over windows', () => {
   it('a verification has the settings of the window that it names', () => {
     const set = ['-state-dir=/s', '-window=a=tumbling:1m', '-window=b=session:1s'];
     const verify = (...more: string[]) => verifySettings(load(...set, ...more));
-    expect(verify('-verify-window=b')).toMatchObject({
-      'state-dir': '/s/windows/b',
-      window: ['session'],
-      gap: 1000,
-    });
-    expect(() => verify()).toThrowError(/several windows: a, b/);
+    const b = { name: 'b', settings: { 'state-dir': '/s/windows/b', window: ['session'], gap: 1000 } };
+    expect(verify('-verify-window=b')).toMatchObject([b]);
+    expect(verify()).toMatchObject([{ name: 'a', settings: { size: 60_000 } }, b]);
     expect(() => verify('-verify-window=c')).toThrowError(/-verify-window=c is none of the windows a, b/);
     expect(() => verifySettings(load('-verify-window=a'))).toThrowError(/-window has none with a name/);
-    expect(verifySettings(load('-size=5s'))).toMatchObject({ size: 5000, window: ['tumbling'] });
+    expect(verifySettings(load('-size=5s'))).toMatchObject([
+      { name: undefined, settings: { size: 5000, window: ['tumbling'] } },
+    ]);
   });
 
-  it('a savepoint of several windows is refused, from their folder, that of one, and of a running engine', async () => {
+  it('a window has its own aggregates, and the others have those of the job', () => {
+    const set = ['-window=a=tumbling:1m', '-window=b=session:1s', '-aggregate=count'];
+    const of = (...more: string[]) => {
+      const settings = load(...set, ...more);
+      return windowSpecs(settings).map((spec) => {
+        const { aggregate, 'window-aggregate': rest } = settingsOf(settings, spec);
+        return { aggregate, rest };
+      });
+    };
+    expect(of('-window-aggregate=b=sum(x:double),topk(sku,3) as top')).toEqual([
+      { aggregate: 'count', rest: undefined },
+      { aggregate: 'sum(x:double),topk(sku,3) as top', rest: undefined },
+    ]);
+    expect(of('-window-aggregate=b=min(x); a=max(x)').map(({ aggregate }) => aggregate)).toEqual([
+      'max(x)',
+      'min(x)',
+    ]);
+    expect(() => of('-window-aggregate=c=count')).toThrowError(/names "c", and -window has only a, b/);
+    expect(() => of('-window-aggregate=a=count;a=count')).toThrowError(/names a twice/);
+    expect(() => of('-window-aggregate=count')).toThrowError(/no NAME=AGGREGATES/);
+    const alone = load('-window-aggregate=a=count');
+    expect(() => windowSpecs(alone)).toThrowError(/no window with a name/);
+    const verified = verifySettings(load(...set, '-window-aggregate=b=sum(x)'));
+    expect(verified.map(({ aggregates }) => aggregates)).toEqual([
+      ['count', 'sum(x)'],
+      ['count', 'sum(x)'],
+    ]);
+  });
+
+  it('windows over records and over the elements of a list are refused together', () => {
+    const jobs = (...aggregates: readonly string[]) =>
+      aggregates.map((aggregate, at) => ({
+        name: `w${at}`,
+        job: jobOf(settingsOf(load('-format=json'), { ...specs()[0], aggregate })),
+      }));
+    demandSameEvents(jobs('sum(items[].qty)', 'count(items[].sku)'));
+    expect(() => demandSameEvents(jobs('count', 'sum(items[].qty)'))).toThrowError(
+      /window w0 has records, and window w1 has the elements of items\[\]/,
+    );
+  });
+
+  it('a store of checkpoints is refused beside a sink that is lost with the machine', () => {
+    demandStorable(load('-checkpoint-store=/x', '-window=a=tumbling:1m'));
+    expect(() => demandStorable(load('-checkpoint-store=/x', '-sink=rocksdb:/r'))).toThrowError(/is lost/);
+  });
+
+  it('the state of one of several windows is not saved alone', async () => {
     const root = await openDisk(join(folder, 'several'));
-    const one = await openDisk(join(folder, 'several', 'windows', 'a'));
+    await demandNoSetIn(root);
     await writeSet(root, { topic: 't', names: ['a', 'b'], isStopped: true });
-    const refusal = { code: 'several_windows', next: expect.stringContaining('copy its whole -state-dir') };
-    await expect(demandNoSetIn(root, undefined)).rejects.toMatchObject(refusal);
-    await expect(demandNoSetIn(one, root)).rejects.toMatchObject(refusal);
-    await demandNoSetIn(one, undefined);
-    expect(() => demandOneState(['a', 'b'])).toThrowError(expect.objectContaining(refusal));
-    demandOneState(['']);
+    expect(await namesInSet(root)).toEqual(['a', 'b']);
+    await expect(demandNoSetIn(root)).rejects.toMatchObject({
+      code: 'several_windows',
+      next: `give -state-dir=${root.where}`,
+    });
   });
 });
 
@@ -188,8 +222,27 @@ describe('the windows of a job file', () => {
       { name: 'a', window: 'x' },
     ])
       expect(schema({ windows: [wrong] })).toBe(false);
+    const own = { name: 'c', window: 'session', gap: '1s', aggregate: ['count', 'sum(x)'] };
+    expect(schema({ windows: [own, { ...own, name: 'd', aggregate: 'count' }] })).toBe(true);
     expect(schema({ ...value, window: 'tumbling' })).toBe(false);
     expect(schema({ windows: [] })).toBe(false);
+  });
+
+  it('the aggregates of a window mean what the flag means, and a mistake has its place', () => {
+    const text = [
+      'windows:',
+      '  - {name: minute, window: tumbling, size: 1m}',
+      '  - {name: visits, window: session, gap: 30s, aggregate: [count, "topk(sku,10)"]}',
+      '  - {name: hour, window: tumbling, size: 1h, aggregate: "sum(x),max(x)"}',
+    ].join('\n');
+    expect(problems(text)).toEqual([]);
+    expect(readJobDocument(text, table).entries.get('window-aggregate')?.text).toBe(
+      'visits=count,topk(sku,10);hour=sum(x),max(x)',
+    );
+    const wrong = text.replace('max(x)', 'median(x)');
+    expect(problems(wrong)).toEqual([expect.stringMatching(/^4:\d+ bad_setting .*"median\(x\)"/)]);
+    const both = `${text}\nwindow-aggregate: minute=count`;
+    expect(problems(both)).toEqual([expect.stringContaining('both name aggregates of the windows')]);
   });
 
   it.each([

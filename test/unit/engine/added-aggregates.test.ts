@@ -325,7 +325,7 @@ describe('Parquet folder', () => {
 
 describe('one of several windows', () => {
   const INPUT = { format: 'json', key: 'k:i64', time: 't:ms' } as const;
-  const windowOf = (asked: string, reader: { definition: object }) =>
+  const windowOf = (name: string, aggregate: string | undefined, reader: { definition: object }) =>
     new WindowSource(
       {
         ...{ bounds: async () => [], asked: () => {}, placed: () => {}, saved: () => {} },
@@ -340,31 +340,42 @@ describe('one of several windows', () => {
           },
         },
       } as never,
-      { name: asked, watermarks: {} } as never,
+      { name, aggregate, watermarks: {} } as never,
     );
 
   it('each window has its own time since when an aggregate exists', async () => {
-    const reader = { definition: { ...INPUT, format: 'undecided', aggregate: 'count,sum(i),max(i)' } };
-    const [minute, hour, added] = ['minute', 'hour', 'added'].map((name) => windowOf(name, reader));
+    const flags = 'count,sum(i),max(i)';
+    const reader = { definition: { ...INPUT, format: 'undecided', aggregates: [flags, 'min(i)'] } };
+    const [minute, hour, added] = ['minute', 'hour', 'added'].map((name) => windowOf(name, flags, reader));
+    const plain = windowOf('plain', undefined, reader);
     minute?.input.resume({ ...INPUT, aggregate: 'count,sum(i),max(i) since 5' });
     hour?.input.resume({ ...INPUT, aggregate: 'count,sum(i) since 1,max(i) since 9' });
     expect(minute?.input.definition).toEqual({ ...INPUT, aggregate: 'count,sum(i),max(i) since 5' });
+    expect(reader.definition).toEqual({ ...INPUT, aggregates: [flags, 'min(i)'] });
     const own = hour?.input.definition;
     expect(own).toEqual({ ...INPUT, aggregate: 'count,sum(i) since 1,max(i) since 9' });
-    void added?.next(0);
-    const delivered = added?.deliver({ records: {}, events: {} } as never, 0);
-    // The window is done with the rows when it asks for more.
-    void added?.next(0);
-    await delivered;
-    expect(added?.input.definition.aggregate).toBe('count,sum(i),max(i)');
+    for (const window of [added, plain]) {
+      void window?.next(0);
+      const delivered = window?.deliver({ records: {}, events: {} } as never, 0);
+      // The window is done with the rows when it asks for more.
+      void window?.next(0);
+      await delivered;
+    }
+    expect(added?.input.definition.aggregate).toBe(flags);
+    expect(plain.input.definition).toEqual(INPUT);
     expect(hour?.input.definition).toBe(own);
   });
 
-  it('windows whose aggregates are in another order are refused', async () => {
-    const reader = { definition: { ...INPUT, format: 'undecided', aggregate: 'max(i),count' } };
-    const [minute, hour] = ['minute', 'hour'].map((name) => windowOf(name, reader));
+  it('windows with other aggregates, in any order, read the same records; another key is refused', async () => {
+    const reader = { definition: { ...INPUT, format: 'undecided', aggregates: ['max(i),count', 'sum(j)'] } };
+    const [minute, hour] = ['minute', 'hour'].map((name) => windowOf(name, 'max(i),count', reader));
     minute?.input.resume({ ...INPUT, aggregate: 'count,max(i) since 5' });
-    expect(() => hour?.input.resume({ ...INPUT, aggregate: 'max(i),count' })).toThrowError(
+    hour?.input.resume({ ...INPUT, aggregate: 'max(i),count' });
+    expect(hour?.input.definition).toEqual({ ...INPUT, aggregate: 'max(i),count' });
+    const other = windowOf('other', 'sum(j)', reader);
+    minute?.input.resume({ ...INPUT, aggregate: 'count,max(i) since 5' });
+    reader.definition = { ...reader.definition };
+    expect(() => other.input.resume({ ...INPUT, key: 'k:string', aggregate: 'sum(j)' })).toThrowError(
       /reads the records in another way/,
     );
   });

@@ -7,7 +7,11 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { sizeIn } from '../../../src/bin/engine/savepoint/folder.ts';
 import { decodeHead, decodeLease, HEAD, type Head, LEASE } from '../../../src/bin/engine/store/head.ts';
 import { LEASE_MS, RENEW_MS, StoreLease } from '../../../src/bin/engine/store/lease.ts';
-import { CheckpointPublisher, claimHead } from '../../../src/bin/engine/store/publish.ts';
+import {
+  CheckpointPublisher,
+  type CheckpointPublisherParts,
+  claimHead,
+} from '../../../src/bin/engine/store/publish.ts';
 import { createProgress } from '../../../src/core/layout/window-clock.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Changelog } from '../../../src/engine/durability/changelog/log.ts';
@@ -16,7 +20,7 @@ import {
   type StateManifest,
   stateManifestName,
 } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
-import { checkedFiles } from '../../../src/engine/durability/savepoint/files.ts';
+import { checkedFiles, prefixOf, WINDOWS_FILE } from '../../../src/engine/durability/savepoint/files.ts';
 import { openDisk } from '../../../src/io/disk/node.ts';
 import { folderStore } from '../../../src/io/objects/folder.ts';
 import { type ObjectStore, objectError, type StoredObject } from '../../../src/io/objects/port.ts';
@@ -216,23 +220,21 @@ describe('stored checkpoints', () => {
   });
 
   /** Engine of a state folder, whose changelog grows with each checkpoint. */
-  async function engineOf() {
-    const disk = await openDisk(state);
+  async function engineOf(folder = state) {
+    const disk = await openDisk(folder);
     const log = new Changelog({ disk, segmentBytes: 1 << 20, nextSeq: 1 });
     let id = 0;
-    return {
-      disk,
-      close: () => log.close(),
-      engine: {
-        pinned: async <T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T> => {
-          log.append(1, [new Uint8Array(1000)]);
-          const lastSeq = await log.seal();
-          const manifest = manifestOf(++id, lastSeq);
-          await disk.write(stateManifestName(id), [encodeStateManifest(manifest)]);
-          return use(manifest, lastSeq);
-        },
+    const engine = {
+      pinned: async <T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T> => {
+        log.append(1, [new Uint8Array(1000)]);
+        const lastSeq = await log.seal();
+        const manifest = manifestOf(++id, lastSeq);
+        await disk.write(stateManifestName(id), [encodeStateManifest(manifest)]);
+        return use(manifest, lastSeq);
       },
     };
+    const states = [{ window: undefined, disk, engine, stores: new Map() }];
+    return { disk, engine, states, close: () => log.close() };
   }
 
   /** Lease in the folder. Its clock stands while the folder is read or written, however long that
@@ -251,7 +253,7 @@ describe('stored checkpoints', () => {
   };
   const publisherOf = async (
     lease: StoreLease,
-    { disk, engine }: Pick<Awaited<ReturnType<typeof engineOf>>, 'disk' | 'engine'>,
+    { disk, states }: Pick<CheckpointPublisherParts, 'disk' | 'states'>,
     onStep: (step: string) => void = () => {},
   ) => {
     const found = await claimHead(store, lease, store.where, (text) => new Error(text));
@@ -263,7 +265,10 @@ describe('stored checkpoints', () => {
       intervalMs: 100,
     };
     return new CheckpointPublisher(
-      { disk, engine, store, lease, stores: new Map(), onStep, ...parts },
+      {
+        ...{ disk, store, lease, onStep, ...parts },
+        states,
+      },
       found,
     );
   };
@@ -299,6 +304,35 @@ describe('stored checkpoints', () => {
     const named = head.files.flatMap(({ parts }) => parts).sort();
     expect([...(await store.list('files/'))].sort()).toEqual(named);
     await own.close();
+  });
+
+  it('a checkpoint of several windows has a checkpoint of each and the list of them', async () => {
+    const names = ['a', 'b'];
+    const owned = [];
+    for (const name of names) owned.push({ name, ...(await engineOf(join(state, prefixOf(name)))) });
+    const disk = await openDisk(state);
+    await disk.write(WINDOWS_FILE, [new TextEncoder().encode('{}')]);
+    const lease = await realLease();
+    const states = owned.map(({ name, engine, ...own }) => ({
+      ...{ window: name, disk: own.disk, engine, stores: new Map() },
+    }));
+    const publisher = await publisherOf(lease, { disk, states });
+    await publisher.publish();
+    await disk.write(WINDOWS_FILE, [new TextEncoder().encode('[]')]);
+    await publisher.publish();
+    const head = decodeHead((await store.get(HEAD)) as StoredObject) as Head;
+    expect(head.files.map(({ name }) => name)).toEqual([
+      WINDOWS_FILE,
+      ...names.flatMap((name) => [
+        `${prefixOf(name)}${stateManifestName(2)}`,
+        `${prefixOf(name)}changelog-0000000000000001.log`,
+        `${prefixOf(name)}changelog-0000000000000002.log`,
+      ]),
+    ]);
+    // The list has one name and may change, so it is stored again.
+    const [list] = head.files as readonly [Head['files'][number]];
+    expect(Buffer.from((await store.get(list.parts[0] as string))?.bytes ?? []).toString()).toBe('[]');
+    for (const { close } of owned) await close();
   });
 
   it('a process that ends at any step of an upload leaves a whole checkpoint for the next owner', async () => {

@@ -10,7 +10,7 @@ import { brotliDecompressSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
 import { PIECE_FAMILIES, PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
 import { type Job, pieceOrderOf, stateOf } from '../../../src/engine/job.ts';
-import type { EngineParts } from '../../../src/engine/run.ts';
+import type { EngineParts } from '../../../src/engine/parts.ts';
 import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../src/io/rocksdb/port.ts';
 import { SimDisk } from '../../../src/sim/disk.ts';

@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { foldersOf, sizeIn, storeFiles, writeSavepoint } from '../../../src/bin/engine/savepoint/folder.ts';
-import { loadSavepoint } from '../../../src/bin/engine/savepoint/load.ts';
+import { loadSavepoint, type StagedState } from '../../../src/bin/engine/savepoint/load.ts';
 import { createProgress } from '../../../src/core/layout/window-clock.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Changelog } from '../../../src/engine/durability/changelog/log.ts';
@@ -26,11 +26,17 @@ import {
   type StateManifest,
   stateManifestName,
 } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
-import { newestCheckpoint } from '../../../src/engine/durability/savepoint/files.ts';
+import {
+  newestCheckpoint,
+  placeOfPath,
+  prefixOf,
+  WINDOWS_FILE,
+} from '../../../src/engine/durability/savepoint/files.ts';
 import {
   decodeSavepoint,
   encodeSavepoint,
   SAVEPOINT_MANIFEST,
+  type Savepoint,
 } from '../../../src/engine/durability/savepoint/manifest.ts';
 import { engineError } from '../../../src/engine/errors.ts';
 import { existingDisk, openDisk } from '../../../src/io/disk/node.ts';
@@ -60,8 +66,8 @@ function manifestOf(id: number, over: Partial<StateManifest> = {}): StateManifes
 }
 
 /** A state folder with two checkpoints, a changelog of two segments, and a store. */
-async function makeState(): Promise<void> {
-  const disk = await openDisk(state);
+async function makeState(folder = state): Promise<void> {
+  const disk = await openDisk(folder);
   const log = new Changelog({ disk, segmentBytes: 1 << 20, nextSeq: 1 });
   const append = (count: number): void => {
     for (let i = 0; i < count; i++) log.append(1, [Uint8Array.of(i, i, i)]);
@@ -71,7 +77,7 @@ async function makeState(): Promise<void> {
   append(2);
   await log.close();
   for (const id of [1, 2]) await disk.write(stateManifestName(id), [encodeStateManifest(manifestOf(id))]);
-  const store = join(state, 'spill');
+  const store = join(folder, 'spill');
   mkdirSync(store);
   for (const name of ['CURRENT', '000007.sst', 'LOCK', 'LOG.old.1'])
     writeFileSync(join(store, name), `of ${name}`);
@@ -103,7 +109,7 @@ const save = async (onStep: (step: string) => void = () => {}) =>
 const target = (): string => join(root, 'target');
 async function load(onStep: (step: string) => void = () => {}, validate = async () => {}, to = target()) {
   const disk = await openDisk(to);
-  return loadSavepoint({ disk, folder: out, log: silentLogger, validate, onStep });
+  return loadSavepoint({ disk, folder: out, log: silentLogger, windows: [], validate, onStep });
 }
 
 const contentOf = (folder: string): Record<string, string> =>
@@ -127,7 +133,7 @@ const stateIn = (folder: string): Record<string, string> =>
 describe('folder of a savepoint', () => {
   it('a savepoint has the newest checkpoint with its changelog and stores, and nothing of a process', async () => {
     const saved = await save();
-    expect(saved).toMatchObject({ checkpointId: 2, clusterId: 'c', ts: 9 });
+    expect(saved).toMatchObject({ states: [{ checkpointId: 2 }], clusterId: 'c', ts: 9 });
     expect(stateIn(out)).toEqual(stateIn(state));
     expect(Object.keys(contentOf(out)).filter((name) => /LOCK|LOG|^lock$/.test(name))).toEqual([]);
     expect(existsSync(`${out}.unfinished`)).toBe(false);
@@ -165,7 +171,9 @@ describe('folder of a savepoint', () => {
     appendFileSync(join(state, stateManifestName(2)), 'x');
     const source = await sourceOf();
     expect(source.faults).toEqual([`${stateManifestName(2)} is cut short or not a manifest`]);
-    expect(await writeSavepoint(out, source, { locks, nowMs: 1 })).toMatchObject({ checkpointId: 1 });
+    expect(await writeSavepoint(out, source, { locks, nowMs: 1 })).toMatchObject({
+      states: [{ checkpointId: 1 }],
+    });
   });
 
   it('a changelog that ends before a durable record is not saved', async () => {
@@ -260,15 +268,118 @@ describe('run that begins with a savepoint', () => {
   });
 });
 
+describe('savepoint of several windows', () => {
+  const SET = '{"names":["a","b"]}';
+  const windowsOf = (): string => join(root, 'windows-state');
+
+  /** Saves the states of the windows a and b. */
+  async function saveWindows(onStep: (step: string) => void = () => {}) {
+    const folder = windowsOf();
+    const names = ['a', 'b'];
+    const sources = new Map<string, Awaited<ReturnType<typeof sourceOf>>>();
+    for (const name of names) {
+      const own = join(folder, prefixOf(name));
+      await makeState(own);
+      sources.set(name, await sourceOf(own));
+    }
+    writeFileSync(join(folder, WINDOWS_FILE), SET);
+    const files = [...sources].flatMap(([name, source]) =>
+      source.files.map(({ path, bytes }) => ({ path: `${prefixOf(name)}${path}`, bytes })),
+    );
+    const list = await existingDisk(folder);
+    const read = (path: string, from: number, max: number) => {
+      const place = placeOfPath(path);
+      if (place.window === undefined) return list.readPiece(path, from, max);
+      return (sources.get(place.window) as Awaited<ReturnType<typeof sourceOf>>).read(place.path, from, max);
+    };
+    const all = [{ path: WINDOWS_FILE, bytes: SET.length }, ...files];
+    const saved = await writeSavepoint(out, { files: all, read }, { locks, nowMs: 9, onStep });
+    rmSync(folder, { recursive: true });
+    return saved;
+  }
+
+  async function loadWindows(
+    onStep: (step: string) => void = () => {},
+    windows: readonly string[] = ['a', 'b'],
+  ) {
+    const disk = await openDisk(target());
+    const validate = async (states: readonly StagedState[]): Promise<void> => {
+      expect(states.map(({ window }) => window)).toEqual(['a', 'b']);
+    };
+    return loadSavepoint({ disk, folder: out, log: silentLogger, windows, validate, onStep });
+  }
+
+  it('a savepoint has the states of all windows, and a state folder gets them together', async () => {
+    const saved = await saveWindows();
+    expect(saved.states.map(({ window, checkpointId }) => [window, checkpointId])).toEqual([
+      ['a', 2],
+      ['b', 2],
+    ]);
+    expect(await loadWindows()).toBe(true);
+    for (const name of ['a', 'b']) expect(stateIn(join(target(), 'windows', name))).toEqual(stateIn(state));
+    expect(readFileSync(join(target(), WINDOWS_FILE), 'utf8')).toBe(SET);
+    expect(await loadWindows()).toBe(false);
+  });
+
+  it('a process that ends at any step has the states of all windows or of none', async () => {
+    const steps: string[] = [];
+    await saveWindows();
+    await loadWindows((step) => void steps.push(step));
+    expect(steps.slice(-2)).toEqual([`move ${WINDOWS_FILE}`, 'move windows']);
+    for (const dying of steps) {
+      rmSync(target(), { recursive: true });
+      const left = join(root, 'left');
+      await loadWindows((step) => {
+        if (step === dying) cpSync(target(), left, { recursive: true });
+      });
+      rmSync(target(), { recursive: true });
+      cpSync(left, target(), { recursive: true });
+      rmSync(left, { recursive: true });
+      expect(existsSync(join(target(), 'windows')), dying).toBe(false);
+      expect(await loadWindows(), dying).toBe(true);
+      for (const name of ['a', 'b'])
+        expect(stateIn(join(target(), 'windows', name)), dying).toEqual(stateIn(state));
+    }
+  });
+
+  it('windows that the savepoint does not have are refused, and so is one without a name', async () => {
+    await saveWindows();
+    for (const windows of [['c'], []])
+      await expect(loadWindows(undefined, windows)).rejects.toMatchObject({
+        code: 'job_changed',
+        message: expect.stringContaining('the windows a, b'),
+      });
+    expect(await loadWindows(undefined, ['b', 'c'])).toBe(true);
+    rmSync(out, { recursive: true });
+    rmSync(target(), { recursive: true });
+    await save();
+    await expect(loadWindows()).rejects.toMatchObject({ code: 'job_changed' });
+    expect(contentOf(target())).toEqual({});
+  });
+});
+
 describe('manifest of a savepoint', () => {
   const { job } = manifestOf(1);
-  const savepoint = {
-    ...{ id: 'a-b', ts: 5, job, clusterId: 'c', checkpointId: 3 },
+  const savepoint: Savepoint = {
+    ...{ id: 'a-b', ts: 5, clusterId: 'c', states: [{ window: undefined, job, checkpointId: 3 }] },
     files: [{ name: 'spill/000007.sst', bytes: 4, crc32: 7 }],
   };
 
   it('a manifest is decoded unchanged', () => {
     expect(decodeSavepoint(encodeSavepoint(savepoint))).toEqual({ savepoint });
+    const states: Savepoint['states'] = [
+      { window: 'a', job, checkpointId: 3 },
+      { window: 'b', job, checkpointId: 4 },
+    ];
+    const names = ['windows.json', 'windows/a/spill/000007.sst', 'windows/b/checkpoint-1.manifest'];
+    const files = names.map((name) => ({ name, bytes: 4, crc32: 7 }));
+    const several = { ...savepoint, states, files };
+    expect(decodeSavepoint(encodeSavepoint(several))).toEqual({ savepoint: several });
+    for (const name of ['windows/c/x', 'x', 'windows/a/../x', 'windows/a/windows/b/x'])
+      expect(
+        decodeSavepoint(encodeSavepoint({ ...several, files: [{ name, bytes: 1, crc32: 1 }] })),
+        name,
+      ).toEqual({ fault: 'has no valid file number 1' });
   });
 
   it.each(['../x', '/etc/x', 'spill/../x', 'fired/1.sst', '.hidden', 'spill/', ''])(

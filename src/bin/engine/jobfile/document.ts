@@ -6,6 +6,7 @@
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Pair, parseDocument, type Scalar } from 'yaml';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
 import { JOINT, nearest, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import { AGGREGATE_FLAG } from '../windows/specs.ts';
 import type { FilePlace, Part } from './place.ts';
 import { type WindowReader, windowFields, windowIn } from './windows.ts';
 
@@ -150,10 +151,12 @@ class Reader {
     }
     const fields = windowFields(this.table);
     const names = new Set<string>();
+    const aggregates: Part[] = [];
     const parts = value.items.map((item) => {
       const found = windowIn(item, this.windowReader, fields);
       if (found === undefined || !names.has(found.name)) {
         if (found !== undefined) names.add(found.name);
+        if (found?.aggregate !== undefined) aggregates.push(found.aggregate);
         return found?.part;
       }
       this.add(found.namePlace, 'window', `two windows have the name ${found.name}`, 'give each its own');
@@ -161,6 +164,8 @@ class Reader {
     });
     if (parts.includes(undefined)) return;
     this.put('window', this.table['window'] as Setting, parts as readonly Part[], at);
+    if (aggregates.length === 0) return;
+    this.put(AGGREGATE_FLAG, this.table[AGGREGATE_FLAG] as Setting, aggregates, at);
   }
 
   private readonly windowReader: WindowReader = {
@@ -168,18 +173,20 @@ class Reader {
       const hasRange = isScalar(node) || isMap(node) || isSeq(node) || isAlias(node);
       return this.placeAt(hasRange ? (node.range?.[0] ?? 0) : 0);
     },
-    part: (name, setting, value, at) => this.partOf(name, setting, value, at),
+    parts: (name, setting, value, at) => this.partsOf(name, setting, value, at),
     problem: (at, message, next, code) => this.add(at, 'window', message, next, code),
   };
 
   /** Adds a setting whose value is read. */
   private put(name: string, setting: Setting, parts: readonly Part[], at: FilePlace): void {
     if (this.entries.has(name)) {
-      this.add(at, name, 'window and windows both name the windows', 'give one of them');
+      const text = name === 'window' ? 'the windows' : 'aggregates of the windows';
+      this.add(at, name, `${name} and windows both name ${text}`, 'give one of them');
       return;
     }
     const first = parts[0] ?? at;
-    const text = parts.map((part) => part.text).join(JOINT[setting.type] ?? ',');
+    const joint = name === AGGREGATE_FLAG ? ';' : (JOINT[setting.type] ?? ',');
+    const text = parts.map((part) => part.text).join(joint);
     try {
       parseValue(name, setting, text, 'job file');
       this.entries.set(name, { name, text, parts, line: first.line, column: first.column });

@@ -23,8 +23,9 @@ import { sideCount, sideNames } from '../sides.ts';
 import { requireValidSink } from '../sinks.ts';
 import { groupName } from '../source/group.ts';
 import type { START_SETTINGS } from '../source/start.ts';
-import { demandMovable, settingsOf } from '../windows/settings.ts';
-import { windowSpecs } from '../windows/specs.ts';
+import { demandStorable } from '../store/open.ts';
+import { demandSameEvents, settingsOf } from '../windows/settings.ts';
+import { AGGREGATE_FLAG, type WindowSpec, windowSpecs } from '../windows/specs.ts';
 import type { JobDocument, JobEntry, JobProblem } from './document.ts';
 import { fieldFaults } from './fields.ts';
 import type { FilePlace } from './place.ts';
@@ -56,7 +57,7 @@ type RunSettings = Parameters<typeof jobOf>[0] &
   Parameters<typeof sideNames>[0]['settings'] &
   Parameters<typeof groupName>[0]['settings'] &
   Parameters<typeof memoryOf>[0]['settings'] &
-  Parameters<typeof demandMovable>[0];
+  Parameters<typeof demandStorable>[0];
 
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
   readonly settings: RunSettings &
@@ -85,8 +86,8 @@ class JobCheck {
     this.conflicts = [...settingConflicts(known, parsed, 'job file')];
   }
 
-  /** Checks the settings together. Returns the job if they make one. */
-  together(): Job | undefined {
+  /** Checks the settings together. Returns the jobs of the windows if they make some. */
+  together(): readonly Job[] | undefined {
     for (const conflict of this.conflicts) this.add(conflict);
     this.attempt(() => groupName({ ...this.context, settings: this.settings }));
     this.attempt(() => parseStart(this.settings.start));
@@ -96,18 +97,22 @@ class JobCheck {
       this.outputs(this.settings, 1);
       return undefined;
     }
-    this.attempt(() => demandMovable(this.settings, specs));
-    const jobs = specs.map((spec) => this.window(settingsOf(this.settings, spec), specs.length));
-    return jobs[0];
+    const jobs = specs.map((spec) => this.window(settingsOf(this.settings, spec), spec, specs.length));
+    const whole = jobs.filter((job) => job !== undefined);
+    if (whole.length < jobs.length) return undefined;
+    this.attempt(() => demandSameEvents(whole.map((job, at) => ({ name: specs[at]?.name, job }))));
+    this.attempt(() => demandStorable(this.settings));
+    return whole;
   }
 
   /** Checks the settings of one window. */
-  private window(settings: RunSettings, windows: number): Job | undefined {
-    const job = this.attempt(() => jobOf(settings));
+  private window(settings: RunSettings, { aggregate }: WindowSpec, windows: number): Job | undefined {
+    const flag = aggregate === undefined ? undefined : AGGREGATE_FLAG;
+    const job = this.attempt(() => jobOf(settings), flag);
     this.outputs(settings, windows);
     const input = job?.input;
     if (input !== undefined && hasGivenKey(input))
-      this.attempt(() => resultShape({ ...job, input }), 'aggregate');
+      this.attempt(() => resultShape({ ...job, input }), flag ?? 'aggregate');
     return job;
   }
 
@@ -119,13 +124,14 @@ class JobCheck {
     this.attempt(() => memoryOf(context, sides, settings.dedup !== undefined, windows), 'mem-budget');
   }
 
-  /** Checks the job against the registry and the brokers. Returns what was checked.
+  /** Checks the jobs of the windows against the registry and the brokers. Returns what was checked.
    *  @throws registry_unavailable, unreachable, unauthenticated */
-  async servers(job: Job): Promise<readonly string[]> {
-    return [await this.registry(job), await this.topic(job)];
+  async servers(jobs: readonly Job[]): Promise<readonly string[]> {
+    return [await this.registry(jobs), await this.topic(jobs[0] as Job)];
   }
 
-  private async registry(job: Job): Promise<string> {
+  private async registry(jobs: readonly Job[]): Promise<string> {
+    const job = jobs[0] as Job;
     const { context, settings } = this;
     const merged = this.merged(['registry', ...Object.keys(CREDENTIAL_SETTINGS)]);
     const format = job.input?.format ?? 'undecided';
@@ -155,12 +161,19 @@ class JobCheck {
       return name;
     }
     const columns = loadColumnKernels(kernels(context).name);
-    for (const { setting, field, message, next } of fieldFaults(
-      job.input ?? { format },
-      found.schema,
-      columns,
-    ))
-      this.put(setting, { message: `${message} (${name})`, next, code: 'unsupported_field' }, field);
+    const seen = new Set<string>();
+    for (const { input = { format } } of jobs)
+      for (const { setting, field, message, next } of fieldFaults(input, found.schema, columns)) {
+        // A fault of a field is one, however many windows name it.
+        if (seen.has(`${setting} ${message}`)) continue;
+        seen.add(`${setting} ${message}`);
+        const isOwn = setting === 'aggregate' && this.settings.aggregate !== input.aggregate;
+        this.put(
+          isOwn ? AGGREGATE_FLAG : setting,
+          { message: `${message} (${name})`, next, code: 'unsupported_field' },
+          field,
+        );
+      }
     return `the fields were compared with ${name}`;
   }
 
@@ -261,11 +274,11 @@ function demandOwnFlags(context: Context, table: SettingTable): string {
 export async function validateJob(context: Context, table: SettingTable): Promise<number> {
   const path = demandOwnFlags(context, table);
   const check = new JobCheck(context, path, table);
-  const job = check.together();
+  const jobs = check.together();
   const checked =
-    job === undefined || check.problems.length > 0 || context.settings.offline
+    jobs === undefined || check.problems.length > 0 || context.settings.offline
       ? []
-      : await check.servers(job);
+      : await check.servers(jobs);
   const problems = check.problems.sort(byPlace);
   const isValid = problems.length === 0;
   const count = `${problems.length} problem${problems.length === 1 ? '' : 's'}`;

@@ -3,6 +3,7 @@
 import { isMap, isScalar } from 'yaml';
 import { findMillraceError, type MillraceError } from '../../../core/errors.ts';
 import { nearest, parseValue, type Setting, type SettingTable } from '../../../core/settings.ts';
+import { aggregateSpecs } from '../../../engine/aggregate/definition.ts';
 import { checkWindow } from '../windows/specs.ts';
 import type { FilePlace, Part } from './place.ts';
 
@@ -23,6 +24,7 @@ export const windowFields = ({ size, slide, gap, ...table }: SettingTable): Sett
   ...{ size: size as Setting, slide: slide as Setting, gap: gap as Setting },
   'allowed-lateness': fieldOf(table['allowed-lateness'] as Setting),
   emit: fieldOf(table['emit'] as Setting),
+  aggregate: fieldOf(table['aggregate'] as Setting),
 });
 
 /** The default of a field is the setting of the run. */
@@ -31,22 +33,28 @@ const fieldOf = ({ default: _default, ...setting }: Setting): Setting => setting
 /** Part of a reader of files that a window needs. */
 export interface WindowReader {
   placeOf(node: unknown): FilePlace;
-  /** Reads a value; undefined after a problem. */
-  part(name: string, setting: Setting, value: unknown, at: FilePlace): Part | undefined;
+  /** Reads a value, or the parts of a list; undefined after a problem. */
+  parts(name: string, setting: Setting, value: unknown, at: FilePlace): readonly Part[] | undefined;
   problem(at: FilePlace, message: string, next: string | undefined, code?: string): void;
 }
 
 interface Field {
   readonly text: string;
   readonly at: FilePlace;
+  readonly parts: readonly Part[];
+}
+
+/** A window of a file. */
+export interface WindowPart {
+  readonly name: string;
+  readonly namePlace: FilePlace;
+  readonly part: Part;
+  /** Aggregates of this window, `NAME=AGGREGATES`; undefined: those of the job. */
+  readonly aggregate: Part | undefined;
 }
 
 /** Text of a window as the flag has it, with its place and its name; undefined after a problem. */
-export function windowIn(
-  item: unknown,
-  reader: WindowReader,
-  fields: SettingTable,
-): { readonly name: string; readonly part: Part; readonly namePlace: FilePlace } | undefined {
+export function windowIn(item: unknown, reader: WindowReader, fields: SettingTable): WindowPart | undefined {
   const at = reader.placeOf(item);
   if (!isMap(item) || item.anchor !== undefined) {
     reader.problem(at, 'a window is no mapping', 'give name: NAME, window: KIND and its times');
@@ -66,19 +74,22 @@ export function windowIn(
   return isSound ? complete(found) : undefined;
 
   function fieldIn(name: string, setting: Setting, value: unknown, place: FilePlace): Field | undefined {
-    const part = reader.part(name, setting, value, place);
-    if (part === undefined) return undefined;
+    const parts = reader.parts(name, setting, value, place);
+    const [first] = parts ?? [];
+    if (parts === undefined || first === undefined) return undefined;
+    const text = parts.map((part) => part.text).join();
     try {
-      parseValue(name, setting, part.text, 'job file');
-      return { text: part.text, at: { line: part.line, column: part.column } };
+      parseValue(name, setting, text, 'job file');
+      if (name === 'aggregate') aggregateSpecs(text);
+      return { text, at: { line: first.line, column: first.column }, parts };
     } catch (thrown) {
       const { message, next, code } = findMillraceError(thrown) as MillraceError;
-      reader.problem(part, message, next, code);
+      reader.problem(first, message, next, code);
       return undefined;
     }
   }
 
-  function complete(of: ReadonlyMap<string, Field>) {
+  function complete(of: ReadonlyMap<string, Field>): WindowPart | undefined {
     const [name, kind] = [of.get('name'), of.get('window')];
     if (name === undefined || kind === undefined) {
       const lacking = name === undefined ? 'name' : 'window';
@@ -110,8 +121,24 @@ export function windowIn(
       reader.problem(name.at, message, next, code);
       return undefined;
     }
-    return { name: name.text, namePlace: name.at, part: { text, ...at, placeOf: () => at } };
+    return {
+      ...{ name: name.text, namePlace: name.at, part: { text, ...at, placeOf: () => at } },
+      aggregate: aggregateIn(name.text, of.get('aggregate')),
+    };
   }
+}
+
+function aggregateIn(name: string, field: Field | undefined): Part | undefined {
+  if (field === undefined) return undefined;
+  const placeOf = (index: number): FilePlace => {
+    let left = index - name.length - 1;
+    for (const part of field.parts) {
+      if (left >= 0 && left < part.text.length) return part.placeOf(left);
+      left -= part.text.length + 1;
+    }
+    return field.at;
+  };
+  return { text: `${name}=${field.text}`, ...field.at, placeOf };
 }
 
 function unknown(reader: WindowReader, at: FilePlace, name: string, fields: SettingTable): undefined {

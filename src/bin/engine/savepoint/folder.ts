@@ -5,12 +5,22 @@ import { link, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { coreError } from '../../../core/errors.ts';
-import { decodeStateManifest } from '../../../engine/durability/checkpoint/state-manifest.ts';
+import {
+  decodeStateManifest,
+  ownFile,
+  type StateManifest,
+} from '../../../engine/durability/checkpoint/state-manifest.ts';
 import type { FileEntry } from '../../../engine/durability/checkpoint/whole-file.ts';
-import { PIECE_BYTES, STATE_STORES, type StateFile } from '../../../engine/durability/savepoint/files.ts';
+import {
+  PIECE_BYTES,
+  placeOfPath,
+  STATE_STORES,
+  type StateFile,
+} from '../../../engine/durability/savepoint/files.ts';
 import {
   encodeSavepoint,
   SAVEPOINT_MANIFEST,
+  type SavedState,
   type Savepoint,
 } from '../../../engine/durability/savepoint/manifest.ts';
 import { engineError } from '../../../engine/errors.ts';
@@ -27,7 +37,7 @@ const PROCESS_FILES = /^(?:LOCK|LOG|LOG\..*|IDENTITY\.dbtmp|.*\.tmp)$/;
 
 /** State of a job as files that do not change. */
 export interface StateSource {
-  /** The first file is the manifest of the checkpoint. */
+  /** The manifest of each checkpoint is one of them. */
   readonly files: readonly StateFile[];
   /** Reads bytes of a file; fewer than `bytesMax` only at its end. */
   read(path: string, from: number, bytesMax: number): Promise<Uint8Array>;
@@ -197,13 +207,27 @@ async function fill(
       });
     entries.push({ ...entry, name: path });
   }
-  const { disk, name } = placeOf((files[0] as StateFile).path);
-  const decoded = decodeStateManifest((await disk.read(name)) ?? new Uint8Array(0));
-  if ('fault' in decoded)
-    throw engineError('state_corrupt', `${name} ${decoded.fault}`, { next: 'save the state again' });
-  const { job, clusterId, id } = decoded.manifest;
-  const savepoint = { id: randomUUID(), ts: nowMs, job, clusterId, checkpointId: id, files: entries };
+  const states: (SavedState & Pick<StateManifest, 'clusterId'>)[] = [];
+  for (const { path } of files) {
+    const place = placeOfPath(path);
+    if (ownFile(place.path)?.role !== 'manifest') continue;
+    const { disk, name } = placeOf(path);
+    const decoded = decodeStateManifest((await disk.read(name)) ?? new Uint8Array(0));
+    if ('fault' in decoded)
+      throw engineError('state_corrupt', `${path} ${decoded.fault}`, { next: 'save the state again' });
+    const { job, clusterId, id } = decoded.manifest;
+    states.push({ window: place.window, job, checkpointId: id, clusterId });
+  }
+  const [first, ...others] = states.map(({ clusterId: _, ...state }) => state);
+  if (first === undefined)
+    throw engineError('state_corrupt', 'the state has no checkpoint', { next: 'save the state again' });
+  const savepoint: Savepoint = {
+    ...{ id: randomUUID(), ts: nowMs, clusterId: states[0]?.clusterId ?? '' },
+    states: [first, ...others],
+    files: entries,
+  };
   await onStep(SAVEPOINT_MANIFEST);
-  await disk.write(SAVEPOINT_MANIFEST, [encodeSavepoint(savepoint)]);
+  const root = await openDisk(folder);
+  await root.write(SAVEPOINT_MANIFEST, [encodeSavepoint(savepoint)]);
   return savepoint;
 }

@@ -8,8 +8,10 @@ import type { SavepointHead, SavepointQueries } from '../../../engine/api/savepo
 import type { StateManifest } from '../../../engine/durability/checkpoint/state-manifest.ts';
 import {
   filesOfCheckpoint,
+  prefixOf,
   STATE_STORES,
   type StateFile,
+  WINDOWS_FILE,
 } from '../../../engine/durability/savepoint/files.ts';
 import { engineError } from '../../../engine/errors.ts';
 import type { Disk } from '../../../io/disk/port.ts';
@@ -29,24 +31,33 @@ interface Pin {
   usedMs: number;
 }
 
-export interface PinParts {
-  /** Folder of the state; the process holds its lock. */
+/** State of a window of a run. */
+export interface PinnedState {
+  /** Undefined: the only window, without a name. */
+  readonly window: string | undefined;
+  /** Folder of its checkpoints. */
   readonly disk: Disk;
   readonly stores: ReadonlyMap<string, KvStore>;
   readonly engine: {
     pinned<T>(use: (manifest: StateManifest, lastSeq: number) => Promise<T>): Promise<T>;
   };
+}
+
+export interface PinParts {
+  /** Folder of the state; the process holds its lock. */
+  readonly disk: Disk;
+  readonly states: readonly PinnedState[];
   readonly clock: Timers;
 }
 
 /** Links the files of a checkpoint into a folder that does not exist, and copies the stores of
  *  these folders: hard links too. The stores are at least as new as the changelog. */
-export async function linkCheckpoint(
-  { disk, stores }: Pick<PinParts, 'disk' | 'stores'>,
+async function linkCheckpoint(
+  { disk, stores }: PinnedState,
   folder: string,
   manifest: StateManifest,
   lastSeq: number,
-  folders: readonly string[] = STATE_STORES,
+  folders: readonly string[],
 ): Promise<readonly StateFile[]> {
   const files = await filesOfCheckpoint(disk, manifest, lastSeq, sizeIn(disk.where));
   await mkdir(folder, { recursive: true });
@@ -55,7 +66,32 @@ export async function linkCheckpoint(
   return [...files, ...(await storeFiles(folder, folders))];
 }
 
-/** Checkpoints of one engine for readers. */
+/** Links a checkpoint of each state into a folder, one after the other: each has its own offsets.
+ *  @returns the files, and the greatest id of the checkpoints */
+export async function linkStates(
+  { disk, states }: Pick<PinParts, 'disk' | 'states'>,
+  folder: string,
+  folders: readonly string[] = STATE_STORES,
+): Promise<{ readonly files: readonly StateFile[]; readonly checkpointId: number }> {
+  const files: StateFile[] = [];
+  let checkpointId = 0;
+  await mkdir(folder, { recursive: true });
+  if (states.some(({ window }) => window !== undefined)) {
+    await linkFile(join(disk.where, WINDOWS_FILE), join(folder, WINDOWS_FILE));
+    files.push({ path: WINDOWS_FILE, bytes: await sizeIn(folder)(WINDOWS_FILE) });
+  }
+  for (const state of states) {
+    const prefix = prefixOf(state.window);
+    const linked = await state.engine.pinned((manifest, lastSeq) => {
+      checkpointId = Math.max(checkpointId, manifest.id);
+      return linkCheckpoint(state, join(folder, prefix), manifest, lastSeq, folders);
+    });
+    for (const { path, bytes } of linked) files.push({ path: `${prefix}${path}`, bytes });
+  }
+  return { files, checkpointId };
+}
+
+/** Checkpoints of a run for readers. */
 export class PinnedCheckpoints implements SavepointQueries {
   private readonly parts: PinParts;
   private readonly pins = new Map<string, Pin>();
@@ -81,9 +117,7 @@ export class PinnedCheckpoints implements SavepointQueries {
     const id = randomUUID();
     const folder = join(this.parts.disk.where, PINS, id);
     try {
-      const files = await this.parts.engine.pinned((manifest, lastSeq) =>
-        linkCheckpoint(this.parts, folder, manifest, lastSeq),
-      );
+      const { files } = await linkStates(this.parts, folder);
       this.pins.set(id, { folder, files, usedMs: this.parts.clock.monotonicMs() });
       return { id, files };
     } catch (thrown) {

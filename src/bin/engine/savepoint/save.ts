@@ -5,7 +5,13 @@ import { join } from 'node:path';
 import { coreError, EXIT } from '../../../core/errors.ts';
 import type { SettingTable } from '../../../core/settings.ts';
 import type { SavepointHead } from '../../../engine/api/savepoints.ts';
-import { newestCheckpoint, PIECE_BYTES } from '../../../engine/durability/savepoint/files.ts';
+import {
+  newestCheckpoint,
+  PIECE_BYTES,
+  prefixOf,
+  type StateFile,
+  WINDOWS_FILE,
+} from '../../../engine/durability/savepoint/files.ts';
 import { isSavepointPath } from '../../../engine/durability/savepoint/manifest.ts';
 import { engineError } from '../../../engine/errors.ts';
 import { existingDisk } from '../../../io/disk/node.ts';
@@ -14,7 +20,7 @@ import type { HttpClient, HttpClientReply } from '../../../io/http/client-port.t
 import type { CommandContext } from '../../../shell/command.ts';
 import { credentialsAt } from '../../../shell/credentials.ts';
 import { lockDriver } from '../../../shell/drivers.ts';
-import { demandNoSetIn, WINDOWS_FILE } from '../windows/state.ts';
+import { demandNoSetIn, namesInSet } from '../windows/state.ts';
 import { foldersOf, type StateSource, sizeIn, storeFiles, writeSavepoint } from './folder.ts';
 import type { SavepointSettings } from './settings.ts';
 
@@ -41,10 +47,20 @@ export async function saveState(context: Context): Promise<number> {
   try {
     const savepoint = await writeSavepoint(out, source, { locks, nowMs: clock.wallNowMs() });
     const bytes = savepoint.files.reduce((sum, file) => sum + file.bytes, 0);
-    const { id, checkpointId, files, job } = savepoint;
+    const { id, states, files } = savepoint;
+    const [{ window, checkpointId, job }] = states;
+    const what =
+      window === undefined
+        ? { text: `checkpoint ${checkpointId}`, fields: { checkpoint: checkpointId } }
+        : {
+            text: `the windows ${states.map((state) => state.window).join(', ')}`,
+            fields: {
+              windows: Object.fromEntries(states.map((state) => [state.window, state.checkpointId])),
+            },
+          };
     context.print(
-      `saved checkpoint ${checkpointId} of topic ${job.topic} in ${out}: ${files.length} files, ${bytes} bytes; start a new job with -savepoint=${out}`,
-      { savepoint: id, checkpoint: checkpointId, topic: job.topic, folder: out, files: files.length, bytes },
+      `saved ${what.text} of topic ${job.topic} in ${out}: ${files.length} files, ${bytes} bytes; start a new job with -savepoint=${out}`,
+      { savepoint: id, ...what.fields, topic: job.topic, folder: out, files: files.length, bytes },
     );
     return EXIT.done;
   } finally {
@@ -66,7 +82,7 @@ async function sourceOfFolder(context: Context): Promise<OpenSource> {
     });
   const disk = await existingDisk(folder);
   const above = join(folder, '..', '..');
-  await demandNoSetIn(disk, existsSync(join(above, WINDOWS_FILE)) ? await existingDisk(above) : undefined);
+  if (existsSync(join(above, WINDOWS_FILE))) await demandNoSetIn(await existingDisk(above));
   const outcome = await (await lockDriver(context)).tryLock(folder);
   if ('holder' in outcome)
     throw engineError('state_locked', `${folder} is in use by ${outcome.holder}`, {
@@ -74,20 +90,12 @@ async function sourceOfFolder(context: Context): Promise<OpenSource> {
     });
   const done = async (): Promise<void> => outcome.lock.release();
   try {
-    const faults: string[] = [];
-    const found = await newestCheckpoint(disk, sizeIn(folder), (fault) => {
-      faults.push(fault);
-      context.log.warn({ fault }, 'checkpoint refused');
-    });
-    if (found === undefined && faults.length === 0)
-      throw engineError('savepoint_missing', `${folder} has no checkpoint`, {
-        next: 'start the engine once, or give its -state-dir',
-      });
-    if (found === undefined)
-      throw engineError('state_corrupt', `no checkpoint in ${folder} can be saved: ${faults.join('; ')}`, {
-        next: 'put the files back from a copy',
-      });
-    const files = [...found.files, ...(await storeFiles(folder))];
+    const windows = await namesInSet(disk);
+    const files: StateFile[] =
+      windows === undefined ? [] : [{ path: WINDOWS_FILE, bytes: await sizeIn(folder)(WINDOWS_FILE) }];
+    for (const prefix of windows?.map(prefixOf) ?? [''])
+      for (const { path, bytes } of await filesOfState(context, join(folder, prefix)))
+        files.push({ path: `${prefix}${path}`, bytes });
     const placeOf = await foldersOf(
       folder,
       files.map(({ path }) => path),
@@ -102,6 +110,27 @@ async function sourceOfFolder(context: Context): Promise<OpenSource> {
     await done();
     throw thrown;
   }
+}
+
+/** Files of the newest checkpoint in the folder of a window, and of its stores.
+ *  @throws state_corrupt, savepoint_missing */
+async function filesOfState({ log }: Context, folder: string): Promise<readonly StateFile[]> {
+  const missing = (): Error =>
+    engineError('savepoint_missing', `${folder} has no checkpoint`, {
+      next: 'start the engine once, or give its -state-dir',
+    });
+  if (!existsSync(folder)) throw missing();
+  const faults: string[] = [];
+  const found = await newestCheckpoint(await existingDisk(folder), sizeIn(folder), (fault) => {
+    faults.push(fault);
+    log.warn({ fault }, 'checkpoint refused');
+  });
+  if (found === undefined && faults.length === 0) throw missing();
+  if (found === undefined)
+    throw engineError('state_corrupt', `no checkpoint in ${folder} can be saved: ${faults.join('; ')}`, {
+      next: 'put the files back from a copy',
+    });
+  return [...found.files, ...(await storeFiles(folder))];
 }
 
 /** State of a running engine. @throws unreachable, savepoint_failed */
@@ -168,9 +197,7 @@ function demand({ status, body }: HttpClientReply, wanted: number, what: string)
       next:
         status === 401 || status === 403
           ? 'give credentials with the right to admin windows: user:password@ in -url, or -url-token-file'
-          : status === 400
-            ? 'stop the engine, and copy its whole -state-dir'
-            : 'check -url, and that the engine is restored (GET /ready)',
+          : 'check -url, and that the engine is restored (GET /ready)',
     },
   );
 }

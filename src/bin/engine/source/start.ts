@@ -1,6 +1,6 @@
 /** `-start` of `millrace engine`: where a run without a checkpoint begins. */
 import type { SettingTable } from '../../../core/settings.ts';
-import type { EngineParts } from '../../../engine/run.ts';
+import type { EngineParts } from '../../../engine/parts.ts';
 import type { BrokerDriver } from '../../../io/kafka/port.ts';
 import { START_HELP, type StartPosition, startIn } from '../../registry-clients/start.ts';
 

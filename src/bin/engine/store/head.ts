@@ -3,6 +3,7 @@
  *  neither. */
 import { crc32 } from 'node:zlib';
 import type { FileEntry } from '../../../engine/durability/checkpoint/whole-file.ts';
+import { placeOfPath } from '../../../engine/durability/savepoint/files.ts';
 import type { StoredObject } from '../../../io/objects/port.ts';
 
 export const LEASE = 'lease.json';
@@ -14,6 +15,7 @@ const LEASE_FORMAT = 'millrace-engine-lease';
 const HEAD_FORMAT = 'millrace-engine-store';
 const VERSION = 1;
 const FILES_MAX = 1_000_000;
+/** Path in the state folder of a window. */
 const PATH = /^(?:(?:spill|keys|fired)\/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 const PART = /^files\/\d{1,15}\/\d{1,15}$/;
 
@@ -80,7 +82,8 @@ export function decodeHead({ bytes }: StoredObject): Head | undefined {
   if (!Array.isArray(files) || files.length === 0 || files.length > FILES_MAX) return undefined;
   const isFile = (item: unknown): item is StoredFile => {
     const { name, bytes: size, crc32: crc, parts } = (isObject(item) ? item : {}) as Partial<StoredFile>;
-    const isEntry = typeof name === 'string' && PATH.test(name) && isCount(size) && isCount(crc);
+    const isEntry =
+      typeof name === 'string' && PATH.test(placeOfPath(name).path) && isCount(size) && isCount(crc);
     return (
       isEntry && Array.isArray(parts) && parts.every((part) => typeof part === 'string' && PART.test(part))
     );

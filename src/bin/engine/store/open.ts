@@ -5,19 +5,16 @@ import { join } from 'node:path';
 import { sleep } from '../../../core/clock.ts';
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../../core/settings.ts';
-import { segmentSeq } from '../../../engine/durability/changelog/log.ts';
-import { ownFile } from '../../../engine/durability/checkpoint/state-manifest.ts';
 import { engineError } from '../../../engine/errors.ts';
 import type { WindowSink } from '../../../engine/output/sink/port.ts';
-import type { Engine } from '../../../engine/run.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import { folderStore } from '../../../io/objects/folder.ts';
 import type { ObjectStore } from '../../../io/objects/port.ts';
 import { s3Address, s3Store } from '../../../io/objects/s3.ts';
 import type { CommandContext } from '../../../shell/command.ts';
 import { lockDriver } from '../../../shell/drivers.ts';
-import { moveStaged, stageFiles } from '../savepoint/load.ts';
-import { openStoresOf } from '../stores.ts';
+import { hasCheckpoints, moveStaged, removeState, stageFiles } from '../savepoint/load.ts';
+import type { PinnedState } from '../savepoint/pins.ts';
 import { decodeHead, HEAD, type Head, type StoredFile } from './head.ts';
 import { StoreLease } from './lease.ts';
 import { CheckpointPublisher, claimHead, PART_BYTES, STORED_FOLDERS } from './publish.ts';
@@ -128,13 +125,13 @@ export class OpenedStore {
     return sinks.map((sink) => guarded(sink, () => this.lease.held()));
   }
 
-  /** Stores checkpoints of the engine until the run closes. */
-  async serve(engine: Engine): Promise<void> {
+  /** Stores checkpoints of the windows until the run closes. */
+  async serve(states: readonly PinnedState[]): Promise<void> {
     const { context, disk, store, lease, found } = this;
     const { clock, log, settings } = context;
     const publisher = new CheckpointPublisher(
       {
-        ...{ disk, store, lease, engine, clock, log, stores: openStoresOf(context) },
+        ...{ disk, store, lease, states, clock, log },
         sleep: (ms) => sleep(clock, ms),
         intervalMs: settings['checkpoint-store-interval'],
       },
@@ -160,6 +157,27 @@ function guarded(sink: WindowSink, held: () => Promise<void>): WindowSink {
   });
 }
 
+/** Checks the settings of a checkpoint store. @throws usage, bad_value */
+export function demandStorable({
+  'checkpoint-store': address,
+  sink,
+}: {
+  readonly 'checkpoint-store': string | undefined;
+  readonly sink: string;
+}): void {
+  if (address === undefined) return;
+  if (address.startsWith('s3:')) s3Address(address);
+  if (!/^rocksdb:/.test(sink)) return;
+  throw coreError(
+    'usage',
+    '-sink=rocksdb:FOLDER is lost with its machine, so -checkpoint-store cannot continue it',
+    {
+      next: 'leave -sink out: the results in -state-dir are stored with the checkpoints; or give postgres:URL or kafka:TOPIC',
+      details: { setting: 'sink' },
+    },
+  );
+}
+
 /** Undefined without -checkpoint-store; `stopped` if the run is to end while it waits.
  *  @throws usage, bad_value, state_locked, state_corrupt, store_unavailable, store_refused */
 export async function openCheckpointStore(
@@ -169,15 +187,7 @@ export async function openCheckpointStore(
   const { settings, clock, log, drain } = context;
   const address = settings['checkpoint-store'];
   if (address === undefined) return undefined;
-  if (/^rocksdb:/.test(settings.sink))
-    throw coreError(
-      'usage',
-      '-sink=rocksdb:FOLDER is lost with its machine, so -checkpoint-store cannot continue it',
-      {
-        next: 'leave -sink out: the results in -state-dir are stored with the checkpoints; or give postgres:URL or kafka:TOPIC',
-        details: { setting: 'sink' },
-      },
-    );
+  demandStorable(settings);
   const store = await openStore(context, address);
   const parts = new Parts(store, disk);
   let fetchedTag: string | undefined;
@@ -203,7 +213,7 @@ export async function openCheckpointStore(
       next: 'give another -checkpoint-store, or remove the damaged object',
     });
   const found = await claimHead(store, lease, store.where, corrupt);
-  if (found !== undefined && !(await isOwn(disk, store, found.before)))
+  if (found !== undefined && !(await isOwn(disk, store, found)))
     await fetchState(context, disk, parts, found.head);
   await disk.write(LINEAGE, [lineageOf(store, lease.epoch)]);
   await parts.clear();
@@ -214,18 +224,24 @@ const lineageOf = ({ where }: ObjectStore, epoch: number): Uint8Array =>
   new TextEncoder().encode(`${JSON.stringify({ where, epoch })}\n`);
 
 /** True if the state of the folder is that of the store's last owner: it is at least as new. */
-async function isOwn(disk: Disk, store: ObjectStore, epoch: number): Promise<boolean> {
-  const names = await disk.list();
-  const hasCheckpoint = names.some((name) => ownFile(name)?.role === 'manifest' && ownFile(name)?.isWhole);
+async function isOwn(
+  disk: Disk,
+  store: ObjectStore,
+  { head, before }: Found & { readonly before: number },
+): Promise<boolean> {
   const lineage = await disk.read(LINEAGE);
-  return hasCheckpoint && lineage !== undefined && Buffer.compare(lineage, lineageOf(store, epoch)) === 0;
+  if (lineage === undefined || Buffer.compare(lineage, lineageOf(store, before)) !== 0) return false;
+  return hasCheckpoints(
+    disk.where,
+    head.files.map(({ name }) => name),
+  );
 }
 
 /** Replaces the state of the folder by the checkpoint of the store. */
 async function fetchState({ log, clock }: Context, disk: Disk, parts: Parts, head: Head): Promise<void> {
   const startedMs = clock.monotonicMs();
   const byName = new Map(head.files.map((file) => [file.name, file]));
-  const { manifestName } = await stageFiles(disk, {
+  const states = await stageFiles(disk, {
     files: head.files,
     read: (path, from, max) => parts.read(byName.get(path) as StoredFile, from, max),
     damaged: (fault) =>
@@ -234,13 +250,8 @@ async function fetchState({ log, clock }: Context, disk: Disk, parts: Parts, hea
       }),
   });
   await disk.remove(LINEAGE);
-  const own = (await disk.list()).filter(
-    (name) => ownFile(name) !== undefined || segmentSeq(name) !== undefined,
-  );
-  // Manifests first: without one the folder has no state.
-  for (const name of own.sort((a, b) => Number(isManifest(b)) - Number(isManifest(a))))
-    await disk.remove(name);
-  await moveStaged(disk, head.files, manifestName, STORED_FOLDERS, async () => {});
+  await removeState(disk);
+  await moveStaged(disk, head.files, states, STORED_FOLDERS, async () => {});
   const bytes = head.files.reduce((sum, file) => sum + file.bytes, 0);
   const seconds = (clock.monotonicMs() - startedMs) / 1000;
   log.info(
@@ -248,5 +259,3 @@ async function fetchState({ log, clock }: Context, disk: Disk, parts: Parts, hea
     'checkpoint fetched from the store',
   );
 }
-
-const isManifest = (name: string): boolean => ownFile(name)?.role === 'manifest';

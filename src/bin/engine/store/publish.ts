@@ -6,10 +6,9 @@ import { crc32 } from 'node:zlib';
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
-import type { StateManifest } from '../../../engine/durability/checkpoint/state-manifest.ts';
-import type { StateFile } from '../../../engine/durability/savepoint/files.ts';
+import { placeOfPath, type StateFile, WINDOWS_FILE } from '../../../engine/durability/savepoint/files.ts';
 import type { ObjectStore } from '../../../io/objects/port.ts';
-import { linkCheckpoint, type PinParts } from '../savepoint/pins.ts';
+import { linkStates, type PinParts } from '../savepoint/pins.ts';
 import { decodeHead, encodeHead, FILES, HEAD, type Head, type StoredFile } from './head.ts';
 import type { StoreLease } from './lease.ts';
 
@@ -17,10 +16,10 @@ import type { StoreLease } from './lease.ts';
 export const PART_BYTES = 8 * 1024 * 1024;
 
 /** Files that never change under one path: the others have a name that is used again. */
-const isImmutable = (path: string): boolean => !path.includes('/') || path.endsWith('.sst');
+const isImmutable = (path: string): boolean =>
+  path !== WINDOWS_FILE && (!placeOfPath(path).path.includes('/') || path.endsWith('.sst'));
 
-export interface CheckpointPublisherParts extends Omit<PinParts, 'clock' | 'stores'> {
-  readonly stores: PinParts['stores'];
+export interface CheckpointPublisherParts extends Omit<PinParts, 'clock'> {
   readonly store: ObjectStore;
   readonly lease: StoreLease;
   readonly clock: Clock;
@@ -80,25 +79,22 @@ export class CheckpointPublisher {
 
   /** Stores one checkpoint. @throws store_fenced, store_unavailable */
   async publish(): Promise<void> {
-    const { disk, engine, store, lease, log, clock, onStep } = this.parts;
+    const { disk, store, lease, log, clock, onStep } = this.parts;
     const folder = join(disk.where, 'pins', `store-${++this.lastPin}`);
     const startedMs = clock.monotonicMs();
     await mkdir(join(disk.where, 'pins'), { recursive: true });
     try {
-      const { files, manifest } = await engine.pinned(async (manifest, lastSeq) => ({
-        manifest,
-        files: await linkCheckpoint(this.parts, folder, manifest, lastSeq, STORED_FOLDERS),
-      }));
+      const { files, checkpointId } = await linkStates(this.parts, folder, STORED_FOLDERS);
       const { stored, bytes } = await this.upload(folder, files);
       await lease.held();
       await onStep?.('head');
-      const next = this.headOf(manifest, stored);
+      const next = this.headOf(checkpointId, stored);
       const tag = (await store.replace(HEAD, encodeHead(next), this.tag)) ?? (await this.replaceOwn(next));
       const before = this.head;
       this.tag = tag;
       this.head = next;
       const seconds = (clock.monotonicMs() - startedMs) / 1000;
-      log.info({ checkpoint: manifest.id, files: files.length, bytes, seconds }, 'checkpoint stored');
+      log.info({ checkpoint: checkpointId, files: files.length, bytes, seconds }, 'checkpoint stored');
       await this.removeUnneeded(before, next);
     } finally {
       await rm(folder, { recursive: true, force: true });
@@ -118,8 +114,8 @@ export class CheckpointPublisher {
     return tag;
   }
 
-  private headOf({ id }: StateManifest, files: readonly StoredFile[]): Head {
-    return { epoch: this.parts.lease.epoch, checkpointId: id, ts: this.parts.clock.wallNowMs(), files };
+  private headOf(checkpointId: number, files: readonly StoredFile[]): Head {
+    return { epoch: this.parts.lease.epoch, checkpointId, ts: this.parts.clock.wallNowMs(), files };
   }
 
   private async upload(

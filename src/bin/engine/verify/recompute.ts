@@ -6,6 +6,7 @@ import { PARTITION_PROGRESS } from '../../../core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { SettingsOf, SettingTable } from '../../../core/settings.ts';
+import { aggregateSpecs } from '../../../engine/aggregate/definition.ts';
 import {
   ownFile,
   readManifest,
@@ -22,6 +23,7 @@ import {
   fieldsOf,
   hasSignedKeys,
   type InputDefinition,
+  withAggregates,
 } from '../../../engine/source/input/definition.ts';
 import { DIFFERENCES_MAX, differenceLine, SinkComparison } from '../../../engine/verify/compare.ts';
 import { WindowOracle } from '../../../engine/verify/oracle.ts';
@@ -37,6 +39,7 @@ import { openInput, readerOf, registryOf } from '../input.ts';
 import { jobOf } from '../job.ts';
 import { readSink } from '../sinks.ts';
 import { startOf } from '../source/start.ts';
+import type { VerifiedWindow } from '../windows/settings.ts';
 import { rangeOf } from './range.ts';
 import type { VERIFY_SETTINGS } from './settings.ts';
 
@@ -58,7 +61,34 @@ interface Bounds {
   readonly high: number;
 }
 
-export async function verifyResults(context: Context): Promise<number> {
+/** Result of the verification of one window. */
+interface Verdict {
+  readonly isEqual: boolean;
+  readonly text: string;
+  readonly document: object;
+}
+
+/** Verifies windows one after the other, and prints the verdicts.
+ *  @param windows the windows; the only one may have no name */
+export async function verifyResults(
+  context: Omit<Context, 'settings'>,
+  windows: readonly VerifiedWindow<Settings>[],
+): Promise<number> {
+  const verdicts: Verdict[] = [];
+  for (const { settings, aggregates } of windows)
+    verdicts.push(await verifyWindow({ ...context, settings }, aggregates));
+  const isEqual = verdicts.every((verdict) => verdict.isEqual);
+  const [only, ...others] = verdicts;
+  if (others.length === 0) context.print(only?.text ?? '', only?.document);
+  else
+    context.print(verdicts.map(({ text }, at) => `${windows[at]?.name}: ${text}`).join('\n'), {
+      equal: isEqual,
+      windows: Object.fromEntries(verdicts.map(({ document }, at) => [windows[at]?.name, document])),
+    });
+  return isEqual ? EXIT.done : EXIT.no;
+}
+
+async function verifyWindow(context: Context, aggregates: readonly string[]): Promise<Verdict> {
   const { settings } = context;
   const job = jobOf(settings);
   const brokers = settings.brokers;
@@ -86,21 +116,25 @@ export async function verifyResults(context: Context): Promise<number> {
   );
   const input = await decidedInput(context, job, consumer, { offsets, ends, saved });
   const decided: Job = { ...job, input };
-  const { aggregates } = fieldsOf(input);
-  const oracle = new WindowOracle(decided, aggregates, bounds.length, range, settings['verify-windows-max']);
-  await readAll(context, consumer, oracle, await recordReader(context, input), { offsets, ends });
+  const aggregate = aggregatesIn(input);
+  const read = aggregates.length === 0 ? input : withAggregates(input, { aggregates });
+  const own =
+    aggregate === undefined
+      ? undefined
+      : { specs: aggregateSpecs(aggregate), fields: fieldsOf(read).aggregates?.fields ?? [] };
+  const oracle = new WindowOracle(decided, own, bounds.length, range, settings['verify-windows-max']);
+  await readAll(context, consumer, oracle, await recordReader(context, read), { offsets, ends });
   if (context.drain.aborted)
     throw coreError('closed', 'engine verify was stopped before it had read the topic');
   const lastMs = settings.bounded ? undefined : lastEnd(saved, oracle.frontierMs);
   const isDue = (startMs: bigint, endMs: bigint): boolean =>
     oracle.isInRange(startMs, endMs) && (settings.bounded || (lastMs !== undefined && endMs <= lastMs));
-  const aggregate = aggregatesIn(input);
   const comparison = new SinkComparison(oracle.results(), aggregate, isDue);
   const rows = await readSink(context, { aggregate, emit: job.emit });
   for await (const page of rows.pages)
     for (const row of page) comparison.row(keyTexts(rows.keyType(), input, row), row);
   comparison.finish();
-  return report(context, oracle, comparison, saved);
+  return verdictOf(oracle, comparison, saved);
 }
 
 /** End of the last window that must be in the sink: what the checkpoint calls durable there, else
@@ -286,12 +320,11 @@ function keyTexts(type: KeyType | undefined, input: InputDefinition, row: Window
   return [String(hasSignedKeys(input) ? BigInt.asIntN(64, row.accountId) : row.accountId)];
 }
 
-function report(
-  context: Context,
+function verdictOf(
   { counts }: WindowOracle,
   { compared, differing, differences, expectedCount }: SinkComparison,
   saved: StateManifest | undefined,
-): number {
+): Verdict {
   const text = `${counts.read} records: ${counts.accepted} accepted${counts.filtered === 0 ? '' : `, ${counts.filtered} of them filtered`}${counts.duplicates === 0 ? '' : `, ${counts.duplicates} of them duplicates`}, ${counts.late} late, ${counts.invalid} invalid${counts.empty === 0 ? '' : `, ${counts.empty} without an element`}`;
   const afterIdle = saved === undefined ? 0 : droppedAfterIdle(saved);
   const lines =
@@ -306,7 +339,7 @@ function report(
     lines.push(
       `${afterIdle} events were dropped because their partition had been idle, which depends on time: windows that lack them differ`,
     );
-  context.print(lines.join('\n'), {
+  const document = {
     equal: differing === 0,
     windows: expectedCount,
     compared,
@@ -314,8 +347,8 @@ function report(
     differences,
     dropped_after_idle: afterIdle,
     ...counts,
-  });
-  return differing === 0 ? EXIT.done : EXIT.no;
+  };
+  return { isEqual: differing === 0, text: lines.join('\n'), document };
 }
 
 /** Events of the checkpoint's job that only the idleness of their partition made late. */

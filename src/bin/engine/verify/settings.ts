@@ -12,7 +12,7 @@ export const VERIFY_SETTINGS = {
   },
   'verify-window': {
     type: 'string',
-    help: 'window that engine verify compares, of a run with several',
+    help: 'window that engine verify compares, of a run with several (default: all, one after the other)',
   },
   'verify-windows-max': {
     type: 'int',

@@ -1,7 +1,11 @@
 /** Settings of one of several windows: those of the run, with names of its own for its outputs. */
 import { join } from 'node:path';
 import { coreError } from '../../../core/errors.ts';
-import { demandName, namesOf, type WindowSpec, windowSpecs } from './specs.ts';
+import { WINDOWS_FOLDER } from '../../../engine/durability/savepoint/files.ts';
+import type { Job } from '../../../engine/job.ts';
+import { BINARY256 } from '../../../engine/source/input/binary256.ts';
+import { listIn } from '../../../engine/source/input/definition.ts';
+import { AGGREGATE_FLAG, demandName, namesOf, type WindowSpec, windowSpecs } from './specs.ts';
 
 /** Settings that depend on the window. */
 interface Outputs {
@@ -18,10 +22,9 @@ interface Windowed extends Outputs {
   readonly gap: number | undefined;
   readonly 'allowed-lateness': number;
   readonly emit: string;
+  readonly aggregate: string | undefined;
+  readonly 'window-aggregate': string | undefined;
 }
-
-/** Folder of the windows in -state-dir. */
-const WINDOWS_FOLDER = 'windows';
 
 /** Names of the outputs of a window. */
 function outputsOf<S extends Outputs>(settings: S, name: string): S {
@@ -43,7 +46,7 @@ function sinkOf(sink: string, name: string): string {
 
 /** Settings of a run with one window, as its flags would give them. */
 export function settingsOf<S extends Windowed>(settings: S, spec: WindowSpec): S {
-  const { name, windows, latenessMs, emit } = spec;
+  const { name, windows, latenessMs, emit, aggregate } = spec;
   const own = {
     ...settings,
     window: [windows.window],
@@ -52,24 +55,25 @@ export function settingsOf<S extends Windowed>(settings: S, spec: WindowSpec): S
     gap: windows.window === 'session' ? windows.gapMs : undefined,
     'allowed-lateness': latenessMs ?? settings['allowed-lateness'],
     emit: emit ?? settings.emit,
+    aggregate: aggregate ?? settings.aggregate,
+    'window-aggregate': undefined,
   };
   return name === undefined ? own : outputsOf(own, name);
 }
 
-/** Settings that move the state of one window. */
-const OF_ONE_WINDOW = ['savepoint', 'checkpoint-store'] as const;
-
-/** Checks that windows with names have no setting of a window without one. @throws usage */
-export function demandMovable(
-  settings: Readonly<Partial<Record<(typeof OF_ONE_WINDOW)[number], unknown>>>,
-  specs: readonly WindowSpec[],
+/** Checks that all windows count the same events: elements of one list, or records.
+ *  @throws usage */
+export function demandSameEvents(
+  plans: readonly { readonly name: string | undefined; readonly job: Job }[],
 ): void {
-  const [name] = namesOf(specs);
-  const moved = OF_ONE_WINDOW.find((flag) => settings[flag] !== undefined);
-  if (name === undefined || moved === undefined) return;
-  throw coreError('usage', `-${moved} is for a window without a name, and -window names ${name}`, {
-    next: `leave -${moved} out, or run one window without a name`,
-    details: { setting: moved },
+  const lists = plans.map(({ job }) => listIn(job.input ?? BINARY256)?.join('.'));
+  const other = lists.findIndex((list) => list !== lists[0]);
+  if (other < 0) return;
+  const text = (at: number): string =>
+    `window ${plans[at]?.name} has ${lists[at] === undefined ? 'records' : `the elements of ${lists[at]}`}`;
+  throw coreError('usage', `the windows have different events: ${text(0)}, and ${text(other)}`, {
+    next: 'name fields of one list in the aggregates of all windows, in -where or in -key, or run a second engine',
+    details: { setting: AGGREGATE_FLAG },
   });
 }
 
@@ -97,15 +101,32 @@ export const exportSettings = <S extends Windowed & { readonly 'export-window': 
   settings: S,
 ): S => namedSettings(settings, 'export-window', settings['export-window']);
 
-/** Settings of a verification, as of an export. The windows must be given: they decide the results.
+/** A window that is verified. */
+export interface VerifiedWindow<S> {
+  readonly name: string | undefined;
+  readonly settings: S;
+  /** Aggregates of all windows of the run: an event is valid for all of them, or for none. */
+  readonly aggregates: readonly string[];
+}
+
+/** Settings of the windows that a verification compares: all, or that of -verify-window.
+ *  The windows must be given: they decide the results.
  *  @throws usage, bad_value */
 export function verifySettings<S extends Windowed & { readonly 'verify-window': string | undefined }>(
   settings: S,
-): S {
+): readonly VerifiedWindow<S>[] {
   const asked = settings['verify-window'];
-  if (asked !== undefined && namesOf(windowSpecs(settings)).length === 0)
+  const specs = windowSpecs(settings);
+  const isNamed = namesOf(specs).length > 0;
+  const all = specs.flatMap(({ aggregate }) => aggregate ?? settings.aggregate ?? []);
+  const aggregates = isNamed ? [...new Set(all)] : [];
+  if (asked === undefined)
+    return specs.map((spec) => ({
+      ...{ name: spec.name, settings: settingsOf(settings, spec), aggregates },
+    }));
+  if (!isNamed)
     throw coreError('usage', `-verify-window=${asked} names a window, and -window has none with a name`, {
       next: 'give the -window flags, or the -job file, with which the engine ran',
     });
-  return namedSettings(settings, 'verify-window', asked);
+  return [{ name: asked, settings: namedSettings(settings, 'verify-window', asked), aggregates }];
 }

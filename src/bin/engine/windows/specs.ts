@@ -11,6 +11,7 @@ export const NAME = '[a-z][a-z0-9_]{0,30}';
 /** Names that would make another name of an output, such as the table of late events. */
 const RESERVED = /^(late|latest|stage|quarantine|key|value|all)$|_(late|latest|stage)$/;
 const SIZE_MS = 60_000;
+export const AGGREGATE_FLAG = 'window-aggregate';
 
 export const WINDOW_SETTING = {
   type: 'list',
@@ -22,7 +23,13 @@ export const WINDOW_SETTING = {
   help: 'kind of window; session: groups events of a key that are less than -gap apart. Given several times (or with commas between), several windows over one read, each with its times and results of its own: minute=tumbling:1m (SIZE), smooth=sliding:5m:1m (SIZE:SLIDE), visits=session:30s (GAP), then options such as hour=tumbling:1h:lateness=5m or visits=session:30s:emit=final. A name is a part of the names of tables, topics and folders (default: from kind and times, tumbling_1m)',
 } as const satisfies Setting;
 
+export const WINDOW_AGGREGATE_SETTING = {
+  type: 'string',
+  help: 'aggregates of single windows, each instead of those of -aggregate, with semicolons between: hour=count,p99(latency);visits=sum(amount) (default: every window has those of -aggregate)',
+} as const satisfies Setting;
+
 export interface WindowSettings {
+  readonly 'window-aggregate'?: string | undefined;
   readonly window: readonly string[];
   readonly size: number | undefined;
   readonly slide: number | undefined;
@@ -36,6 +43,7 @@ export interface WindowSpec {
   /** Options of this window alone; absent: those of the flags. */
   readonly latenessMs?: number;
   readonly emit?: 'final' | 'updates';
+  readonly aggregate?: string;
 }
 
 type Kind = JobWindows['window'];
@@ -52,8 +60,10 @@ export function windowSpecs(settings: WindowSettings): readonly [WindowSpec, ...
       'run a second engine with the others, with a -state-dir of its own',
     );
   const [first = '', ...others] = window;
-  if (others.length === 0 && !first.includes(':') && !first.includes('='))
+  if (others.length === 0 && !first.includes(':') && !first.includes('=')) {
+    aggregatesOf(settings, []);
     return [{ name: undefined, windows: windowsOf(first as Kind, settings) }];
+  }
   for (const flag of ['size', 'slide', 'gap'] as const)
     if (settings[flag] !== undefined)
       throw coreError('usage', `-${flag} has no meaning beside -window=${first}, which has its times`, {
@@ -65,7 +75,39 @@ export function windowSpecs(settings: WindowSettings): readonly [WindowSpec, ...
   const twice = names.find((name, at) => names.indexOf(name) !== at);
   if (twice !== undefined)
     throw refused(`-window has two windows named ${twice}`, 'give each window a name of its own');
-  return specs as [WindowSpec, ...WindowSpec[]];
+  const aggregates = aggregatesOf(settings, names);
+  const all = specs.map((spec): WindowSpec => {
+    const aggregate = aggregates.get(spec.name);
+    return aggregate === undefined ? spec : { ...spec, aggregate };
+  });
+  return all as [WindowSpec, ...WindowSpec[]];
+}
+
+/** Aggregates by the names of the windows that have their own. @throws usage, bad_value */
+function aggregatesOf(
+  { 'window-aggregate': text }: WindowSettings,
+  names: readonly (string | undefined)[],
+): ReadonlyMap<string | undefined, string> {
+  const found = new Map<string | undefined, string>();
+  const fail = (message: string, next: string, code: 'usage' | 'bad_value' = 'usage'): Error =>
+    coreError(code, message, { next, details: { setting: AGGREGATE_FLAG } });
+  for (const entry of text?.split(';') ?? []) {
+    const [, name, aggregate] = /^\s*([^=\s]+)=(.+)$/s.exec(entry) ?? [];
+    if (name === undefined || aggregate === undefined)
+      throw fail(
+        `-${AGGREGATE_FLAG} has ${JSON.stringify(entry.slice(0, 60))}, which is no NAME=AGGREGATES`,
+        'give entries such as hour=count,sum(amount) with semicolons between',
+        'bad_value',
+      );
+    if (!names.includes(name))
+      throw fail(
+        `-${AGGREGATE_FLAG} names ${JSON.stringify(name.slice(0, 60))}, and -window has ${names.every((one) => one === undefined) ? 'no window with a name' : `only ${names.join(', ')}`}`,
+        names.every((one) => one === undefined) ? 'give -aggregate' : 'name one of them',
+      );
+    if (found.has(name)) throw fail(`-${AGGREGATE_FLAG} names ${name} twice`, 'give each window once');
+    found.set(name, aggregate.trim());
+  }
+  return found;
 }
 
 /** Names of the windows; empty for one window without a name. */

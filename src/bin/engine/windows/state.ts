@@ -1,10 +1,10 @@
 /** File of -state-dir that names the windows of a set. Each window has a folder with a state of its
  *  own; this file says which of them sends the invalid records to the quarantine. */
 import { savedJob } from '../../../engine/durability/checkpoint/restore.ts';
+import { WINDOWS_FILE } from '../../../engine/durability/savepoint/files.ts';
 import { engineError } from '../../../engine/errors.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 
-export const WINDOWS_FILE = 'windows.json';
 const VERSION = 1;
 
 export interface WindowSet {
@@ -51,25 +51,21 @@ export async function demandNoSet(disk: Folder): Promise<void> {
   );
 }
 
-const severalStates = (text: string): Error =>
-  engineError('several_windows', `${text}, and engine savepoint saves a window without a name`, {
-    next: 'stop the engine and copy its whole -state-dir: a run with the same -window flags resumes in the copy',
-  });
+/** Names of the windows of a folder; undefined: it has none with a name. @throws state_corrupt */
+export const namesInSet = async (disk: Folder): Promise<readonly string[] | undefined> =>
+  (await readSet(disk))?.names;
 
-/** Checks that a running engine has one window, without a name. @throws several_windows */
-export function demandOneState(names: Iterable<string>): void {
-  const given = [...names].filter((name) => name !== '');
-  if (given.length > 0) throw severalStates(`the engine has the windows ${given.join(', ')}`);
-}
-
-/** Checks that a folder has the state of one window, without a name: neither a set nor one of it.
+/** Checks that a folder that is saved is none of a window of a set.
+ *  @param above folder of the set
  *  @throws several_windows, state_corrupt */
-export async function demandNoSetIn(disk: Folder, above: Folder | undefined): Promise<void> {
-  for (const folder of [disk, above]) {
-    const set = folder && (await readSet(folder));
-    if (set !== undefined)
-      throw severalStates(`${folder?.where} has the states of the windows ${set.names.join(', ')}`);
-  }
+export async function demandNoSetIn(above: Folder): Promise<void> {
+  const set = await readSet(above);
+  if (set === undefined) return;
+  throw engineError(
+    'several_windows',
+    `${above.where} has the states of the windows ${set.names.join(', ')}, which are saved together`,
+    { next: `give -state-dir=${above.where}` },
+  );
 }
 
 /** Returns the set of a run over a folder, before it starts.

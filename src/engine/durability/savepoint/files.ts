@@ -17,6 +17,24 @@ import type { FileEntry } from '../checkpoint/whole-file.ts';
 /** Folders of the state folder that are embedded stores and part of the state. */
 export const STATE_STORES = ['spill', 'keys'] as const;
 
+/** Folder of a state folder in which each named window has a state folder of its own. */
+export const WINDOWS_FOLDER = 'windows';
+/** File of a state folder that names these windows. */
+export const WINDOWS_FILE = 'windows.json';
+const WINDOW_PATH = new RegExp(`^${WINDOWS_FOLDER}/([a-z][a-z0-9_]{0,30})/(.*)$`, 's');
+
+/** Path of the state folder of a window in that of its run, with a slash behind it; empty for a
+ *  window without a name. */
+export const prefixOf = (window: string | undefined): string =>
+  window === undefined ? '' : `${WINDOWS_FOLDER}/${window}/`;
+
+/** Splits a path of a state folder into the window that it belongs to, and the path in the folder
+ *  of that window. */
+export function placeOfPath(path: string): { readonly window: string | undefined; readonly path: string } {
+  const [, window, rest = ''] = WINDOW_PATH.exec(path) ?? [];
+  return window === undefined ? { window: undefined, path } : { window, path: rest };
+}
+
 /** Bytes of one read of a file. */
 export const PIECE_BYTES = 4 * 1024 * 1024;
 

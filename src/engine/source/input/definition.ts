@@ -10,7 +10,9 @@ import {
   aggregateChange,
   decimalField,
   plainAggregates,
+  type ValueFields,
   valueAggregates,
+  valueFields,
 } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import { isVariable, KEY_KINDS, KEY_PARTS_MAX, type KeyKind, type KeyType } from '../../keys/type.ts';
@@ -35,6 +37,9 @@ export interface InputDefinition {
   readonly dedup?: string;
   /** Absent: count, sum, min and max of the value. */
   readonly aggregate?: string;
+  /** Aggregates of several windows, whose fields an input reads for all of them. The input of a
+   *  shared reader alone has it; the job of a window has `aggregate`. */
+  readonly aggregates?: readonly string[];
   /** Settings that were judged from the first records instead of given. */
   readonly inferred?: readonly Name[];
 }
@@ -74,7 +79,7 @@ export interface InputFields {
   readonly value: readonly string[] | undefined;
   readonly where: Filter | undefined;
   readonly dedup: readonly string[] | undefined;
-  readonly aggregates: Aggregates | undefined;
+  readonly aggregates: ValueFields | undefined;
   /** True: -value names the aggregated field, so an event without it is invalid. */
   readonly needsValues: boolean;
   /** Path of the list whose elements are the events; undefined: records are. */
@@ -158,6 +163,18 @@ export function checkDefinition(definition: InputDefinition): void {
   if (format === 'binary256' && given >= 0) throw fixedFields(NAMES[given + 1] as Name);
 }
 
+/** Definition with other aggregates. */
+export function withAggregates(
+  { aggregate: _one, aggregates: _all, ...definition }: InputDefinition,
+  { aggregate, aggregates }: Pick<InputDefinition, 'aggregate' | 'aggregates'>,
+): InputDefinition {
+  return {
+    ...definition,
+    ...(aggregate === undefined ? {} : { aggregate }),
+    ...(aggregates === undefined ? {} : { aggregates }),
+  };
+}
+
 /** Error of a field setting for the fixed layout. */
 export const fixedFields = (name: Name): Error =>
   engineError('bad_setting', `-${name} has no meaning for events of the fixed layout of 256 bytes`, {
@@ -194,6 +211,9 @@ function namedPaths(definition: Partial<InputDefinition>): readonly NamedPath[] 
     })),
     ...(dedup === undefined ? [] : [{ flag: 'dedup', path: pathOf('dedup', dedup, dedup) }]),
     ...(aggregates?.fields ?? []).map(({ path }) => ({ flag: 'aggregate', path })),
+    ...(definition.aggregates === undefined ? [] : valueFields(definition.aggregates).fields).map(
+      ({ path }) => ({ flag: 'aggregate' as const, path }),
+    ),
   ];
 }
 
@@ -231,7 +251,12 @@ export function fieldsOf(definition: InputDefinition): InputFields {
     value: value === undefined || needsValues ? undefined : valuePath(value),
     where: where === undefined ? undefined : whereFilter(where),
     dedup: dedup === undefined ? undefined : pathOf('dedup', dedup, dedup),
-    aggregates: aggregates === undefined ? undefined : Aggregates.of(aggregates),
+    aggregates:
+      definition.aggregates !== undefined
+        ? valueFields(definition.aggregates)
+        : aggregates === undefined
+          ? undefined
+          : Aggregates.of(aggregates),
     needsValues,
     list: listIn(definition),
   };

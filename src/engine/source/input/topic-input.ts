@@ -235,7 +235,8 @@ export class TopicInput implements ListInput {
       case undefined:
         return false;
       case 'binary256': {
-        const { key, time, value, where, dedup, aggregate } = asked;
+        const { key, time, value, where, dedup } = asked;
+        const aggregate = asked.aggregate ?? asked.aggregates;
         for (const [name, given] of Object.entries({ key, time, value, where, dedup, aggregate }))
           if (given !== undefined) throw fixedFields(name as 'key');
         this.finish({ format: 'binary256' });

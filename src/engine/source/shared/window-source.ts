@@ -3,19 +3,21 @@
  *  Each window has a position of its own, because each has a checkpoint of its own. Rows are
  *  borrowed from the reader for one turn: from the answer to `next` until the window asks again. */
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
-import { plainAggregates } from '../../aggregate/definition.ts';
 import { engineError } from '../../errors.ts';
 import type { KeyDictionary } from '../../keys/dictionary.ts';
 import type { Stages } from '../../stages.ts';
 import type { WatermarkGenerator } from '../admission.ts';
 import type { Bounds, EventRows, EventSource, Receipt } from '../events.ts';
-import { type InputDefinition, keyTypeOf } from '../input/definition.ts';
+import { type InputDefinition, keyTypeOf, withAggregates } from '../input/definition.ts';
 import type { EventInput } from '../input/port.ts';
 import { EventWords } from '../input/words.ts';
+import { OwnValues } from './own-values.ts';
 
 export interface WindowSourceParts {
   /** Name of the window, for messages. */
   readonly name: string;
+  /** Aggregates of the window; absent: count, sum, min and max of the value. */
+  readonly aggregate?: string | undefined;
   readonly watermarks: Pick<WatermarkGenerator, 'partitionCount' | 'position' | 'limitOf' | 'setLimit'>;
   /** Interns keys that are no integers under the ids of this window. */
   readonly keys?: Pick<KeyDictionary, 'isOpen' | 'open' | 'intern'>;
@@ -61,14 +63,16 @@ export class WindowSource implements EventSource {
   /** Aggregates of the flags, or of this window's checkpoint: each window has had its changes at
    *  its own time. */
   private aggregate: string | undefined;
+  /** Values of the aggregates; undefined: the window has those of the reader. */
+  private values: OwnValues | undefined;
   /** Definition of the reader that `definition` was made from. */
   private shared: InputDefinition | undefined;
 
   constructor(reader: Reader, parts: WindowSourceParts) {
     this.reader = reader;
     this.parts = parts;
-    this.definition = reader.input?.definition;
-    this.aggregate = this.definition?.aggregate;
+    this.aggregate = parts.aggregate;
+    this.adopt(reader.input?.definition);
     this.hold();
     const own = this;
     this.input = {
@@ -149,11 +153,13 @@ export class WindowSource implements EventSource {
   async deliver(rows: EventRows | undefined, waitedMs: number): Promise<void> {
     if (this.ask === undefined) return;
     this.waitedMs += waitedMs;
+    let restore = (): void => {};
     try {
       if (rows !== undefined) {
         this.adopt(this.reader.input?.definition);
         const interning = this.intern(rows.events);
         if (interning !== undefined) await interning;
+        if (this.values !== undefined) restore = this.values.lend(rows.events);
       }
     } catch (thrown) {
       this.fail(thrown);
@@ -161,6 +167,7 @@ export class WindowSource implements EventSource {
     }
     this.answer(rows);
     await this.whenFree();
+    restore();
   }
 
   answer(rows: EventRows | undefined): void {
@@ -227,7 +234,8 @@ export class WindowSource implements EventSource {
     const { input } = this.reader;
     if (input === undefined || saved.format === 'undecided') return;
     const { definition } = input;
-    if (definition.format === 'undecided' || definition === this.definition) input.resume(saved);
+    if (definition.format === 'undecided' || definition === this.shared)
+      input.resume(withAggregates(saved, definition));
     else if (readText(definition) !== readText(saved))
       throw engineError(
         'job_changed',
@@ -235,29 +243,20 @@ export class WindowSource implements EventSource {
         { next: 'give each set of windows a -state-dir of its own' },
       );
     this.aggregate = saved.aggregate;
+    this.shared = undefined;
     this.adopt(input.definition);
   }
 
-  /** Takes the definition of the reader, with the aggregates of this window.
-   *  @throws job_changed if the reader has them in another order */
+  /** Takes the definition of the reader, with the aggregates of this window. */
   private adopt(definition: InputDefinition | undefined): void {
-    const { aggregate } = this;
     if (definition === this.shared) return;
     this.shared = definition;
-    this.definition = definition;
-    if (definition?.aggregate === undefined || aggregate === undefined) return;
-    if (definition.aggregate === aggregate) return;
-    const order = plainAggregates(definition.aggregate);
-    if (plainAggregates(aggregate) !== order)
-      throw engineError(
-        'job_changed',
-        `window ${this.parts.name} has the aggregates ${plainAggregates(aggregate)} in another order than the other windows`,
-        { next: `give -aggregate=${order}` },
-      );
-    this.definition = { ...definition, aggregate };
+    const { aggregate } = this;
+    this.definition = definition && withAggregates(definition, aggregate === undefined ? {} : { aggregate });
+    const all = definition?.aggregates;
+    this.values = all === undefined || aggregate === undefined ? undefined : new OwnValues(aggregate, all);
   }
 }
 
-/** Settings by which records are read, without the times since which aggregates exist. */
-const readText = ({ aggregate, ...definition }: InputDefinition): string =>
-  JSON.stringify([definition, aggregate === undefined ? undefined : plainAggregates(aggregate)]);
+/** Settings by which all windows read records: each has aggregates of its own. */
+const readText = (definition: InputDefinition): string => JSON.stringify(withAggregates(definition, {}));

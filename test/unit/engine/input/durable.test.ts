@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { savedJob } from '../../../../src/engine/durability/checkpoint/restore.ts';
 import type { Job } from '../../../../src/engine/job.ts';
-import type { EngineParts } from '../../../../src/engine/run.ts';
+import type { EngineParts } from '../../../../src/engine/parts.ts';
 import type { EventRows } from '../../../../src/engine/source/events.ts';
 import type { InputDefinition } from '../../../../src/engine/source/input/definition.ts';
 import { SimDisk } from '../../../../src/sim/disk.ts';

@@ -41,6 +41,14 @@ const tupleResult = (): WindowResult => {
 };
 
 describe('columns of results', () => {
+  it('a key field has no column of the place of a late event', () => {
+    const key = 'source_partition,source_offset,source_element,other';
+    const columns = resultColumns({ input: { format: 'json', key } });
+    expect(columns.flatMap(({ name, role }) => (role === 'key' ? name : []))).toEqual([
+      ...['key_source_partition', 'key_source_offset', 'key_source_element', 'other'],
+    ]);
+  });
+
   it('a key of several fields has a column of its own name and type for each field', () => {
     const columns = resultColumns(TUPLE);
     expect(columns.map(({ name, type }) => `${name} ${type}`)).toEqual([
