@@ -124,7 +124,9 @@ describe('state addon calls', () => {
     const outcomes = new Set<unknown>();
     for (let turn = 0; turn < 300; turn++) {
       for (let i = 0; i < 512; i++) ends[i] = i * 4 + 4;
-      const put = raw['statePut']?.(store, 0, 0, bytes, ends, null, 256, 0, 0, 0, 1) as Promise<[unknown]>;
+      const put = raw['statePut']?.(store, 0, 0, bytes, ends, null, null, 256, 0, 0, 0, 1) as Promise<
+        [unknown]
+      >;
       for (let i = 0; i < 512; i++) ends[(i * 77) & 511] = (turn * 2_654_435_761 + i * 40_503) >>> 0;
       const [error] = await put;
       outcomes.add(error === null ? null : (error as [number])[0]);

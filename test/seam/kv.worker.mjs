@@ -13,7 +13,7 @@ const count = 10_000;
 const bytes = new Uint8Array(64 * count);
 const words = new Uint32Array(bytes.buffer);
 for (let i = 0; i < count; i++) words[i * 16] = i;
-const rows = [bytes, null, Uint8Array.of(1), count, 0, 64, 0, 1];
+const rows = [bytes, null, Uint8Array.of(1), null, count, 0, 64, 0, 1];
 await addon.statePut(store, 0, 0, ...rows);
 const scan = addon.stateScanOpen(store, 0, null, null, 2, 0, 64, false);
 await addon.stateScanStart(scan);
@@ -21,7 +21,7 @@ const run = addon.stateRunOpen(store, 0);
 for (let i = 0; i < 20; i++) {
   addon.statePut(store, 0, 1, ...rows);
   addon.stateScanNext(scan, new Uint8Array(64 * 100), null);
-  addon.stateRunAppend(run, ...rows);
+  addon.stateRunAppend(run, true, ...rows);
 }
 parentPort.postMessage('busy');
 if (exits) process.exit(0);

@@ -302,9 +302,9 @@ void RegisterRuns(napi_env env, napi_value exports) {
   Export(env, exports, "windowRunRows", RunRows);
   Export(env, exports, "windowRunBytes", RunBytes);
   Export(env, exports, "windowRunRead", RunRead);
+  Export(env, exports, "windowRunReadAside", RunReadAside);
   Export(env, exports, "windowRunFind", RunFind);
   Export(env, exports, "windowRunClose", CloseRun);
-  Export(env, exports, "windowRunReadAside", RunReadAside);
   Export(env, exports, "windowMerge", Merge);
   Export(env, exports, "windowMergeAhead", MergeAhead);
   Export(env, exports, "sessionMerge", MergeSessionRuns);
