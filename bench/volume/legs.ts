@@ -177,7 +177,7 @@ export async function preparedLeg(world: World, plan: LegPlan): Promise<Leg> {
   const topic = world.topic();
   await createTopic(world, topic);
   const start = (name: string, flags: readonly string[]): Promise<Child> =>
-    world.start(name, [...[name, `-postgres=${database.url}`, '-migrate', '-listen=127.0.0.1:0', ...flags]]);
+    world.start(name, [name, `-postgres=${database.url}`, '-migrate', '-listen=127.0.0.1:0', ...flags]);
   const orders = await start('orders', []);
   await orders.stop();
   const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];

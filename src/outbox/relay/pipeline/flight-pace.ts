@@ -1,10 +1,9 @@
 /** Pace of the flights that are not full: their starts are at least three usual flights apart.
  *
  *  A flight costs relay, database, brokers and consumers nearly the same for one row as for many.
- *  Where answers are quick, the pace is shorter than the time between two reads and changes
- *  nothing. Where they take long, because copies on other brokers must answer or the machine is
- *  busy, rows share flights, and a row waits at most about three times as long as its flight
- *  takes. */
+ *  Quick answers make the pace shorter than the time between two reads, and it changes nothing.
+ *  Slow ones, because copies on other brokers must answer or the machine is busy, make rows share
+ *  flights, and a row waits at most about three times as long as its flight takes. */
 
 /** Weight of the newest flight in the mean. */
 const MEAN_SHARE = 1 / 8;
