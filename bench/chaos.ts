@@ -1,8 +1,9 @@
 /** `millrace bench chaos`: `millrace chaos` at each crash point, with both relays and both shares
  *  of duplicates, and what the reconciler finds.
  *
- *  With -out each finished run is stored immediately, and a further call of the same build makes
- *  the other runs. A run that is stopped is made again. */
+ *  With -out each finished run is stored immediately with the build and the machine that made it,
+ *  and a further call, of any build, makes the other runs. A run that is stopped is made again, and
+ *  so is one that does not hold once there is another build. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { CRASH_POINT_NAMES } from '../src/chaos/faults.ts';
@@ -10,14 +11,14 @@ import type { ChaosReport } from '../src/chaos/report.ts';
 import { coreError, EXIT } from '../src/core/errors.ts';
 import { environmentName } from '../src/core/settings.ts';
 import { Processes } from '../src/shell/children/processes.ts';
-import { buildDigest, packageRoot } from '../src/shell/package.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import { type CellOverrides, type ChaosCell, cellName, chaosCells } from './chaos/cells.ts';
 import { type ChaosBenchReport, type ChaosRun, chaosRunsPage } from './chaos/page.ts';
 import { STOP_GRACE_MS } from './children.ts';
 import { clientEnv, nativeEnv } from './effects/world.ts';
-import { type Bench, type BenchContext, type BenchResult, machine, result, seriesOf } from './harness.ts';
+import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
 import { selectParts } from './parts.ts';
-import { keptRuns, storeReport } from './stored.ts';
+import { keptRuns, madeHere, storeReport } from './stored.ts';
 
 const NAME = 'chaos';
 /** Runs of a smoke run, and its faults: both relays, seconds each. */
@@ -47,7 +48,7 @@ function store(context: BenchContext, runs: readonly ChaosRun[]): void {
     ...(brokerCount === undefined ? [] : [`-broker-count=${brokerCount}`]),
   ];
   const report: ChaosBenchReport = {
-    ...{ bench: NAME, build: buildDigest(), machine: machine() },
+    ...{ bench: NAME, ...madeHere() },
     ...(flags.length === 0 ? {} : { flags }),
     ...{ results: resultsOf(runs), runs },
   };
@@ -121,7 +122,7 @@ function runOf(cell: ChaosCell, report: ChaosReport): ChaosRun {
   const kinds: Record<string, number> = {};
   for (const { fault } of applied) kinds[fault.kind] = (kinds[fault.kind] ?? 0) + 1;
   return {
-    ...{ cell, holds, reasons, replay, seconds, kinds },
+    ...{ cell, ...madeHere(), holds, reasons, replay, seconds, kinds },
     intents: reconciliation.produced_intents,
     orders: reconciliation.distinct_orders,
     charges: reconciliation.distinct_charges,
@@ -162,7 +163,7 @@ export const bench: Bench = {
     'Effects under faults: each crash point, both relays, 5 % and 30 % duplicates, judged by reconcile.',
   async run(context) {
     const wanted = wantedCells(context);
-    const runs = keptRuns<ChaosCell, ChaosRun>(context, NAME, wanted);
+    const runs = keptRuns<ChaosCell, ChaosRun>(context, NAME, wanted, ({ holds }) => holds);
     const processes = openProcesses(context);
     const isDone = (cell: ChaosCell): boolean => runs.some((run) => cellName(run.cell) === cellName(cell));
     for (const cell of wanted) {

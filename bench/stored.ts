@@ -2,23 +2,34 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { buildDigest } from '../src/shell/package.ts';
-import { type BenchContext, type BenchReport, machine } from './harness.ts';
+import { type BenchContext, type BenchReport, type Machine, machine } from './harness.ts';
 
-/** Runs in NAME.json of the folder `out` that the same build made on this machine with the settings
- *  of a wanted cell. */
-export function keptRuns<C, R extends { readonly cell: C }>(
+/** Build and machine that made a run of a report whose runs need not be of one call. */
+export interface MadeBy {
+  readonly build: string;
+  readonly machine: Machine;
+}
+
+export const madeHere = (): MadeBy => ({ build: buildDigest(), machine: machine() });
+
+/** Runs in NAME.json of the folder `out` with the settings of a wanted cell, by any build on any
+ *  machine. A run that does not hold is kept only for the build that made it, so that a corrected
+ *  build makes it again. */
+export function keptRuns<C, R extends MadeBy & { readonly cell: C }>(
   { out, say }: Pick<BenchContext, 'out' | 'say'>,
   name: string,
   wanted: readonly C[],
+  holds: (run: R) => boolean,
 ): R[] {
   const path = out === undefined ? undefined : join(out, `${name}.json`);
   if (path === undefined || !existsSync(path)) return [];
   const report = JSON.parse(readFileSync(path, 'utf8')) as BenchReport & { readonly runs: readonly R[] };
-  if (report.build !== buildDigest() || JSON.stringify(report.machine) !== JSON.stringify(machine()))
-    return [];
   const texts = new Set(wanted.map((cell) => JSON.stringify(cell)));
-  const kept = report.runs.filter(({ cell }) => texts.has(JSON.stringify(cell)));
-  say(`${kept.length} runs of an earlier call of this build are kept`);
+  const build = buildDigest();
+  const kept = report.runs.filter(
+    (run) => texts.has(JSON.stringify(run.cell)) && (run.build === build || holds(run)),
+  );
+  say(`${kept.length} runs of earlier calls are kept`);
   return kept;
 }
 

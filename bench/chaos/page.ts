@@ -1,9 +1,10 @@
 /** Page about the runs of the chaos bench, made from its JSON alone. */
 import type { BenchReport } from '../harness.ts';
+import type { MadeBy } from '../stored.ts';
 import { type ChaosCell, cellName } from './cells.ts';
 
 /** A finished run with its verdict. */
-export interface ChaosRun {
+export interface ChaosRun extends MadeBy {
   readonly cell: ChaosCell;
   readonly holds: boolean;
   readonly reasons: readonly string[];
@@ -26,7 +27,7 @@ export interface ChaosRun {
   readonly lagMax: number;
 }
 
-/** JSON of the bench: a report with its runs. */
+/** JSON of the bench: a report with its runs, which may be of several builds and machines. */
 export interface ChaosBenchReport extends BenchReport {
   readonly runs: readonly ChaosRun[];
 }
@@ -37,7 +38,7 @@ const escaped = (text: string): string => text.replaceAll('|', '\\|').replace(/\
 function row(run: ChaosRun): string {
   const { cell } = run;
   const verdict = run.holds ? 'holds' : `**broken**: ${escaped(run.reasons.join('; '))}`;
-  return `| ${cellName(cell)} | ${cell.seed} | ${cell.durationMs / 60_000} min | ${Math.round(run.seconds)} s | ${count(run.intents)} | ${count(run.orders)} | ${count(run.charges)} | ${run.deltas} | ${count(run.suppressed)} | ${run.applied} of ${run.planned} | ${run.unplannedEnds} | ${count(run.pendingMax)} | ${count(run.lagMax)} | ${verdict} |`;
+  return `| ${cellName(cell)} | ${cell.seed} | ${cell.durationMs / 60_000} min | ${Math.round(run.seconds)} s | ${count(run.intents)} | ${count(run.orders)} | ${count(run.charges)} | ${run.deltas} | ${count(run.suppressed)} | ${run.applied} of ${run.planned} | ${run.unplannedEnds} | ${count(run.pendingMax)} | ${count(run.lagMax)} | ${run.build} | ${run.machine.cores} x ${run.machine.cpu} | ${verdict} |`;
 }
 
 /** Faults by kind over all runs. */
@@ -51,8 +52,7 @@ function faultLines(runs: readonly ChaosRun[]): readonly string[] {
 }
 
 /** Makes docs/results/chaos.md. */
-export function chaosRunsPage({ build, machine, flags = [], runs }: ChaosBenchReport): string {
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+export function chaosRunsPage({ flags = [], runs }: ChaosBenchReport): string {
   const sum = (of: (run: ChaosRun) => number): string =>
     count(runs.reduce((total, run) => total + of(run), 0));
   const lines = [
@@ -60,7 +60,7 @@ export function chaosRunsPage({ build, machine, flags = [], runs }: ChaosBenchRe
     '',
     '<!-- Generated from chaos.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench chaos -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each run was made once.`,
+    `\`millrace bench chaos -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`} makes the runs that are not yet here. Each run was made once and names the build and the machine that made it.`,
     '',
     'Each run is [`millrace chaos`](../how-to/chaos.md) on servers of its own with every fault that fits the relay, and of the crash points the one of its name.',
     'Its plan is a function of the seed. The verdict is that of `reconcile` over the ledger of the load client: it holds with zero deltas, every planned fault applied,',
@@ -68,8 +68,8 @@ export function chaosRunsPage({ build, machine, flags = [], runs }: ChaosBenchRe
     '',
     `${runs.filter(({ holds }) => holds).length} of ${runs.length} runs hold: ${sum(({ intents }) => intents)} intents, ${sum(({ charges }) => charges)} charges, ${sum(({ deltas }) => deltas)} deltas, ${sum(({ applied }) => applied)} faults.`,
     '',
-    '| crash point, relay, duplicates | seed | planned | took | intents | orders | charges | deltas | seen | faults | unplanned ends | most pending | most lag | verdict |',
-    '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+    '| crash point, relay, duplicates | seed | planned | took | intents | orders | charges | deltas | seen | faults | unplanned ends | most pending | most lag | build | machine | verdict |',
+    '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |',
     ...runs.map(row),
     '',
     '## Faults over all runs',

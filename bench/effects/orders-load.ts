@@ -8,16 +8,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readLedger } from '../../src/outbox/reconcile/client-ledger.ts';
 import { reconcile } from '../../src/outbox/reconcile/run.ts';
-import { buildDigest } from '../../src/shell/package.ts';
-import {
-  type BenchContext,
-  type BenchReport,
-  type BenchResult,
-  machine,
-  result,
-  seriesOf,
-} from '../harness.ts';
-import { keptRuns, storeReport } from '../stored.ts';
+import { type BenchContext, type BenchReport, type BenchResult, result, seriesOf } from '../harness.ts';
+import { keptRuns, type MadeBy, madeHere, storeReport } from '../stored.ts';
 import { machineFactor } from '../unit.ts';
 import type { FaultTimes, Quantiles } from './load.ts';
 import { OrdersRun, type SteadyRun } from './orders-run.ts';
@@ -56,8 +48,10 @@ export interface LoadCell {
 }
 
 /** A finished run; times in ms, CPU in us a request. */
-export interface LoadRun {
+export interface LoadRun extends MadeBy {
   readonly cell: LoadCell;
+  /** Time of its machine divided by that of the reference machine, which scales the goal of CPU. */
+  readonly factor: number;
   readonly perSecond: number;
   readonly intents: number;
   readonly unanswered: number;
@@ -148,7 +142,7 @@ async function runCell(world: World, cell: LoadCell): Promise<LoadRun> {
   await run.stop();
   rmSync(ledger);
   return {
-    ...{ cell, kills, perSecond: report.per_second, intents: report.intents, unanswered: report.unknown },
+    ...{ cell, ...madeHere(), factor: machineFactor(), kills, perSecond: report.per_second, intents: report.intents, unanswered: report.unknown },
     deltas: deltas.reduce((sum, { count }) => sum + count, 0),
     suppressed: Object.values(suppressed).reduce((sum, count) => sum + count, 0),
     ...{ post: report.latency_ms, calmPost: report.calm_ms },
@@ -190,7 +184,7 @@ function rowsOf({ cell, ...run }: LoadRun): readonly BenchResult[] {
             'CPU of all a request',
             'us',
             total,
-            goalUs === undefined ? undefined : { onReference: goalUs, factor: machineFactor() },
+            goalUs === undefined ? undefined : { onReference: goalUs, factor: run.factor },
           ),
         ]),
   ];
@@ -201,12 +195,15 @@ const resultsOf = (runs: readonly LoadRun[]): readonly BenchResult[] => runs.fla
 function store({ out, smoke }: BenchContext, runs: readonly LoadRun[]): void {
   if (out === undefined) return;
   const flags = smoke ? { flags: ['-only=load', '-smoke'] } : { flags: ['-only=load'] };
-  const parts = { bench: NAME, build: buildDigest(), machine: machine(), ...flags };
+  const parts = { bench: NAME, ...madeHere(), ...flags };
   storeReport(out, { ...parts, results: resultsOf(runs), runs } as LoadReportFile);
 }
 
-/** Runs the cells. With `out` each finished run is stored immediately, and a further call of the
- *  same build makes the others. */
+/** True for a run without an error; a missed latency is a result. */
+const isExact = ({ deltas, unanswered }: LoadRun): boolean => deltas === 0 && unanswered === 0;
+
+/** Runs the cells. With `out` each finished run is stored immediately, and a further call, of any
+ *  build, makes the others. */
 export async function loadUnderFaults(
   world: World,
   { rate, seconds, warmupSeconds }: Pick<LoadCell, 'rate' | 'seconds' | 'warmupSeconds'>,
@@ -214,7 +211,7 @@ export async function loadUnderFaults(
   const { context } = world;
   const brokers = world.brokers.split(',').length;
   const cells = loadCells({ rate, seconds, warmupSeconds, brokers }, context.smoke);
-  const runs = keptRuns<LoadCell, LoadRun>(context, NAME, cells);
+  const runs = keptRuns<LoadCell, LoadRun>(context, NAME, cells, isExact);
   const names = new Set(runs.map(({ cell }) => loadCellName(cell)));
   for (const cell of cells) {
     if (names.has(loadCellName(cell)) || context.drain.aborted) continue;

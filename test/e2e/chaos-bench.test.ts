@@ -47,11 +47,14 @@ it('the chaos bench stores each run with its verdict, and a further call makes o
     expect(charges).toBe(intents);
   }
   expect(readFileSync(join(out, 'chaos.md'), 'utf8')).toBe(chaosRunsPage(report));
-  // As after a stop before the second run.
-  writeFileSync(path, JSON.stringify({ ...report, runs: report.runs.slice(0, 1) }));
+  // As after a stop before the second run, with a first run of another build.
+  const first = { ...report.runs[0], build: 'earlier' };
+  writeFileSync(path, JSON.stringify({ ...report, runs: [first] }));
   await run();
-  expect(said[0]).toBe('1 runs of an earlier call of this build are kept');
+  expect(said[0]).toBe('1 runs of earlier calls are kept');
   expect(said.filter((line) => /^\d of 2: /.test(line))).toEqual([
     expect.stringMatching(/^2 of 2: effect wal 30%: .* 0 deltas, holds$/),
   ]);
+  const builds = (JSON.parse(readFileSync(path, 'utf8')) as ChaosBenchReport).runs.map(({ build }) => build);
+  expect(builds).toEqual(['earlier', report.build]);
 }, 900_000);

@@ -19,6 +19,7 @@ it('the bench has twelve runs of ten minutes at the required crash points, and t
 it('the page of the runs shows each verdict, its deltas and its replay command', () => {
   const [held, broken] = chaosCells();
   const run: ChaosRun = {
+    ...{ build: 'b1', machine: { ...machine(), cores: 2, cpu: 'A' } },
     ...{
       cell: held as ChaosRun['cell'],
       holds: true,
@@ -36,7 +37,7 @@ it('the page of the runs shows each verdict, its deltas and its replay command',
   });
   expect(page).toContain('1 of 2 runs hold: 2,000 intents, 2,000 charges, 1 deltas, 18 faults.');
   expect(page).toContain(
-    '| commit poll 5% | 1 | 10 min | 611 s | 1,000 | 1,000 | 1,000 | 0 | 52 | 9 of 9 | 0 | 7 | 2,000 | holds |',
+    '| commit poll 5% | 1 | 10 min | 611 s | 1,000 | 1,000 | 1,000 | 0 | 52 | 9 of 9 | 0 | 7 | 2,000 | b1 | 2 x A | holds |',
   );
   expect(page).toContain('**broken**: double_charge: 1, an order \\| twice');
   expect(page).toContain('| kill | 10 |');
