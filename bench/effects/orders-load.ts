@@ -142,7 +142,15 @@ async function runCell(world: World, cell: LoadCell): Promise<LoadRun> {
   await run.stop();
   rmSync(ledger);
   return {
-    ...{ cell, ...madeHere(), factor: machineFactor(), kills, perSecond: report.per_second, intents: report.intents, unanswered: report.unknown },
+    ...{
+      cell,
+      ...madeHere(),
+      factor: machineFactor(),
+      kills,
+      perSecond: report.per_second,
+      intents: report.intents,
+      unanswered: report.unknown,
+    },
     deltas: deltas.reduce((sum, { count }) => sum + count, 0),
     suppressed: Object.values(suppressed).reduce((sum, count) => sum + count, 0),
     ...{ post: report.latency_ms, calmPost: report.calm_ms },

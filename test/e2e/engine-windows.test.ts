@@ -11,6 +11,7 @@ import { exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
 import { generateEvents } from '../fixtures/gen.ts';
 import { metric } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
 import { oracleOf, rowText } from './engine-kit.ts';
@@ -316,6 +317,52 @@ describe('records with keys of text', () => {
     expect(verified.code, verified.stdout + verified.stderr).toBe(0);
     for (const name of NAMES)
       expect(verified.stdout).toMatch(new RegExp(`^${name}: equal: [1-9]\\d* windows`, 'm'));
+  });
+
+  it('the aggregates of a window are columns of its table, its topic and its answers', async () => {
+    const registry = startRegistry(own, ['-store=memory']);
+    const named = 'long=max(amount) as most,p99(amount) as slow;visits=topk(user,3) as top';
+    const run = [
+      ...[broker, `-topic=${JSON_TOPIC}`, ...TIMES, '-format=json', '-key=user', '-time=at:ms'],
+      ...['-quarantine=off', '-checkpoint-interval=20ms', '-batch-rows=300', '-retain=1d', ...SET],
+      ...['-aggregate=count as n,min(amount) as least', `-window-aggregate=${named}`],
+    ];
+    const table = `own_${own.suffix}`;
+    const sinks = {
+      rocksdb: [],
+      postgres: [`-sink=postgres:${stack.postgres}`, `-sink-table=${table}`],
+      kafka: [
+        `-sink=kafka:own-${own.suffix}`,
+        '-sink-format=json',
+        `-registry=http://${await registry.ready()}`,
+      ],
+    };
+    const heads = { short: 'n,least', long: 'most,slow,slow_error', visits: 'top,top_error' } as const;
+    const texts = new Map<string, string>();
+    for (const [sink, flags] of Object.entries(sinks)) {
+      const migrate = sink === 'rocksdb' ? [] : ['-migrate'];
+      const state = stateOf(`columns-${sink}`);
+      await throughKills([...run, ...flags, ...migrate, state, '-exit-at-end'], ['kill-after=2500']);
+      for (const name of NAMES) {
+        const text = await exported(broker, state, ...flags, `-export-window=${name}`);
+        expect(text).toContain(`user,window_start,window_end,${heads[name]},last_update_ts,overflow`);
+        expect(text).toContain('user-36');
+        expect(text, `${sink} ${name}`).toBe(texts.get(name) ?? text);
+        texts.set(name, text);
+      }
+    }
+    const engine = startEngine(own, [...run, stateOf('columns-rocksdb'), '-listen=127.0.0.1:0'], 'columns');
+    const address = await engine.ready();
+    for (const name of FIRING) {
+      const headers = { accept: 'text/csv' };
+      const answer = await fetch(`http://${address}/windows?window=${name}&limit=50`, { headers });
+      const lines = (await answer.text()).trimEnd().split('\r\n');
+      expect(lines[0]).toBe(`user,window_start,window_end,${heads[name]},last_update_ts,overflow`);
+      expect(lines).toHaveLength(51);
+      expect(texts.get(name)?.split('\n')).toEqual(expect.arrayContaining(lines));
+    }
+    await engine.drain();
+    await registry.drain();
   });
 
   it('windows share the decoded records, and each keeps its own keys through SIGKILL; the quarantine has each invalid record once', async () => {

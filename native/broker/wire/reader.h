@@ -32,8 +32,8 @@ inline T BigEndian(const std::uint8_t* at) {
 }
 
 // Reads a varint of at most 64 bits. Null for one that is cut or longer.
-inline const std::uint8_t* ReadVarint(const std::uint8_t* at, const std::uint8_t* end,
-                                      std::uint64_t* out) {
+inline const std::uint8_t* ReadLongVarint(const std::uint8_t* at, const std::uint8_t* end,
+                                          std::uint64_t* out) {
   std::uint64_t value = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
     if (at == end) return nullptr;
@@ -49,9 +49,29 @@ inline const std::uint8_t* ReadVarint(const std::uint8_t* at, const std::uint8_t
   return nullptr;
 }
 
+// Reads a varint as above. Most have one byte or two.
+[[gnu::always_inline]] inline const std::uint8_t* ReadVarint(const std::uint8_t* at,
+                                                             const std::uint8_t* end,
+                                                             std::uint64_t* out) {
+  if (end - at < 2) [[unlikely]]
+    return ReadLongVarint(at, end, out);
+  const std::uint64_t first = at[0];
+  if (first < 0x80U) {
+    *out = first;
+    return at + 1;
+  }
+  const std::uint64_t second = at[1];
+  if (second < 0x80U) {
+    *out = (first & 0x7fU) | (second << 7);
+    return at + 2;
+  }
+  return ReadLongVarint(at, end, out);
+}
+
 // Reads a signed number in ZigZag form.
-inline const std::uint8_t* ReadSigned(const std::uint8_t* at, const std::uint8_t* end,
-                                      std::int64_t* out) {
+[[gnu::always_inline]] inline const std::uint8_t* ReadSigned(const std::uint8_t* at,
+                                                             const std::uint8_t* end,
+                                                             std::int64_t* out) {
   std::uint64_t raw = 0;
   at = ReadVarint(at, end, &raw);
   *out = static_cast<std::int64_t>((raw >> 1) ^ (~(raw & 1) + 1));

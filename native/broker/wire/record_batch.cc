@@ -33,8 +33,8 @@ constexpr std::int16_t kControlAbort = 0;
 constexpr std::int32_t kControlKeyBytes = 4;
 
 // Reads the size of a span and the span. False unless it lies before `end`.
-bool ReadSpan(const std::uint8_t** at, const std::uint8_t* end, const std::uint8_t** data,
-              std::int32_t* size) {
+[[gnu::always_inline]] inline bool ReadSpan(const std::uint8_t** at, const std::uint8_t* end,
+                                            const std::uint8_t** data, std::int32_t* size) {
   std::int64_t length = 0;
   const std::uint8_t* next = ReadSigned(*at, end, &length);
   if (next == nullptr || length < -1 || length > end - next) return false;
@@ -106,6 +106,8 @@ RecordCursor::Step RecordCursor::Next(Record* out) {
   if (at == nullptr || length < 0 || length > end_ - at) return Step::kBad;
   const std::uint8_t* const end = at + length;
   if (at == end) return Step::kBad;
+  // Records are of similar length: the next one but one probably begins here.
+  __builtin_prefetch(end + length);
   at++;  // attributes, unused
   std::int64_t timestamp_delta = 0;
   std::int64_t offset_delta = 0;
@@ -123,7 +125,8 @@ RecordCursor::Step RecordCursor::Next(Record* out) {
   out->headers = at;
   out->headers_end = end;
   out->header_count = static_cast<std::uint32_t>(headers);
-  if (!CheckHeaders(at, end, out)) return Step::kBad;
+  out->header_payload = 0;
+  if (headers == 0 ? at != end : !CheckHeaders(at, end, out)) return Step::kBad;
   last_delta_ = static_cast<std::int32_t>(offset_delta);
   out->offset = head_.base_offset + offset_delta;
   out->is_append_time = head_.IsAppendTime();

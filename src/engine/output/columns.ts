@@ -175,8 +175,9 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
 }
 
 /** Names that no column of a key has: those of the other columns of a result, and those of a late
- *  event, so that a key has the same columns in every table. */
+ *  event, so that a key has the same columns in every table, with early results and without. */
 const TAKEN: readonly string[] = [
+  FINAL.name,
   ...[...BOUNDS, ...AGGREGATES].map(({ name }) => name),
   ...['source_partition', 'source_offset', 'source_element', 'event_ts'],
   ...['value', 'reason', 'watermark_ms', 'timestamp_ms'],
@@ -280,17 +281,12 @@ export function shapeOfKeys(parts: KeyType, aggregate?: string, emit?: 'updates'
     throw engineError('bad_setting', `-aggregate and -key both have a column ${twice}`, {
       next: 'name the aggregate: … as NAME',
     });
+  if (own?.some((name) => name.toLowerCase() === FINAL.name))
+    throw engineError('bad_setting', 'final marks early results, so that no aggregate has this name', {
+      next: 'name the aggregate otherwise: … as NAME',
+      details: { setting: 'aggregate' },
+    });
   const marks = emit === undefined ? [] : [FINAL];
-  const taken = [...keys.map(({ name }) => name), ...(own ?? [])].map((name) => name.toLowerCase());
-  if (marks.some(({ name }) => taken.includes(name)))
-    throw engineError(
-      'bad_setting',
-      '-emit=updates adds the column final, and the results have one already',
-      {
-        next: 'name the aggregate otherwise (… as NAME), or give -emit=final',
-        details: { setting: 'emit' },
-      },
-    );
   const results = [...(specs === undefined ? AGGREGATES : [...aggregateColumns(specs), ...ENDING]), ...marks];
   return {
     ...{ columns: [...keys, ...BOUNDS, ...results], parts, keyType, aggregates: own, aggregate },

@@ -190,13 +190,17 @@ describe('-emit', () => {
     ]);
   });
 
-  it('a column of the name of the mark is refused', () => {
-    expect(() => shapeOfKeys([{ name: 'Final', kind: 'string' }], undefined, 'updates')).toThrow(
-      '-emit=updates adds the column final',
-    );
-    expect(() => shapeOfKeys([{ name: 'k', kind: 'i64' }], 'sum(a) as final', 'updates')).toThrow(
-      '-emit=updates adds the column final',
-    );
-    expect(shapeOfKeys([{ name: 'final', kind: 'i64' }]).columns[0]?.name).toBe('final');
-  });
+  it.each([undefined, 'updates'] as const)(
+    'no other column has the name of the mark where -emit is %s',
+    (emit) => {
+      for (const name of ['final', 'Final'])
+        expect(() => shapeOfKeys([{ name: 'k', kind: 'i64' }], `sum(a) as ${name}`, emit)).toThrow(
+          'final marks early results, so that no aggregate has this name',
+        );
+      const { columns } = shapeOfKeys([{ name: 'final', kind: 'i64' }], undefined, emit);
+      expect(columns.map(({ name }) => name).filter((name) => name.includes('final'))).toEqual(
+        emit === undefined ? ['key_final'] : ['key_final', 'final'],
+      );
+    },
+  );
 });
