@@ -5,11 +5,10 @@
  *  further call, of any build, continues from there. A leg that is stopped is made again. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { buildDigest } from '../src/shell/package.ts';
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
-import { type Bench, type BenchContext, type BenchResult, machine, result, seriesOf } from './harness.ts';
-import { storeReport } from './stored.ts';
+import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
+import { madeHere, storeReport } from './stored.ts';
 import { apiLeg, type Leg, type LegPlan, PARTS, type PartName, preparedLeg } from './volume/legs.ts';
 import { type VolumeReport, volumePage } from './volume/page.ts';
 
@@ -115,7 +114,7 @@ class Legs {
     );
     if (context.out === undefined) return;
     const report: VolumeReport = {
-      ...{ bench: NAME, build: buildDigest(), machine: machine() },
+      ...{ bench: NAME, ...madeHere() },
       ...(context.smoke ? { flags: ['-smoke'] } : {}),
       ...{ results: resultsOf(all, sizes), legs: all },
     };

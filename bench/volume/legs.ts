@@ -4,13 +4,12 @@ import { join } from 'node:path';
 import { coreError, invariant } from '../../src/core/errors.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { ORDER_CREATED } from '../../src/outbox/orders/event.ts';
-import { buildDigest } from '../../src/shell/package.ts';
 import { createTopic } from '../effects/arrivals.ts';
 import { uuidV7Sql } from '../effects/backlog.ts';
 import { OrdersRun } from '../effects/orders-run.ts';
 import { chunks } from '../effects/preload.ts';
 import { type Child, type Database, until, type World } from '../effects/world.ts';
-import { type Machine, machine } from '../harness.ts';
+import { type MadeBy, madeHere } from '../stored.ts';
 
 /** Time that a pipeline may take for the rest of a leg. */
 const CHARGED_MS_MAX = 7_200_000;
@@ -25,12 +24,10 @@ export const PARTS = ['api', 'prepared'] as const;
 export type PartName = (typeof PARTS)[number];
 
 /** A finished leg; times in seconds. */
-export interface Leg {
+export interface Leg extends MadeBy {
   readonly part: PartName;
   /** Number of the leg in its part, and seed of its load: no two legs have a key in common. */
   readonly number: number;
-  readonly build: string;
-  readonly machine: Machine;
   readonly relay: 'poll' | 'wal';
   readonly brokers: number;
   /** Keys in the table before the load. */
@@ -107,7 +104,7 @@ async function waitUntilCharged({ context }: World, { pool }: Database): Promise
 }
 
 const common = (world: World, part: PartName, plan: LegPlan) => ({
-  ...{ part, number: plan.number, build: buildDigest(), machine: machine() },
+  ...{ part, number: plan.number, ...madeHere() },
   ...{ relay: relayOf(plan.number), brokers: world.brokers.split(',').length },
 });
 
