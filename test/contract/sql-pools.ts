@@ -45,6 +45,20 @@ export function poolContract({ postgres, connect, pool, table }: PoolSubject): v
     await empty();
   });
 
+  it.each(['53100', '53200', '58030', '25006'])(
+    'a statement that the server refuses with %s can succeed later, so its error is no bug',
+    async (state) => {
+      const error = await failure(
+        pool().run(`DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '${state}'; END $$`),
+      );
+      expect([error.code, error.kind, error.details['sqlstate']]).toEqual([
+        ...['sql_unavailable', 'unavailable'],
+        state,
+      ]);
+      expect(await kept()).toEqual([]);
+    },
+  );
+
   it('a transaction that settles is committed, and one that throws is rolled back', async () => {
     const value = await pool().transaction(async (run) => {
       await run(insert(1));

@@ -18,6 +18,9 @@ import { type ChaosContext as Context, SETTINGS } from './settings.ts';
 const RELAY_LEASE = '3s';
 const SESSION_TIMEOUT = '6s';
 const LOAD_TIMEOUT = '5s';
+/** Requests in flight at most, as of clients with pools: without a bound, those that wait after an
+ *  outage all reach their time limit, are sent again, and no answer is in time any more. */
+const LOAD_IN_FLIGHT_MAX = 512;
 /** Time that the load client gets for its unanswered requests after the last fault. */
 const LOAD_DRAIN = '120s';
 
@@ -123,6 +126,7 @@ export async function preparePipeline(
         `-seed=${settings.seed}`,
         '-duration=0',
         `-timeout=${LOAD_TIMEOUT}`,
+        `-under-way-max=${LOAD_IN_FLIGHT_MAX}`,
         `-give-up=${LOAD_DRAIN}`,
         `-drain-timeout=${LOAD_DRAIN}`,
         `-ledger=${ledger}`,

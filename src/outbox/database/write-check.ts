@@ -7,6 +7,7 @@
  */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
+import { refusedState } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 
 const TRIAL_EVERY_MS = 1000;
@@ -41,8 +42,8 @@ export class WriteCheck {
   /** Records a failed write; errors that concern only its own rows are ignored. */
   failed(thrown: unknown): void {
     const error = findMillraceError(thrown);
-    const state = error?.details['sqlstate'];
-    if (error?.code !== 'sql_failed' || typeof state !== 'string' || !REFUSES_ALL.test(state)) return;
+    const state = refusedState(error);
+    if (error === undefined || state === undefined || !REFUSES_ALL.test(state)) return;
     if (this.refusal === undefined)
       this.options.log.error({ sqlstate: state, error: error.message }, 'the database refuses writes');
     this.refusal = error;

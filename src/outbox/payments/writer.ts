@@ -8,7 +8,7 @@
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import { refusedState, type SqlPool, type SqlSession } from '../../io/postgres/sql/port.ts';
 import { BatchCommitter, type Fault, faultOfState, retryMs, type Work } from '../inbox/batch-committer.ts';
 import type { Delivery } from './duplicates.ts';
 import {
@@ -50,8 +50,8 @@ export type BatchCommitted = boolean;
 function faultOf(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error?.code === 'unreachable' || error?.code === 'commit_unknown') return 'away';
-  const sqlstate = error?.code === 'sql_failed' ? error.details['sqlstate'] : undefined;
-  return typeof sqlstate === 'string' ? faultOfState(sqlstate) : 'fatal';
+  const sqlstate = refusedState(error);
+  return sqlstate === undefined ? 'fatal' : faultOfState(sqlstate);
 }
 
 export class PaymentWriter {

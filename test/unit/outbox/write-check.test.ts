@@ -7,7 +7,11 @@ import { sqlError } from '../../../src/io/postgres/sql/port.ts';
 import { WriteCheck } from '../../../src/outbox/database/write-check.ts';
 
 const refused = (sqlstate: string): MillraceError =>
-  sqlError('sql_failed', `PostgreSQL refused a statement: ${sqlstate}`, { details: { sqlstate } });
+  sqlError(
+    /^(53|58|25006)/.test(sqlstate) ? 'sql_unavailable' : 'sql_failed',
+    `PostgreSQL refused a statement: ${sqlstate}`,
+    { details: { sqlstate } },
+  );
 
 function world() {
   let nowMs = 0;

@@ -27,7 +27,9 @@ const RESEND_FIRST_MS = 100;
 const RESEND_MAX_MS = 2000;
 /** Time that unanswered requests get after the last fault. */
 const GIVE_UP_MS = 120_000;
-const IN_FLIGHT_MAX = 10_000;
+/** As of clients with pools: without a bound, the requests that wait after an outage all reach
+ *  their time limit, are sent again, and no answer is in time any more. */
+const IN_FLIGHT_MAX = 512;
 /** Requests of a run, whose answers this process keeps in memory. */
 export const INTENTS_MAX = 5_000_000;
 

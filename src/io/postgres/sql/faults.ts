@@ -9,6 +9,9 @@ import { type SqlOptions, sqlError } from './port.ts';
 const CONNECTION_LOST = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
 /** SQLSTATEs of a refused connection that only other settings cure. */
 const REFUSED = /^(28|3D000$)/;
+/** SQLSTATEs of a server that accepts the same statement later: out of disk, memory or a configured
+ *  limit (53), a failing device (58), stopping (57P), read-only (25006). */
+const NOT_NOW = /^(53|58|57P|25006$)/;
 const SOCKET_CODES = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -73,10 +76,15 @@ export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: 
       details: sqlstate === undefined ? {} : { sqlstate },
     });
   }
-  return sqlError('sql_failed', `PostgreSQL refused a statement: ${message}`, {
-    cause,
-    details: { sqlstate, constraint: fault.constraint, table: fault.table, detail: fault.detail },
-  });
+  const isTemporary = sqlstate !== undefined && NOT_NOW.test(sqlstate);
+  return sqlError(
+    isTemporary ? 'sql_unavailable' : 'sql_failed',
+    `PostgreSQL refused a statement: ${message}`,
+    {
+      cause,
+      details: { sqlstate, constraint: fault.constraint, table: fault.table, detail: fault.detail },
+    },
+  );
 }
 
 /** Converts any rejection of pg; keeps the SQLSTATE. */

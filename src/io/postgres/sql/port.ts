@@ -1,13 +1,16 @@
 /** Ports of a SQL database (PostgreSQL's dialect). SqlPool is for everything. TextPool is narrow
  *  and for hot paths: its statements are known beforehand and its values are text. Drivers: `pg`
  *  for both, libpq for TextPool. */
-import { type ErrorTable, errorRow, errorsOf } from '../../../core/errors.ts';
+import { type ErrorTable, errorRow, errorsOf, type MillraceError } from '../../../core/errors.ts';
 
 /** Errors of every driver, beside core's `unreachable`. `details.sqlstate` has the server's code,
  *  if any. */
 export const SQL_ERRORS = {
   /** The server refused a statement; the session is usable. */
   sql_failed: errorRow('internal'),
+  /** The server refused a statement that it can accept later: it is out of disk, memory or a
+   *  configured limit, read-only, or about to stop. */
+  sql_unavailable: errorRow('unavailable'),
   /** The connection was lost during COMMIT: the transaction is either whole or absent. Read back,
    *  then decide. */
   commit_unknown: errorRow('unavailable'),
@@ -19,6 +22,13 @@ export const SQL_ERRORS = {
 } as const satisfies ErrorTable;
 
 export const sqlError = errorsOf(SQL_ERRORS);
+
+/** SQLSTATE of the statement that the server refused; undefined for any other error. */
+export function refusedState(error: MillraceError | undefined): string | undefined {
+  if (error?.code !== 'sql_failed' && error?.code !== 'sql_unavailable') return undefined;
+  const { sqlstate } = error.details;
+  return typeof sqlstate === 'string' ? sqlstate : undefined;
+}
 
 /** Parameter value. A bigint travels as decimal text, Uint8Array as bytea, arrays as PostgreSQL
  *  arrays. */

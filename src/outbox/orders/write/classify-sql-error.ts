@@ -1,5 +1,6 @@
 /** Classifies the error of a failed transaction by what it means for its orders. */
 import { findMillraceError } from '../../../core/errors.ts';
+import { refusedState } from '../../../io/postgres/sql/port.ts';
 
 export type SqlErrorClass =
   /** Deadlock or serialization failure: a retry can succeed. */
@@ -27,8 +28,8 @@ export function classifySqlError(thrown: unknown): SqlErrorClass {
   if (error === undefined) return 'bug';
   if (error.code === 'commit_unknown') return 'unknown';
   if (error.code === 'unreachable') return error.details['sent'] === true ? 'unknown' : 'unavailable';
-  const sqlstate = error.details['sqlstate'];
-  if (error.code !== 'sql_failed' || typeof sqlstate !== 'string') return 'bug';
+  const sqlstate = refusedState(error);
+  if (sqlstate === undefined) return 'bug';
   if (CONFLICT.test(sqlstate)) return 'conflict';
   if (sqlstate === '55P03') return 'key_locked';
   if (sqlstate === '57014') return 'timeout';

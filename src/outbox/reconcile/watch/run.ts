@@ -16,7 +16,12 @@ const IDLE_MS_MAX = 1000;
 const RETRY_FIRST_MS = 500;
 const RETRY_MAX_MS = 30_000;
 /** Errors of a database that may work again. */
-const RETRIED: ReadonlySet<string> = new Set(['unreachable', 'sql_failed', 'commit_unknown']);
+const RETRIED: ReadonlySet<string> = new Set([
+  'unreachable',
+  'sql_failed',
+  'sql_unavailable',
+  'commit_unknown',
+]);
 
 export interface WatchedPair {
   readonly name: string;
