@@ -85,7 +85,7 @@ export interface BenchContext {
   readonly preload?: number | undefined;
   /** Number of brokers of a cluster that the benchmark starts. */
   readonly brokerCount?: number | undefined;
-  /** Time after the start at which a process under load is killed and restarted. */
+  /** Time after each start at which a process under load is killed and restarted. */
   readonly killAfterMs?: number | undefined;
   /** Load during a live rollout; undefined: no rollout. */
   readonly liveRolloutMs?: number | undefined;

@@ -18,6 +18,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   'engine-kernel': () => import('./engine-kernel.ts'),
   'engine-shards': () => import('./engine-shards.ts'),
   'engine-soak': () => import('./engine-soak.ts'),
+  'engine-soak-avro': () => import('./engine-soak-avro.ts'),
   'engine-checkpoint': () => import('./engine-checkpoint.ts'),
   'engine-peers': () => import('./engine-peers.ts'),
   sweep: () => import('./sweep.ts'),

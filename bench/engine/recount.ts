@@ -44,6 +44,8 @@ export interface RecountOptions {
   readonly partitions: number;
   readonly rules: RecountRules;
   readonly sample: Sample;
+  /** Record key of an account; absent: that of the fixed layout. */
+  readonly keyOf?: KeyOf;
   readonly signal: AbortSignal;
 }
 
@@ -69,18 +71,25 @@ export interface Recount {
   readonly rows: readonly OracleRow[];
 }
 
+/** Record key of an account; the bytes may be changed by the next call. */
+export type KeyOf = (account: number) => Uint8Array;
+
+const number = new Uint8Array(8);
+const numberView = new DataView(number.buffer);
+/** Record key of the fixed layout: the account as 8 bytes, little-endian. */
+export const fixedKey: KeyOf = (account) => {
+  numberView.setUint32(0, account, true);
+  return number;
+};
+
 /** Partition of each account, by its distance from the first account. */
-export function partitionsOf(stream: EventOptions, partitions: number): Uint8Array {
+export function partitionsOf(stream: EventOptions, partitions: number, keyOf = fixedKey): Uint8Array {
   invariant(partitions <= 256, 'partition numbers must fit a byte');
   const first = Number(stream.accountBase);
   invariant(first + stream.accounts <= TWO_32, 'accounts must fit 32 bits');
-  const key = new Uint8Array(8);
-  const view = new DataView(key.buffer);
   const partitionOf = new Uint8Array(stream.accounts);
-  for (let at = 0; at < partitionOf.length; at++) {
-    view.setUint32(0, first + at, true);
-    partitionOf[at] = partitionOfKey(key, partitions);
-  }
+  for (let at = 0; at < partitionOf.length; at++)
+    partitionOf[at] = partitionOfKey(keyOf(first + at), partitions);
   return partitionOf;
 }
 
@@ -138,7 +147,7 @@ export async function recount(options: RecountOptions): Promise<Recount> {
   const first = Number(stream.accountBase);
   const largest = Math.max(Math.abs(stream.valueMin), Math.abs(stream.valueMax));
   invariant(largest * (first + stream.accounts) <= PRODUCT_MAX, 'sums of a batch must be exact');
-  const partitionOf = partitionsOf(stream, partitions);
+  const partitionOf = partitionsOf(stream, partitions, options.keyOf);
   const seen = new Float64Array(partitions).fill(Number.NEGATIVE_INFINITY);
   const windows = new Map<number, OpenWindow>();
   const sampled = new FixedWindows(BigInt(sizeMs), BigInt(sizeMs));

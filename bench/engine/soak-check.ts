@@ -14,11 +14,13 @@ export interface Stored {
   readonly sampled: readonly WindowResult[];
 }
 
-/** Reads a whole store. @throws AbortError */
+/** Reads a whole store. @param numbered a result by the number of its account
+ *  @throws AbortError */
 export async function readStored(
   driver: KvDriver,
   folder: string,
   sample: Sample,
+  numbered: (row: WindowResult) => WindowResult,
   signal: AbortSignal,
 ): Promise<Stored> {
   const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
@@ -29,7 +31,8 @@ export async function readStored(
   try {
     for await (const page of readFired(store)) {
       signal.throwIfAborted();
-      for (const row of page) {
+      for (const found of page) {
+        const row = numbered(found);
         let totals = windows.get(row.windowStart);
         if (totals === undefined) {
           totals = noTotals();

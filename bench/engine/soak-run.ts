@@ -1,6 +1,6 @@
 /** Hours of load on the real engine: a source that sends on its own schedule, a broker whose log is
  *  trimmed up to the checkpoints, and an engine whose state exceeds its budget. The engine may be
- *  killed once during the run. */
+ *  killed during the run. */
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,6 +15,7 @@ import { freeBytes, requireFreeSpace } from './free-space.ts';
 import { FIRST_EVENT_MS_MAX, hasRead, SOURCE_ROWS } from './latencies.ts';
 import type { RecountRules } from './recount.ts';
 import { Course, type Observation } from './soak-course.ts';
+import { registryFor, type SoakLayout } from './soak-layout.ts';
 import { deleteRecords, oldestOffsets } from './trim.ts';
 
 const SLICE_MS = 300_000;
@@ -28,8 +29,9 @@ const SEGMENT_BYTES = 64 * 1024 ** 2;
 export interface SoakPlan {
   readonly rate: number;
   readonly durationMs: number;
-  /** Time after the start at which the engine is killed. */
+  /** The engine is killed each time this long after its start. */
   readonly killAfterMs: number | undefined;
+  readonly layout: SoakLayout;
   readonly accounts: number;
   readonly rules: RecountRules;
   /** Flags of the engine besides those of the rules. */
@@ -54,8 +56,8 @@ export interface Soaked {
   /** Seconds of CPU time by process: engine, source, broker. */
   readonly cpu: ReadonlyMap<string, number>;
   readonly seconds: number;
-  /** Time of the restore; undefined if the engine was not killed. */
-  readonly recoverySeconds: number | undefined;
+  /** Time of the restore after each kill. */
+  readonly recoverySeconds: readonly number[];
   /** Folder of the store of fired windows. */
   readonly sink: string;
 }
@@ -89,6 +91,7 @@ export class SoakRun {
   private readonly topic: string;
   private readonly folder: string;
   private readonly free: number;
+  private registry = '';
   private startMs = 0;
   private engineCpu = 0;
 
@@ -112,6 +115,7 @@ export class SoakRun {
       '-idle-timeout=0',
       DRAIN,
       ...this.plan.flags,
+      ...this.plan.layout.engine(this.registry),
     ];
   }
 
@@ -131,12 +135,14 @@ export class SoakRun {
   async run(): Promise<Soaked> {
     const { world, plan, topic } = this;
     await this.createTopic();
+    this.registry = await registryFor(world, plan.layout, topic);
     let engine = await this.startEngine();
     const stream = this.stream();
     const { accounts, zipf, perMs } = stream;
     const source = await startSource(world, topic, { accounts, zipf, perMs }, plan.rate, [
       '-order=delayed',
       `-base=${stream.baseMs}`,
+      ...plan.layout.source(this.registry),
       DRAIN,
       '-json',
     ]);
@@ -152,7 +158,7 @@ export class SoakRun {
     const course = new Course(start, plan.durationMs, slices);
     let killAt = plan.killAfterMs ?? Number.POSITIVE_INFINITY;
     let trimAt = plan.trimMs;
-    let recoverySeconds: number | undefined;
+    const recoverySeconds: number[] = [];
     // An engine that has read nothing since it started or restarted has no measurements yet:
     // neither the kill nor the end of the run comes before it has read.
     let hasEngineRead = false;
@@ -169,11 +175,11 @@ export class SoakRun {
       if (endedSlice !== undefined)
         world.context.say(`by ${Math.round(this.at / 1000)} s: ${endedSlice.text}`);
       if (hasEngineRead && this.at >= killAt) {
-        killAt = Number.POSITIVE_INFINITY;
         engine = await this.killAndStart(engine);
+        killAt = this.at + (plan.killAfterMs as number);
         start = await this.observe(engine, source, true);
         hasEngineRead = false;
-        recoverySeconds = metricIn(start.engine, 'engine_recovery_seconds');
+        recoverySeconds.push(metricIn(start.engine, 'engine_recovery_seconds'));
         course.add(start);
       }
       if (this.at >= trimAt) {

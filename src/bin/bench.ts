@@ -54,12 +54,12 @@ const SETTINGS = {
   duration: {
     type: 'duration',
     min: 1000,
-    help: 'orders, relay, volume, engine, engine-soak, contracts, chaos: length of a run (60s, volume 20m, the engine 20s, engine-soak 40m, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
+    help: 'orders, relay, volume, engine, engine-soak, contracts, chaos: length of a run (60s, volume 20m, the engine 20s, engine-soak 40m, engine-soak-avro 1h, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
   },
   rate: {
     type: 'rate',
     min: 1,
-    help: 'orders, relay, volume, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200, volume as fast as they are answered)',
+    help: 'orders, relay, volume, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, engine-soak-avro 300k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200, volume as fast as they are answered)',
   },
   rows: {
     type: 'int',
@@ -93,7 +93,7 @@ const SETTINGS = {
   'kill-after': {
     type: 'duration',
     min: 1000,
-    help: 'engine-soak: kill and restart the engine this long after its start (default: never)',
+    help: 'engine-soak, engine-soak-avro: kill and restart the engine each time it has run so long (default: never)',
   },
   'live-rollout': {
     type: 'duration',

@@ -140,7 +140,8 @@ export class Sink {
     this.varint((value << 1) ^ (value >> 31));
   }
 
-  private zigzagWords(low: number, high: number): void {
+  /** Writes two words of a signed integer of 64 bits as a zigzag varint. */
+  zigzagWords(low: number, high: number): void {
     const sign = high >> 31;
     this.varintWords((low << 1) ^ sign, ((high << 1) | (low >>> 31)) ^ sign);
   }

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { decodeDeleteRecords, deleteRecords, oldestOffsets } from '../../bench/engine/trim.ts';
 import { bench } from '../../bench/engine-soak.ts';
+import { bench as avroBench } from '../../bench/engine-soak-avro.ts';
 import { loadGenKernels } from '../../src/addon/gen.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -17,33 +18,40 @@ import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 
-it('the soak bench accounts for every event and every window equals the recount', {
-  timeout: 300_000,
-}, async () => {
-  const results = await smoke(bench, { killAfterMs: 1500 });
-  const figure = (name: string): number =>
-    results.find(({ metric }) => metric.startsWith(name))?.value ?? Number.NaN;
-  // A run of a few seconds may have no firing, so a figure that has a goal may be missing.
-  const unmeasured = 'figures beyond the greatest bucket, or with a goal and not measured';
-  for (const { metric, value } of results.filter(({ goal }) => goal === 'value <= 0'))
-    if (metric !== unmeasured) expect(value, metric).toBe(0);
-  expect(figure(unmeasured)).toBeLessThanOrEqual(1);
-  expect(goalsOf(results).map(([metric, goal]) => [metric.replace(/ of \d+/, ' of N'), goal])).toEqual(
-    expect.arrayContaining([
-      ['rate sent', 'ratio >= 0.98'],
-      ['rate taken by the engine', 'ratio >= 0.98'],
-      ['an event to its accumulator, p99 at most, whole and by 1333ms', 'value < 5'],
-      ['resident size of the engine, largest, whole and by 1333ms', 'value <= 4294967296'],
-      [unmeasured, 'value <= 0'],
-      ['events sent and not accounted for', 'value <= 0'],
-      ['events with another verdict than in the recount', 'value <= 0'],
-      ['windows of N whose results, count, sum or sum by account differ from the recount', 'value <= 0'],
-      ['results of N of sampled accounts that differ from the oracle', 'value <= 0'],
-    ]),
-  );
-  for (const name of ['events sent', 'restore after the kill', 'results in the sink', 'resident size'])
-    expect(figure(name), name).toBeGreaterThan(0);
-});
+it.each([
+  ['fixed layout', bench],
+  ['Avro format with text keys', avroBench],
+])(
+  'the soak bench accounts for every event of the %s and every window equals the recount',
+  {
+    timeout: 300_000,
+  },
+  async (_, one) => {
+    const results = await smoke(one, { killAfterMs: 1500 });
+    const figure = (name: string): number =>
+      results.find(({ metric }) => metric.startsWith(name))?.value ?? Number.NaN;
+    // A run of a few seconds may have no firing, so a figure that has a goal may be missing.
+    const unmeasured = 'figures beyond the greatest bucket, or with a goal and not measured';
+    for (const { metric, value } of results.filter(({ goal }) => goal === 'value <= 0'))
+      if (metric !== unmeasured) expect(value, metric).toBe(0);
+    expect(figure(unmeasured)).toBeLessThanOrEqual(1);
+    expect(goalsOf(results).map(([metric, goal]) => [metric.replace(/ of \d+/, ' of N'), goal])).toEqual(
+      expect.arrayContaining([
+        ['rate sent', 'ratio >= 0.98'],
+        ['rate taken by the engine', 'ratio >= 0.98'],
+        ['an event to its accumulator, p99 at most, whole and by 1333ms', 'value < 5'],
+        ['resident size of the engine, largest, whole and by 1333ms', 'value <= 4294967296'],
+        [unmeasured, 'value <= 0'],
+        ['events sent and not accounted for', 'value <= 0'],
+        ['events with another verdict than in the recount', 'value <= 0'],
+        ['windows of N whose results, count, sum or sum by account differ from the recount', 'value <= 0'],
+        ['results of N of sampled accounts that differ from the oracle', 'value <= 0'],
+      ]),
+    );
+    for (const name of ['events sent', 'restore after a kill', 'results in the sink', 'resident size'])
+      expect(figure(name), name).toBeGreaterThan(0);
+  },
+);
 
 it('the soak bench refuses a kill after the end of the run', async () => {
   await expect(smoke(bench, { killAfterMs: 4000 })).rejects.toThrow(
