@@ -2,14 +2,13 @@
  *  Apache Flink, Kafka Streams and Hazelcast Jet, over one filled topic a cell. Each contestant's
  *  results are compared with the expected ones.
  *
- *  With -out each finished run is stored immediately, and a further run of the same build and flags
- *  makes the other ones. The peers speak plaintext to the broker. */
+ *  With -out each finished run is stored immediately, and a further run with the same flags makes
+ *  the other ones. The runs of a cell are of one build and machine; those of other cells are kept. The peers speak plaintext to the broker. */
 import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { buildDigest } from '../src/shell/package.ts';
 import { openChildren } from './children.ts';
-import { type Bench, type BenchContext, machine } from './harness.ts';
+import type { Bench, BenchContext } from './harness.ts';
 import { selectParts } from './parts.ts';
 import { bareContestants } from './side-by-side/bare.ts';
 import {
@@ -30,6 +29,7 @@ import { peersPage } from './side-by-side/page.ts';
 import { peersPlots } from './side-by-side/plot.ts';
 import {
   type ContestantInfo,
+  keptWithin,
   MODES,
   type Mode,
   type PeersReport,
@@ -38,7 +38,7 @@ import {
   runKey,
 } from './side-by-side/report.ts';
 import { Topics } from './side-by-side/topics.ts';
-import { storeReport } from './stored.ts';
+import { madeHere, storeReport } from './stored.ts';
 
 const EVENTS = 10_000_000;
 const EVENTS_SMOKE = 100_000;
@@ -83,19 +83,16 @@ class Store {
   private readonly runs = new Map<string, Run>();
   private readonly contestants = new Map<Name, ContestantInfo>();
 
-  constructor(context: BenchContext) {
+  /** @param cells whose runs by another build or machine are made again */
+  constructor(context: BenchContext, cells: readonly Cell[]) {
     this.context = context;
     const path = context.out === undefined ? undefined : join(context.out, 'engine-peers.json');
     if (path === undefined || !existsSync(path)) return;
     const found = JSON.parse(readFileSync(path, 'utf8')) as PeersReport;
-    const isOwn =
-      found.build === buildDigest() &&
-      JSON.stringify(found.machine) === JSON.stringify(machine()) &&
-      JSON.stringify(found.flags ?? []) === JSON.stringify(flagsOf(context));
-    if (!isOwn) return;
-    for (const run of found.runs) this.add(run);
+    if (JSON.stringify(found.flags ?? []) !== JSON.stringify(flagsOf(context))) return;
+    for (const run of keptWithin(found.runs, cells, madeHere())) this.add(run);
     for (const one of found.contestants) this.contestants.set(one.name, one);
-    context.say(`${this.runs.size} runs of an earlier run of this build are kept`);
+    context.say(`${this.runs.size} runs of earlier calls are kept`);
   }
 
   /** True for a run that has a measurement. */
@@ -118,8 +115,7 @@ class Store {
     const contestants = CONTESTANTS.flatMap((name) => this.contestants.get(name) ?? []);
     return {
       bench: 'engine-peers',
-      build: buildDigest(),
-      machine: machine(),
+      ...madeHere(),
       ...(flags.length === 0 ? {} : { flags }),
       results: resultsOf({ runs, contestants }),
       events: eventsOf(this.context),
@@ -189,7 +185,7 @@ function turnsOf(
 
 /** Runs a contestant once; an error of it is stored in place of the measurement. */
 async function measured({ cell, one, mode, repeat }: Turn, task: Task): Promise<Run> {
-  const run = { cell, contestant: one.name, mode, repeat };
+  const run = { ...madeHere(), cell, contestant: one.name, mode, repeat };
   if (mode === 'throughput') return { ...run, drain: await one.drain(task) };
   return { ...run, recovery: await (one.recover as NonNullable<Contestant['recover']>)(task) };
 }
@@ -213,7 +209,7 @@ async function runTurns(
       if (context.drain.aborted) return;
       const failed = (thrown as Error).message;
       context.say(`FAILED: ${one.title}: ${failed}`);
-      store.add({ cell, contestant: one.name, mode, repeat, failed });
+      store.add({ ...madeHere(), cell, contestant: one.name, mode, repeat, failed });
     } finally {
       await rm(task.folder, { recursive: true, force: true });
     }
@@ -223,7 +219,7 @@ async function runTurns(
 
 async function runBench(context: BenchContext): Promise<PeersReport> {
   const wanted = wantedOf(context);
-  const store = new Store(context);
+  const store = new Store(context, wanted.cells);
   const children = await openChildren(context, 'engine-peers');
   const all = [...ourContestants(context, children), ...bareContestants(context), ...jvmContestants(context)];
   const contestants = await openContestants(context, all, wanted.names, store);

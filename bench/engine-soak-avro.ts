@@ -4,5 +4,5 @@ import { soakBench } from './engine-soak.ts';
 
 export const bench = soakBench({
   ...{ name: 'engine-soak-avro', events: 'Avro events with text keys', layout: AVRO_TEXT },
-  ...{ rate: 300_000, durationMs: 3_600_000 },
+  ...{ rate: 200_000, durationMs: 85 * 60_000 },
 });

@@ -24,6 +24,9 @@ const SLICES_MIN = 3;
 const REST_MS_MAX = 600_000;
 /** Long enough that a slow shutdown does not lose the whole run. */
 const DRAIN = '-drain-timeout=5m';
+/** Time in which the source collects a batch of each partition: where both cores are full, small
+ *  batches cost the broker as much as the engine takes. */
+const LINGER = '-broker-property=linger.ms=50';
 const SEGMENT_BYTES = 64 * 1024 ** 2;
 
 export interface SoakPlan {
@@ -143,6 +146,7 @@ export class SoakRun {
       '-order=delayed',
       `-base=${stream.baseMs}`,
       ...plan.layout.source(this.registry),
+      LINGER,
       DRAIN,
       '-json',
     ]);

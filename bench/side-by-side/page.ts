@@ -1,6 +1,7 @@
 /** Page of the comparison and its part of the README, made from the stored runs alone. */
 import { formatDuration } from '../../src/core/quantity.ts';
 import type { BenchResult, Series } from '../harness.ts';
+import type { MadeBy } from '../stored.ts';
 import {
   allCells,
   type Cell,
@@ -59,7 +60,14 @@ const HEAD = [
 function cellSection(runs: Runs, cell: Cell): readonly string[] {
   const rows = CONTESTANTS.flatMap((name) => contestantRow(runs, cell, name));
   const title = `## ${cellName(cell)}${isBase(cell) ? ', the base cell' : ''}`;
-  return [title, '', ...(rows.length === 0 ? ['Not run.'] : [...HEAD, ...rows]), ''];
+  if (rows.length === 0) return [title, '', 'Not run.', ''];
+  const made = new Set(CONTESTANTS.flatMap((name) => runs.of(cell, name)).map(madeByText));
+  return [title, '', ...[...made].map((text) => `${text}.`), '', ...HEAD, ...rows, ''];
+}
+
+function madeByText({ build, machine }: MadeBy): string {
+  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+  return `Build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`;
 }
 
 const judged = ({ goal }: BenchResult): boolean => goal !== null;
@@ -82,14 +90,13 @@ function goals(report: PeersReport): readonly string[] {
 }
 
 function head(report: PeersReport): readonly string[] {
-  const { build, machine, flags = [], events } = report;
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+  const { flags = [], events } = report;
   return [
     '# The engine beside other engines',
     '',
     '<!-- Generated from engine-peers.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench engine-peers -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}.`,
+    `\`millrace bench engine-peers -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}; the runs of a cell are of one build and machine, which the cell names.`,
     '',
     `Each cell is one topic of 8 partitions with ${events.toLocaleString('en-US')} events in true order, lz4, filled before any contestant starts; a last event in each partition, an hour later, closes the windows. The contestants read it one after the`,
     'other, each with the same broker on the same cores. CPU seconds are those of all processes of a contestant, without the broker, from a third of the events to the last result; they are what noise disturbs least.',

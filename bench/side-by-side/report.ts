@@ -1,5 +1,6 @@
 /** Stored runs of the comparison, and the rows of results that are made from them. */
 import { type BenchReport, type BenchResult, result, type Series, seriesOf } from '../harness.ts';
+import type { MadeBy } from '../stored.ts';
 import { allCells, BASE, type Cell, cellName, isBase, isWide } from './cells.ts';
 import { BARE, CONTESTANTS, type Drain, type Name, OURS, type Recovery } from './contestant.ts';
 
@@ -8,7 +9,7 @@ export const MODES = ['throughput', 'recovery'] as const;
 export type Mode = (typeof MODES)[number];
 
 /** One finished run of a contestant. */
-export interface Run {
+export interface Run extends MadeBy {
   readonly cell: Cell;
   readonly contestant: Name;
   readonly mode: Mode;
@@ -42,8 +43,16 @@ export const runKey = ({
   contestant,
   mode,
   repeat,
-}: Omit<Run, 'drain' | 'recovery' | 'failed'>): string =>
+}: Pick<Run, 'cell' | 'contestant' | 'mode' | 'repeat'>): string =>
   `${cellName(cell)} | ${contestant} | ${mode} | ${repeat}`;
+
+/** Runs that a further call keeps: those of the same build and machine, and those of cells that it
+ *  does not make. So a cell compares runs of one build. @param cells those that it makes */
+export function keptWithin(runs: readonly Run[], cells: readonly Cell[], here: MadeBy): readonly Run[] {
+  const made = new Set(cells.map(cellName));
+  const text = ({ build, machine }: MadeBy): string => JSON.stringify([build, machine]);
+  return runs.filter((run) => text(run) === text(here) || !made.has(cellName(run.cell)));
+}
 
 /** Goals in the base cell: least events per CPU second of each of our clients, as a multiple. */
 const CPU_GOALS: Readonly<Partial<Record<Name, Readonly<Partial<Record<Name, number>>>>>> = {

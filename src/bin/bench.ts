@@ -54,12 +54,12 @@ const SETTINGS = {
   duration: {
     type: 'duration',
     min: 1000,
-    help: 'orders, relay, volume, engine, engine-soak, contracts, chaos: length of a run (60s, volume 20m, the engine 20s, engine-soak 40m, engine-soak-avro 1h, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
+    help: 'orders, relay, volume, engine, engine-soak, contracts, chaos: length of a run (60s, volume 20m, the engine 20s, engine-soak 40m, engine-soak-avro 85m, contracts 20m, chaos 10m and 2m, with -smoke 2s)',
   },
   rate: {
     type: 'rate',
     min: 1,
-    help: 'orders, relay, volume, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, engine-soak-avro 300k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200, volume as fast as they are answered)',
+    help: 'orders, relay, volume, engine, engine-soak, sweep, contracts: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k, engine-soak-avro 200k, sweep 100k, for contracts the highest flat rate, which it searches, chaos 200, volume as fast as they are answered)',
   },
   rows: {
     type: 'int',
@@ -107,7 +107,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and sweep, runs of engine-peers and corpora of replay that the same build has made there are kept, and runs of chaos and orders-load and legs of volume of any build',
+    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and sweep and corpora of replay that the same build has made there are kept, runs of engine-peers of the same build and of other cells, and runs of chaos and orders-load and legs of volume of any build',
   },
   cases: {
     type: 'int',

@@ -69,7 +69,7 @@ it('every contestant has the expected results, and the engines have them through
     expect(readFileSync(join(out, name), 'utf8'), name).toBe(text);
   const again = await run(out, ['base', ...names]);
   expect(again.results).toEqual(results);
-  expect(again.said).toContain('8 runs of an earlier run of this build are kept');
+  expect(again.said).toContain('8 runs of earlier calls are kept');
   expect(again.said.filter((line) => line.includes(' of 8: '))).toEqual([]);
 });
 

@@ -28,7 +28,7 @@ import { readProgress, versionIn } from '../../../bench/side-by-side/jvm.ts';
 import { windowFlags } from '../../../bench/side-by-side/ours.ts';
 import { peersPage, withPeers } from '../../../bench/side-by-side/page.ts';
 import { peersPlots } from '../../../bench/side-by-side/plot.ts';
-import { type PeersReport, type Run, resultsOf } from '../../../bench/side-by-side/report.ts';
+import { keptWithin, type PeersReport, type Run, resultsOf } from '../../../bench/side-by-side/report.ts';
 import { differencesOf, ROW_WORDS, RowSet, readRows } from '../../../bench/side-by-side/rows.ts';
 import { loadGenKernels } from '../../../src/addon/gen.ts';
 import { command as engine } from '../../../src/bin/engine.ts';
@@ -237,11 +237,12 @@ const DRAIN: Drain = {
   ...{ rate: 1e6, cpuUs: 1, cpuAllUs: 1.5, peakBytes: 100 * 1024 ** 2 },
   ...{ firstEventMs: 500, firstResultMs: 1000, problems: [] },
 };
+const HERE = { build: 'digest', machine: machine() };
 const drained = (contestant: Name, drain: Partial<Drain>, cell = BASE): Run => ({
-  ...{ cell, contestant, mode: 'throughput', repeat: 1, drain: { ...DRAIN, ...drain } },
+  ...{ ...HERE, cell, contestant, mode: 'throughput', repeat: 1, drain: { ...DRAIN, ...drain } },
 });
 const recovered = (contestant: Name, recoveryMs: number): Run => ({
-  ...{ cell: BASE, contestant, mode: 'recovery', repeat: 1 },
+  ...{ ...HERE, cell: BASE, contestant, mode: 'recovery', repeat: 1 },
   recovery: { share: 0.5, recoveryMs, problems: [] },
 });
 const WIDE = { ...BASE, keys: 10_000_000 };
@@ -256,7 +257,10 @@ const RUNS: readonly Run[] = [
   drained('millrace', { peakBytes: 300 * 1024 ** 2 }, WIDE),
   drained('flink-heap', { peakBytes: 4096 * 1024 ** 2 }, WIDE),
   drained('kafka-streams', { peakBytes: 200 * 1024 ** 2 }, WIDE),
-  { cell: BASE, contestant: 'hazelcast-jet', mode: 'throughput', repeat: 1, failed: 'out of memory' },
+  {
+    ...{ ...HERE, cell: BASE, contestant: 'hazelcast-jet', mode: 'throughput', repeat: 1 },
+    failed: 'out of memory',
+  },
 ];
 const reportOf = (runs: readonly Run[]): PeersReport => {
   const contestants = CONTESTANTS.map((name) => ({
@@ -264,9 +268,35 @@ const reportOf = (runs: readonly Run[]): PeersReport => {
     ...(name === 'flink-rocksdb' ? { absent: 'no such artifact' } : {}),
   }));
   const results = resultsOf({ runs, contestants });
-  const shared = { bench: 'engine-peers', build: 'digest', machine: machine(), events: 10_000 };
+  const shared = { bench: 'engine-peers', ...HERE, events: 10_000 };
   return { ...shared, results, contestants, runs };
 };
+
+describe('stored runs of the comparison', () => {
+  const later = { ...HERE, build: 'later' };
+  const cellsOf = (runs: readonly Run[]) => [...new Set(runs.map(({ cell }) => cellName(cell)))];
+
+  it('a later build makes the runs of its cells again and keeps those of other cells', () => {
+    expect(cellsOf(keptWithin(RUNS, [BASE], later))).toEqual([cellName(WIDE)]);
+    expect(keptWithin(RUNS, [], later)).toEqual(RUNS);
+    expect(keptWithin(RUNS, [BASE, WIDE], later)).toEqual([]);
+  });
+
+  it('the same build on the same machine keeps every run, on another machine as a later build', () => {
+    expect(keptWithin(RUNS, [BASE, WIDE], HERE)).toEqual(RUNS);
+    const other = { ...HERE, machine: { ...machine(), cores: 64 } };
+    expect(cellsOf(keptWithin(RUNS, [WIDE], other))).toEqual([cellName(BASE)]);
+  });
+
+  it('a cell on the page names the build of its runs', () => {
+    const mixed = RUNS.map((run) => (run.cell === WIDE ? { ...run, build: 'later' } : run));
+    const page = peersPage(reportOf(mixed)).split('## ');
+    const section = (cell: Cell) => page.find((one) => one.startsWith(cellName(cell)));
+    expect(section(BASE)).toContain('\nBuild digest, ');
+    expect(section(WIDE)).toContain('\nBuild later, ');
+    expect(section(WIDE)).not.toContain('Build digest');
+  });
+});
 
 describe('goals of the comparison', () => {
   it('each goal is judged by its own pair, and a missed one stands as missed', () => {
