@@ -43,6 +43,15 @@ export const recordsIn = (partitions: number): fc.Arbitrary<Written[]> =>
     { minLength: 1, maxLength: 40 },
   );
 
+/** Rows and arena bytes of batches to read into: a Kafka batch fits whole, with others, or not; every
+ *  record fits. */
+export const CAPACITIES = [
+  [100, 1 << 22],
+  [13, 1 << 22],
+  [100, 300_000],
+  [3, 260_000],
+] as const;
+
 /** Rows of every partition from the beginning to the end, in the order of their offsets. */
 export async function readTopic(
   driver: BrokerDriver,
@@ -52,6 +61,7 @@ export async function readTopic(
     partitions,
   }: { readonly brokers: string; readonly topic: string; readonly partitions: number },
   isolation: NonNullable<ConsumerOptions['isolation']>,
+  [rows, arenaBytes]: readonly [number, number] = CAPACITIES[0],
 ): Promise<Row[][]> {
   const options = { brokers, clientId: 'equal', connectTimeoutMs: 60_000 };
   const consumer = await driver.consumer({ ...options, isolation, partitionEof: true });
@@ -59,17 +69,17 @@ export async function readTopic(
     const places = allOf(topic, partitions);
     await consumer.assign(places);
     const marks = await Promise.all(places.map((at) => consumer.watermarkOffsets(at, 30_000)));
-    const { rows, events } = await readUntil(
+    const { rows: found, events } = await readUntil(
       consumer,
       ({ ends }) =>
         marks.every(({ high }, partition) =>
           ends.some((end) => end.partition === partition && end.offset >= high),
         ),
-      { into: RecordBatch.create(100, 1 << 22) },
+      { into: RecordBatch.create(rows, arenaBytes) },
     );
     expect(events).toEqual([]);
     return Array.from({ length: partitions }, (_, partition) =>
-      rows.filter((row) => row.partition === partition),
+      found.filter((row) => row.partition === partition),
     );
   } finally {
     await consumer.close();

@@ -13,7 +13,15 @@ import { runGen } from '../fixtures/gen.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { CODECS, type Codec, ISOLATIONS, readTopic, recordsIn, type Written } from './broker-direct-kit.ts';
+import {
+  CAPACITIES,
+  CODECS,
+  type Codec,
+  ISOLATIONS,
+  readTopic,
+  recordsIn,
+  type Written,
+} from './broker-direct-kit.ts';
 import { javaWriter, kafkajsWriter, librdkafkaWriter, type Writer } from './broker-writers-kit.ts';
 
 const PARTITIONS = 3;
@@ -139,6 +147,8 @@ it.each(CODECS)(
       const all = { brokers, topic, partitions: PARTITIONS };
       const ours = await readTopic(directDriver, all, isolation);
       expect(ours).toEqual(await readTopic(librdkafkaDriver, all, isolation));
+      for (const capacity of CAPACITIES)
+        expect(await readTopic(directDriver, all, isolation, capacity), capacity.join()).toEqual(ours);
       const written = isolation === 'committed' ? script.committed : script.all;
       for (const [partition, rows] of ours.entries())
         expect(rows.map(contentOf)).toEqual(inPartition(written, partition));

@@ -60,18 +60,33 @@ std::uint32_t WriteSpan(const layout::RecordBatch& batch, std::uint32_t at,
   return at + static_cast<std::uint32_t>(size);
 }
 
+// Notes a span that is in the arena already; an empty one may be anywhere, so it gets `none`.
+void NoteSpan(const layout::RecordBatch& batch, std::uint32_t none, const std::uint8_t* data,
+              std::int32_t size, std::uint32_t* start, std::int32_t* length) {
+  *start = size <= 0 ? none : static_cast<std::uint32_t>(data - batch.arena);
+  *length = size < 0 ? layout::kSpanNull : size;
+}
+
+// Writes the row; what is not in the arena yet is written there from `at` on.
 void WriteRow(const layout::RecordBatch& batch, std::uint32_t row, std::uint32_t at,
-              const wire::Record& record, const Partition& partition, std::size_t header_bytes) {
+              const wire::Record& record, bool is_placed, const Partition& partition,
+              std::size_t header_bytes) {
   batch.offset[row] = record.offset;
   batch.timestamp[row] = record.timestamp;
   batch.timestamp_type[row] = static_cast<std::uint8_t>(
       record.is_append_time ? layout::kTimestampTypeAppend : layout::kTimestampTypeCreate);
   batch.topic_index[row] = static_cast<std::int32_t>(partition.topic);
   batch.partition[row] = partition.number;
-  at = WriteSpan(batch, at, record.key, record.key_size, &batch.key_start[row],
-                 &batch.key_length[row]);
-  at = WriteSpan(batch, at, record.value, record.value_size, &batch.value_start[row],
-                 &batch.value_length[row]);
+  if (is_placed) {
+    NoteSpan(batch, at, record.key, record.key_size, &batch.key_start[row], &batch.key_length[row]);
+    NoteSpan(batch, at, record.value, record.value_size, &batch.value_start[row],
+             &batch.value_length[row]);
+  } else {
+    at = WriteSpan(batch, at, record.key, record.key_size, &batch.key_start[row],
+                   &batch.key_length[row]);
+    at = WriteSpan(batch, at, record.value, record.value_size, &batch.value_start[row],
+                   &batch.value_length[row]);
+  }
   batch.headers_start[row] = at;
   batch.headers_length[row] = static_cast<std::int32_t>(header_bytes);
   if (header_bytes > 0) CopyHeaders(record, batch.arena + at);
@@ -88,6 +103,15 @@ struct Reader::Filling {
   ConsumeOutcome* out;
   std::uint32_t rows = 0;
   std::uint32_t used = 0;
+
+  // Place for a whole Kafka batch, which is inflated into the arena. One that does not fit waits
+  // for the next arena once half of this one is full: copying its records costs more.
+  wire::PartitionRecords::Room Room() const {
+    const std::uint32_t bytes = into.arena_capacity - used;
+    const std::uint32_t records = into.row_capacity - rows;
+    return {into.at.arena + used, bytes, records,
+            rows > 0 && (rows >= into.row_capacity / 2 || used >= into.arena_capacity / 2)};
+  }
 };
 
 std::unique_ptr<Reader> Reader::Open(const Properties& properties, ReaderHost* host,
@@ -155,10 +179,20 @@ void Reader::Fill(Filling* filling) {
 // False when the batch is full.
 bool Reader::FillPart(Filling* filling, const Part& part, Partition* partition) {
   for (;;) {
+    const bool opens = records_.OpensNext();
+    if (opens) records_.Offer(filling->Room());
     switch (records_.Next()) {
       case wire::PartitionRecords::Step::kRecord:
+        if (opens) filling->used += static_cast<std::uint32_t>(records_.placed().size);
         if (Append(filling, part, partition)) continue;
         records_.Keep();
+        if (records_.placed().size == 0) return false;
+        // The arena returns to the caller.
+        records_.MoveOut();
+        if (filling->rows > 0) return false;
+        filling->used = 0;
+        continue;
+      case wire::PartitionRecords::Step::kWait:
         return false;
       case wire::PartitionRecords::Step::kEnd:
         partition->position = std::max(partition->position, records_.next_offset());
@@ -196,14 +230,15 @@ bool Reader::Append(Filling* filling, const Part& part, Partition* partition) {
   const wire::Record& record = records_.record();
   const std::uint64_t header_bytes =
       std::uint64_t{record.header_count} * layout::RecordHeader::kBytes + record.header_payload;
-  const std::uint64_t bytes = static_cast<std::uint64_t>(std::max(record.key_size, 0)) +
-                              static_cast<std::uint64_t>(std::max(record.value_size, 0)) +
-                              header_bytes;
+  const bool is_placed = records_.placed().size > 0;
+  const std::uint64_t span_bytes = static_cast<std::uint64_t>(std::max(record.key_size, 0)) +
+                                   static_cast<std::uint64_t>(std::max(record.value_size, 0));
+  const std::uint64_t bytes = header_bytes + (is_placed ? 0 : span_bytes);
   if (bytes > into.arena_capacity - filling->used) {
-    if (filling->rows == 0) NoteOversize(*partition, bytes, into.arena_capacity);
+    if (filling->rows == 0 && !is_placed) NoteOversize(*partition, bytes, into.arena_capacity);
     return false;
   }
-  WriteRow(into.at, filling->rows, filling->used, record, *partition,
+  WriteRow(into.at, filling->rows, filling->used, record, is_placed, *partition,
            static_cast<std::size_t>(header_bytes));
   partition->position = record.offset + 1;
   partition->end = -1;

@@ -50,21 +50,52 @@ bool Inflater::Grow(std::size_t wanted) {
   const std::size_t least = std::min(bytes_max_, used_ + std::max<std::size_t>(wanted, 1));
   if (least <= used_) return false;
   if (least <= capacity_) return true;
+  if (is_fixed_) return false;
   const std::size_t size =
-      std::min(bytes_max_, std::max({least, kFirstBytes, std::min(2 * capacity_, bytes_max_)}));
+      std::min(bytes_max_, std::max({least, kFirstBytes, std::min(2 * own_capacity_, bytes_max_)}));
   auto* larger = static_cast<std::uint8_t*>(std::realloc(bytes_.get(), size));
   if (larger == nullptr) return false;
   static_cast<void>(bytes_.release());
   bytes_.reset(larger);
+  own_capacity_ = size;
+  out_ = larger;
   capacity_ = size;
   return true;
 }
 
 Inflation Inflater::Stopped() const {
-  return used_ >= bytes_max_ ? Inflation::kTooLarge : Inflation::kNoMemory;
+  if (used_ >= bytes_max_) return Inflation::kTooLarge;
+  return is_fixed_ ? Inflation::kNoRoom : Inflation::kNoMemory;
 }
 
 Inflation Inflater::Inflate(Codec codec, Bytes from, Bytes* out) {
+  out_ = bytes_.get();
+  capacity_ = own_capacity_;
+  is_fixed_ = false;
+  return Run(codec, from, out);
+}
+
+Inflation Inflater::InflateTo(std::uint8_t* to, std::size_t room, Codec codec, Bytes from,
+                              Bytes* out) {
+  out_ = to;
+  capacity_ = room;
+  is_fixed_ = true;
+  return Run(codec, from, out);
+}
+
+bool Inflater::Copy(Bytes from, Bytes* out) {
+  out_ = bytes_.get();
+  capacity_ = own_capacity_;
+  is_fixed_ = false;
+  used_ = 0;
+  if (from.size > 0 && !Grow(from.size)) return false;
+  if (from.size > 0) std::memcpy(out_, from.data, from.size);
+  used_ = from.size;
+  *out = {out_, used_};
+  return true;
+}
+
+Inflation Inflater::Run(Codec codec, Bytes from, Bytes* out) {
   used_ = 0;
   Inflation result = Inflation::kBad;
   switch (codec) {
@@ -84,7 +115,7 @@ Inflation Inflater::Inflate(Codec codec, Bytes from, Bytes* out) {
       result = InflateZstd(from);
       break;
   }
-  *out = {bytes_.get(), used_};
+  *out = {out_, used_};
   return used_ > limit_ ? Inflation::kTooLarge : result;
 }
 
@@ -105,7 +136,7 @@ Inflation Inflater::InflateGzip(Bytes from) {
     }
     const std::size_t room =
         std::min<std::size_t>(std::min(capacity_, bytes_max_) - used_, UINT_MAX);
-    stream.next_out = bytes_.get() + used_;
+    stream.next_out = out_ + used_;
     stream.avail_out = static_cast<uInt>(room);
     const int code = inflate(&stream, Z_NO_FLUSH);
     used_ += room - stream.avail_out;
@@ -126,10 +157,9 @@ Inflation Inflater::AppendSnappy(Bytes block) {
   const char* data = reinterpret_cast<const char*>(block.data);
   if (snappy_uncompressed_length(data, block.size, &size) != SNAPPY_OK) return Inflation::kBad;
   if (size > limit_ - std::min(limit_, used_)) return Inflation::kTooLarge;
-  if (size > 0 && !Grow(size)) return Inflation::kNoMemory;
+  if (size > 0 && !Grow(size)) return Stopped();
   std::uint8_t none = 0;
-  char* into =
-      size == 0 ? reinterpret_cast<char*>(&none) : reinterpret_cast<char*>(bytes_.get() + used_);
+  char* into = size == 0 ? reinterpret_cast<char*>(&none) : reinterpret_cast<char*>(out_ + used_);
   if (snappy_uncompress(data, block.size, into, &size) != SNAPPY_OK) return Inflation::kBad;
   used_ += size;
   return Inflation::kDone;
@@ -160,7 +190,7 @@ Inflation Inflater::InflateLz4(Bytes from) {
     std::size_t read = from.size;
     std::size_t written = std::min(capacity_, bytes_max_) - used_;
     const bool was_empty = read == 0;
-    hint = LZ4F_decompress(lz4_, bytes_.get() + used_, &written, from.data, &read, nullptr);
+    hint = LZ4F_decompress(lz4_, out_ + used_, &written, from.data, &read, nullptr);
     if (LZ4F_isError(hint) != 0) return Inflation::kBad;
     used_ += written;
     from.data += read;
@@ -182,7 +212,7 @@ Inflation Inflater::InflateZstd(Bytes from) {
   if (!Grow(is_known ? static_cast<std::size_t>(size) : 4 * from.size)) return Stopped();
   ZSTD_inBuffer in{from.data, from.size, 0};
   for (;;) {
-    ZSTD_outBuffer to{bytes_.get(), std::min(capacity_, bytes_max_), used_};
+    ZSTD_outBuffer to{out_, std::min(capacity_, bytes_max_), used_};
     const std::size_t before = in.pos;
     const std::size_t hint = ZSTD_decompressStream(zstd_, &to, &in);
     if (ZSTD_isError(hint) != 0) return Inflation::kBad;

@@ -181,35 +181,63 @@ bool PartitionRecords::SkipsBatch(const BatchHead& head, Bytes records) {
   return committed_only_ && head.IsTransactional() && aborted_producers_.contains(head.producer_id);
 }
 
-// Opens the next batch that is read. False at the end, or with a fault.
-bool PartitionRecords::OpenBatch() {
+// Inflates the records of the batch: to the room that was offered if they are expected to fit, with
+// a quarter to spare, or else to the inflater's buffer. False with a fault.
+bool PartitionRecords::Inflate(Codec codec, Bytes* records) {
+  const Bytes packed = *records;
+  Inflation done = Inflation::kNoRoom;
+  if (room_.at != nullptr) {
+    done = inflater_->InflateTo(room_.at, room_.bytes, codec, packed, records);
+    if (done == Inflation::kDone) placed_ = *records;
+  }
+  if (done == Inflation::kNoRoom) done = inflater_->Inflate(codec, packed, records);
+  if (done == Inflation::kDone) {
+    const auto count = static_cast<std::size_t>(std::max(head_.count, 1));
+    if (codec != Codec::kNone) inflater_->record_bytes = records->size / count + 1;
+    return true;
+  }
+  char what[96];
+  std::snprintf(what, sizeof what, "%s (%s)",
+                done == Inflation::kBad        ? "is not compressed as it says"
+                : done == Inflation::kTooLarge ? "inflates to more than receive.message.max.bytes"
+                                               : "needs more memory than there is",
+                NameOf(codec));
+  Fail(done == Inflation::kBad ? Fault::Kind::kBadCompression : Fault::Kind::kTooLarge, what);
+  return false;
+}
+
+// True when the records of the batch are expected to fit in the room.
+bool PartitionRecords::Fits() const {
+  const auto count = static_cast<std::size_t>(head_.count);
+  const std::size_t expected = count * (inflater_->record_bytes + inflater_->record_bytes / 4);
+  return inflater_->record_bytes > 0 && count <= room_.records && expected <= room_.bytes;
+}
+
+// Opens the next batch that is read. kNone at the end, or with a fault.
+PartitionRecords::Opening PartitionRecords::OpenBatch() {
   for (;;) {
     const HeadVerdict verdict = ReadHead(bytes_, &head_);
     if (verdict == HeadVerdict::kCut) {
       if (!had_batch_ && bytes_.size > 0) Fail(Fault::Kind::kBad, "is cut");
-      return false;
+      return Opening::kNone;
     }
-    if (verdict == HeadVerdict::kOldFormat) {
-      Fail(Fault::Kind::kOldFormat, "has format 0 or 1");
-      return false;
-    }
-    if (verdict == HeadVerdict::kBad) {
-      Fail(Fault::Kind::kBad, "has a head that is not one");
-      return false;
-    }
+    if (verdict == HeadVerdict::kOldFormat)
+      return Failed(Fault::Kind::kOldFormat, "has format 0 or 1");
+    if (verdict == HeadVerdict::kBad)
+      return Failed(Fault::Kind::kBad, "has a head that is not one");
     had_batch_ = true;
     const Bytes batch{bytes_.data, head_.size};
+    const auto number = static_cast<std::uint8_t>(head_.attributes & 7);
+    const bool is_plain = number == 0 || head_.IsControl();
+    if (is_plain || !Fits()) {
+      if (!is_plain && room_.may_wait && head_.LastOffset() >= next_offset_) return Opening::kWait;
+      room_ = {};
+    }
     bytes_ = {bytes_.data + head_.size, bytes_.size - head_.size};
     if (head_.LastOffset() < next_offset_) continue;
-    if (!HasItsCrc(batch, head_)) {
-      Fail(Fault::Kind::kBadCrc, "has a wrong CRC-32C");
-      return false;
-    }
-    const auto codec = static_cast<std::uint8_t>(head_.attributes & 7);
-    if (codec > kCodecsMax) {
-      Fail(Fault::Kind::kBadCompression, "has an unknown compression");
-      return false;
-    }
+    if (!HasItsCrc(batch, head_)) return Failed(Fault::Kind::kBadCrc, "has a wrong CRC-32C");
+    if (number > kCodecsMax)
+      return Failed(Fault::Kind::kBadCompression, "has an unknown compression");
     Bytes records{batch.data + BatchHead::kBytes, batch.size - BatchHead::kBytes};
     if (committed_only_) MarkAborted(head_.LastOffset());
     const bool is_control = head_.IsControl();
@@ -217,43 +245,54 @@ bool PartitionRecords::OpenBatch() {
       next_offset_ = head_.LastOffset() + 1;
       continue;
     }
-    const Inflation done = inflater_->Inflate(static_cast<Codec>(codec), records, &records);
-    if (done != Inflation::kDone) {
-      char what[96];
-      std::snprintf(what, sizeof what, "%s (%s)",
-                    done == Inflation::kBad ? "is not compressed as it says"
-                    : done == Inflation::kTooLarge
-                        ? "inflates to more than receive.message.max.bytes"
-                        : "needs more memory than there is",
-                    NameOf(static_cast<Codec>(codec)));
-      Fail(done == Inflation::kBad ? Fault::Kind::kBadCompression : Fault::Kind::kTooLarge, what);
-      return false;
-    }
+    if (!Inflate(static_cast<Codec>(number), &records)) return Opening::kNone;
     if (is_control && SkipsBatch(head_, records)) {
       next_offset_ = head_.LastOffset() + 1;
       continue;
     }
     cursor_ = RecordCursor(head_, records);
     is_open_ = true;
-    return true;
+    return Opening::kOpened;
+  }
+}
+
+void PartitionRecords::MoveOut() {
+  const Bytes from = placed_;
+  Bytes copy;
+  placed_ = {};
+  if (!inflater_->Copy(from, &copy)) {
+    if (kept_) next_offset_ = record_.offset;
+    Fail(Fault::Kind::kTooLarge, "needs more memory than there is");
+    return;
+  }
+  cursor_.MoveTo(copy.data, from.data);
+  for (const std::uint8_t** one :
+       {&record_.key, &record_.value, &record_.headers, &record_.headers_end}) {
+    if (*one != nullptr) *one = copy.data + (*one - from.data);
   }
 }
 
 PartitionRecords::Step PartitionRecords::Next() {
-  if (kept_) {
+  if (kept_ && fault_.kind == Fault::Kind::kNone) {
     kept_ = false;
     return Step::kRecord;
   }
   for (;;) {
     if (fault_.kind != Fault::Kind::kNone) return Step::kFault;
-    if (!is_open_ && !OpenBatch())
-      return fault_.kind == Fault::Kind::kNone ? Step::kEnd : Step::kFault;
+    if (!is_open_) {
+      const Opening opening = OpenBatch();
+      room_ = {};
+      if (opening == Opening::kWait) return Step::kWait;
+      if (opening == Opening::kNone)
+        return fault_.kind == Fault::Kind::kNone ? Step::kEnd : Step::kFault;
+    }
     switch (cursor_.Next(&record_)) {
       case RecordCursor::Step::kBad:
         return Fail(Fault::Kind::kBad, "has a record that is not one");
       case RecordCursor::Step::kEnd:
         next_offset_ = head_.LastOffset() + 1;
         is_open_ = false;
+        placed_ = {};
         break;
       case RecordCursor::Step::kRecord:
         if (record_.offset < next_offset_) break;

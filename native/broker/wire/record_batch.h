@@ -79,6 +79,12 @@ class RecordCursor {
       : head_(head), at_(records.data), end_(records.data + records.size), left_(head.count) {}
   enum class Step { kRecord, kEnd, kBad };
   Step Next(Record* out);
+  bool IsDone() const { return left_ == 0; }
+  // Continues in a copy of the records.
+  void MoveTo(const std::uint8_t* copy, const std::uint8_t* records) {
+    at_ = copy + (at_ - records);
+    end_ = copy + (end_ - records);
+  }
 
  private:
   BatchHead head_{};
@@ -110,10 +116,30 @@ class PartitionRecords {
   PartitionRecords(Bytes bytes, std::int64_t from_offset, bool committed_only,
                    std::vector<Aborted> aborted, Inflater* inflater);
 
-  enum class Step { kRecord, kEnd, kFault };
-  // Moves to the next record, which `record()` returns until the next call.
+  enum class Step { kRecord, kEnd, kFault, kWait };
+  // Moves to the next record, which `record()` returns until the next call. kWait: the next batch
+  // does not fit in the room that was offered and may wait for another.
   Step Next();
   const Record& record() const { return record_; }
+
+  // Room of the caller for the records of a batch.
+  struct Room {
+    std::uint8_t* at;
+    std::size_t bytes;
+    // Records for which the caller has a place.
+    std::uint32_t records;
+    bool may_wait;
+  };
+  // True when the next call probably opens a batch.
+  bool OpensNext() const { return !kept_ && (!is_open_ || cursor_.IsDone()); }
+  // Offers room to the next call alone: a compressed batch is inflated there, if it is expected to
+  // fit with all its records.
+  void Offer(const Room& room) { room_ = room; }
+  // Bytes of the batch of `record()` in the room that was offered; empty: it is elsewhere. They
+  // must stay unchanged until the last record of the batch, or MoveOut.
+  const Bytes& placed() const { return placed_; }
+  // Moves the records that are left out of the room. Without memory the next call is a fault.
+  void MoveOut();
   // Makes the next call return the same record again.
   void Keep() { kept_ = true; }
   // Offset behind everything that was returned or skipped.
@@ -121,7 +147,14 @@ class PartitionRecords {
   const Fault& fault() const { return fault_; }
 
  private:
-  bool OpenBatch();
+  enum class Opening { kOpened, kNone, kWait };
+  Opening OpenBatch();
+  bool Fits() const;
+  bool Inflate(Codec codec, Bytes* records);
+  Opening Failed(Fault::Kind kind, const char* what) {
+    Fail(kind, what);
+    return Opening::kNone;
+  }
   bool SkipsBatch(const BatchHead& head, Bytes records);
   void MarkAborted(std::int64_t last_offset);
   Step Fail(Fault::Kind kind, const char* what);
@@ -140,6 +173,8 @@ class PartitionRecords {
   RecordCursor cursor_;
   Record record_{};
   bool kept_ = false;
+  Room room_{};
+  Bytes placed_{};
   Fault fault_;
 };
 

@@ -54,6 +54,52 @@ std::uint64_t SumOf(const wire::Record& record) {
   return sum;
 }
 
+struct Found {
+  std::uint64_t sum;
+  std::int64_t next_offset;
+  wire::Fault::Kind fault;
+  bool operator==(const Found&) const = default;
+};
+
+// Reads all records; with a room, batches are inflated there, and with `moves` moved out again at
+// their first record.
+Found ReadAll(wire::PartitionRecords* records, std::int64_t from, const wire::Extent& extent,
+              std::size_t room_bytes, bool moves) {
+  using Step = wire::PartitionRecords::Step;
+  test::Buffer room(room_bytes);
+  std::int64_t last = from - (from > INT64_MIN ? 1 : 0);
+  Found found{0, 0, wire::Fault::Kind::kNone};
+  for (;;) {
+    const bool opens = records->OpensNext();
+    if (opens && room_bytes > 0) records->Offer({room.data(), room_bytes, UINT32_MAX, false});
+    const Step step = records->Next();
+    MILLRACE_CHECK(step != Step::kWait);
+    if (step == Step::kFault) {
+      MILLRACE_CHECK(!records->fault().text.empty());
+      break;
+    }
+    if (step == Step::kEnd) {
+      MILLRACE_CHECK(extent.is_faulty || records->next_offset() == extent.next_offset);
+      break;
+    }
+    if (opens && moves && records->placed().size > 0) {
+      records->Keep();
+      records->MoveOut();
+      std::fill(room.data(), room.data() + room_bytes, std::uint8_t{0xee});
+      MILLRACE_CHECK(records->Next() == Step::kRecord);
+    }
+    const wire::Record& record = records->record();
+    MILLRACE_CHECK(record.offset >= from && record.offset >= last);
+    MILLRACE_CHECK(record.offset < records->next_offset());
+    last = record.offset;
+    found.sum = found.sum * 31 + SumOf(record);
+  }
+  found.next_offset = records->next_offset();
+  found.fault = records->fault().kind;
+  MILLRACE_CHECK(found.next_offset >= from);
+  return found;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -72,26 +118,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const wire::Bytes all{bytes.data(), bytes.size()};
   const wire::Extent extent = wire::ExtentOf(all, from);
   MILLRACE_CHECK(extent.next_offset >= from);
-  wire::Inflater inflater(kInflatedMax);
-  wire::PartitionRecords records(all, from, (options & 1) != 0, aborted, &inflater);
-  std::int64_t last = from - (from > INT64_MIN ? 1 : 0);
-  std::uint64_t sum = 0;
-  for (;;) {
-    const auto step = records.Next();
-    if (step == wire::PartitionRecords::Step::kFault) {
-      MILLRACE_CHECK(!records.fault().text.empty());
-      break;
-    }
-    if (step == wire::PartitionRecords::Step::kEnd) {
-      MILLRACE_CHECK(extent.is_faulty || records.next_offset() == extent.next_offset);
-      break;
-    }
-    const wire::Record& record = records.record();
-    MILLRACE_CHECK(record.offset >= from && record.offset >= last);
-    MILLRACE_CHECK(record.offset < records.next_offset());
-    last = record.offset;
-    sum += SumOf(record);
-  }
-  MILLRACE_CHECK(records.next_offset() >= from);
-  return sum == UINT64_MAX ? 1 : 0;
+  const auto read = [&](std::size_t room) {
+    wire::Inflater inflater(kInflatedMax);
+    // Every batch is expected to fit.
+    inflater.record_bytes = room > 0 ? 1 : 0;
+    wire::PartitionRecords records(all, from, (options & 1) != 0, aborted, &inflater);
+    return ReadAll(&records, from, extent, room, (options & 4) != 0);
+  };
+  const Found plain = read(0);
+  const Found placed = read(1 + std::size_t{options} * 8);
+  MILLRACE_CHECK(plain == placed);
+  return plain.sum == UINT64_MAX ? 1 : 0;
 }

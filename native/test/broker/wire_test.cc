@@ -178,6 +178,79 @@ void RecordsHaveTheirFields() {
                  records.record().is_append_time);
 }
 
+bool IsIn(const std::string& room, const wire::Bytes& bytes) {
+  return bytes.data >= Raw(room) && bytes.data + bytes.size <= Raw(room) + room.size();
+}
+
+// Reads two batches of a codec, the second one with an offer of this room.
+wire::PartitionRecords SecondOf(const std::string& bytes, wire::Inflater* inflater,
+                                const wire::PartitionRecords::Room& room) {
+  wire::PartitionRecords records(BytesOf(bytes), 0, true, {}, inflater);
+  MILLRACE_CHECK(records.OpensNext());
+  for (int i = 0; i < 3; i++) MILLRACE_CHECK(records.Next() == Step::kRecord);
+  MILLRACE_CHECK(records.placed().size == 0 && records.OpensNext());
+  records.Offer(room);
+  return records;
+}
+
+void ABatchIsInflatedToTheRoomThatHoldsIt() {
+  for (const Codec codec : kCodecs) {
+    const std::string bytes = test::BatchOf(ThreeOf(codec, 0)) + test::BatchOf(ThreeOf(codec, 7));
+    std::string room(4096, '\0');
+    auto* at = reinterpret_cast<std::uint8_t*>(room.data());
+    wire::Inflater inflater(1 << 20);
+    wire::PartitionRecords records = SecondOf(bytes, &inflater, {at, room.size(), 3, true});
+    MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 7);
+    const bool is_placed = codec != Codec::kNone;
+    MILLRACE_CHECK((records.placed().size > 0) == is_placed);
+    if (is_placed) MILLRACE_CHECK(IsIn(room, {records.record().value, 5}));
+    MILLRACE_CHECK(!records.OpensNext());
+    records.Keep();
+    if (is_placed) records.MoveOut();
+    room.assign(room.size(), 'x');
+    MILLRACE_CHECK(records.placed().size == 0);
+    MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 7);
+    MILLRACE_CHECK(!IsIn(room, {records.record().value, 5}));
+    MILLRACE_CHECK(std::memcmp(records.record().value, kValue.data(), 5) == 0);
+    wire::Header header{};
+    wire::NextHeader(records.record().headers, records.record().headers_end, &header);
+    MILLRACE_CHECK(header.name.size == 4);
+    MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 8);
+    MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 11);
+    MILLRACE_CHECK(records.Next() == Step::kEnd && records.next_offset() == 14);
+  }
+}
+
+void ABatchThatDoesNotFitWaitsOrIsInflatedElsewhere() {
+  for (const Codec codec : kCodecs) {
+    if (codec == Codec::kNone) continue;
+    const std::string bytes = test::BatchOf(ThreeOf(codec, 0)) + test::BatchOf(ThreeOf(codec, 7));
+    std::string room(4096, '\0');
+    auto* at = reinterpret_cast<std::uint8_t*>(room.data());
+    for (const wire::PartitionRecords::Room& small :
+         {wire::PartitionRecords::Room{at, room.size(), 2, true},
+          wire::PartitionRecords::Room{at, 10, 3, true}}) {
+      wire::Inflater inflater(1 << 20);
+      wire::PartitionRecords records = SecondOf(bytes, &inflater, small);
+      MILLRACE_CHECK(records.Next() == Step::kWait && records.OpensNext());
+      wire::PartitionRecords::Room stays = small;
+      stays.may_wait = false;
+      records.Offer(stays);
+      MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 7);
+      MILLRACE_CHECK(records.placed().size == 0 && !IsIn(room, {records.record().value, 5}));
+      MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 8);
+    }
+    // Expected to fit, and larger than its records before.
+    wire::Inflater inflater(1 << 20);
+    inflater.record_bytes = 1;
+    wire::PartitionRecords records(BytesOf(bytes), 0, true, {}, &inflater);
+    records.Offer({at, 10, 3, true});
+    MILLRACE_CHECK(records.Next() == Step::kRecord && records.record().offset == 0);
+    MILLRACE_CHECK(records.placed().size == 0);
+    MILLRACE_CHECK(std::memcmp(records.record().value, kValue.data(), 5) == 0);
+  }
+}
+
 void ReadingBeginsInsideABatchAndEndsBeforeACutOne() {
   const std::string two =
       test::BatchOf(ThreeOf(Codec::kLz4, 0)) + test::BatchOf(ThreeOf(Codec::kNone, 7));
@@ -306,6 +379,8 @@ int main(int argc, char** argv) {
   ChecksumsHaveTheirVectors();
   CodecsAreUndoneWithinTheLimit();
   RecordsHaveTheirFields();
+  ABatchIsInflatedToTheRoomThatHoldsIt();
+  ABatchThatDoesNotFitWaitsOrIsInflatedElsewhere();
   ReadingBeginsInsideABatchAndEndsBeforeACutOne();
   AbortedTransactionsAndMarkersAreSkipped();
   FaultsAreNamed();
