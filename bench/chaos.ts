@@ -26,12 +26,11 @@ const SMOKE: readonly string[] = ['publish poll 5%', 'effect wal 30%'];
 const SMOKE_CELLS: CellOverrides = { durationMs: 3000, rate: 60, brokerCount: 1 };
 const SMOKE_FLAGS = ['-faults=crash', '-fault-timeout=10m', '-settle-timeout=10m', '-partitions=2'];
 
-function wantedCells(context: BenchContext): readonly ChaosCell[] {
-  const { durationMs, rate, brokerCount, smoke } = context;
+/** Cells of the series with these settings, whose stored runs are kept. */
+function allCells({ durationMs, rate, brokerCount, smoke }: BenchContext): readonly ChaosCell[] {
   const given = { durationMs, rate, brokerCount };
-  const cells = chaosCells(smoke ? { ...SMOKE_CELLS, ...defined(given) } : given);
-  const points = selectParts(context.only, CRASH_POINT_NAMES);
-  return cells.filter((cell) => points.includes(cell.point) && (!smoke || SMOKE.includes(cellName(cell))));
+  if (!smoke) return chaosCells(given);
+  return chaosCells({ ...SMOKE_CELLS, ...defined(given) }).filter((cell) => SMOKE.includes(cellName(cell)));
 }
 
 const defined = (given: CellOverrides): CellOverrides =>
@@ -39,10 +38,9 @@ const defined = (given: CellOverrides): CellOverrides =>
 
 function store(context: BenchContext, runs: readonly ChaosRun[]): void {
   if (context.out === undefined) return;
-  const { smoke, only, durationMs, rate, brokerCount } = context;
+  const { smoke, durationMs, rate, brokerCount } = context;
   const flags = [
     ...(smoke ? ['-smoke'] : []),
-    ...(only === undefined ? [] : [`-only=${only.join()}`]),
     ...(durationMs === undefined ? [] : [`-duration=${durationMs}ms`]),
     ...(rate === undefined ? [] : [`-rate=${rate}`]),
     ...(brokerCount === undefined ? [] : [`-broker-count=${brokerCount}`]),
@@ -162,19 +160,20 @@ export const bench: Bench = {
   summary:
     'Effects under faults: each crash point, both relays, 5 % and 30 % duplicates, judged by reconcile.',
   async run(context) {
-    const wanted = wantedCells(context);
-    const runs = keptRuns<ChaosCell, ChaosRun>(context, NAME, wanted, ({ holds }) => holds);
+    const points = selectParts(context.only, CRASH_POINT_NAMES);
+    const all = allCells(context);
+    const runs = keptRuns<ChaosCell, ChaosRun>(context, NAME, all, ({ holds }) => holds);
     const processes = openProcesses(context);
     const isDone = (cell: ChaosCell): boolean => runs.some((run) => cellName(run.cell) === cellName(cell));
-    for (const cell of wanted) {
-      if (isDone(cell)) continue;
+    for (const cell of all) {
+      if (isDone(cell) || !points.includes(cell.point)) continue;
       const ran = await runCell(context, processes, cell);
       if (ran === undefined) break;
       runs.push(ran);
       runs.sort((a, b) => a.cell.seed - b.cell.seed);
       const verdict = ran.holds ? 'holds' : `BROKEN: ${ran.reasons.join('; ')}`;
       context.say(
-        `${runs.length} of ${wanted.length}: ${cellName(cell)}: ${ran.intents} intents, ${ran.applied} faults, ${ran.deltas} deltas, ${verdict}`,
+        `${runs.length} of ${all.length}: ${cellName(cell)}: ${ran.intents} intents, ${ran.applied} faults, ${ran.deltas} deltas, ${verdict}`,
       );
       store(context, runs);
     }

@@ -3,7 +3,8 @@
  *  results are compared with the expected ones.
  *
  *  With -out each finished run is stored immediately, and a further run with the same flags makes
- *  the other ones. The runs of a cell are of one build and machine; those of other cells are kept. The peers speak plaintext to the broker. */
+ *  the other ones. The runs of a cell are of one build and machine; those of other cells are kept.
+ *  The peers speak plaintext to the broker. */
 import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -43,8 +43,8 @@ export const recordsIn = (partitions: number): fc.Arbitrary<Written[]> =>
     { minLength: 1, maxLength: 40 },
   );
 
-/** Rows and arena bytes of batches to read into: a Kafka batch fits whole, with others, or not; every
- *  record fits. */
+/** Rows and arena bytes of batches to read into: a Kafka batch fits whole, with others, or not;
+ *  every record fits. */
 export const CAPACITIES = [
   [100, 1 << 22],
   [13, 1 << 22],

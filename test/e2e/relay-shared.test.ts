@@ -188,6 +188,24 @@ describe('relays on one outbox', () => {
     await second.drain();
   });
 
+  it('a relay that starts while the disk of its database is full ends with 3, as without a database', async () => {
+    const { pool, args, ...rest } = await world();
+    const sent = new Sent(pool, 10);
+    await sent.round();
+    await pool.query(
+      `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = 'disk_full'; END $$`,
+    );
+    await pool.query(
+      'CREATE TRIGGER full_disk BEFORE INSERT ON relay_members FOR EACH ROW EXECUTE FUNCTION full_disk()',
+    );
+    const refused = await runRelay(own, [...args, '-exit-when-drained']);
+    expect([refused.code, refused.stderr]).toEqual([3, expect.stringContaining('No space left on device')]);
+    await pool.query('DROP TRIGGER full_disk ON relay_members');
+    expect((await runRelay(own, [...args, '-exit-when-drained'])).code).toBe(0);
+    sent.expectOrdered(await readTopic(rest));
+  });
+
   it('a relay ends by itself once nothing is pending, on request', async () => {
     const { pool, args, ...rest } = await world();
     const sent = new Sent(pool, 30);
