@@ -12,6 +12,7 @@ import {
   AXES,
   allCells,
   BASE,
+  type Cell,
   cellName,
   cellsOn,
   DELAY_MS,
