@@ -216,8 +216,7 @@ async function checkRows(world: World, report: Report, plan: SoakPlan, soaked: S
   const { context } = world;
   const { produced, summary, stream } = soaked;
   context.say('reading the results in the sink');
-  const { numbered, keyOf } = plan.layout;
-  const stored = await readStored(await kvDriver(context), soaked.sink, SAMPLE, numbered, context.drain);
+  const stored = await readStored(await kvDriver(context), soaked.sink, SAMPLE, context.drain);
   context.say(`counting ${produced} events again`);
   const recounted = await recount({
     stream,
@@ -226,7 +225,7 @@ async function checkRows(world: World, report: Report, plan: SoakPlan, soaked: S
     partitions: PARTITIONS,
     rules: plan.rules,
     sample: SAMPLE,
-    keyOf,
+    keyOf: plan.layout.keyOf,
     signal: context.drain,
   });
   const { windows, rows } = differencesOf(stored, recounted);

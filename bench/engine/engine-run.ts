@@ -93,7 +93,7 @@ function peakBytesOf(pid: number): number {
 }
 
 /** Account of a result; a key that is a text has its hexadecimal digits. */
-const accountOf = ({ accountId, key }: WindowResult): bigint =>
+export const accountOf = ({ accountId, key }: WindowResult): bigint =>
   key === undefined ? accountId : BigInt(`0x${Buffer.from(key).toString('latin1')}`);
 
 async function digestIn(context: BenchContext, folder: string): Promise<ResultsDigest> {

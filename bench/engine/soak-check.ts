@@ -4,6 +4,7 @@ import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.t
 import type { WindowResult } from '../../src/engine/window/accumulator.ts';
 import type { KvDriver } from '../../src/io/rocksdb/port.ts';
 import { rowText } from '../peers/oracle/difference.ts';
+import { accountOf } from './engine-run.ts';
 import { isSampled, noTotals, type Recount, type Sample, sameTotals, type WindowTotals } from './recount.ts';
 
 const STORE_BUDGET_BYTES = 64 * 1024 * 1024;
@@ -14,13 +15,11 @@ export interface Stored {
   readonly sampled: readonly WindowResult[];
 }
 
-/** Reads a whole store. @param numbered a result by the number of its account
- *  @throws AbortError */
+/** Reads a whole store; sampled results have the number of their account. @throws AbortError */
 export async function readStored(
   driver: KvDriver,
   folder: string,
   sample: Sample,
-  numbered: (row: WindowResult) => WindowResult,
   signal: AbortSignal,
 ): Promise<Stored> {
   const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
@@ -31,8 +30,8 @@ export async function readStored(
   try {
     for await (const page of readFired(store)) {
       signal.throwIfAborted();
-      for (const found of page) {
-        const row = numbered(found);
+      for (const row of page) {
+        const accountId = accountOf(row);
         let totals = windows.get(row.windowStart);
         if (totals === undefined) {
           totals = noTotals();
@@ -41,8 +40,8 @@ export async function readStored(
         totals.rows++;
         totals.count += Number(row.count);
         totals.sum += row.sum;
-        totals.weighted += row.sum * row.accountId;
-        if (isSampled(sample, row.accountId)) sampled.push(row);
+        totals.weighted += row.sum * accountId;
+        if (isSampled(sample, accountId)) sampled.push({ ...row, accountId });
       }
       rows += page.length;
     }

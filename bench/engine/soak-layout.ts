@@ -1,9 +1,8 @@
 /** Layouts of the events of a soak: what generates them, what the engine reads of them, and how the
  *  key of an account looks. */
-import { coreError } from '../../src/core/errors.ts';
-import type { WindowResult } from '../../src/engine/window/accumulator.ts';
 import { TEXT_EVENT_AVRO } from '../../src/gen/schemas/events.ts';
 import type { World } from '../effects/world.ts';
+import { ask, registration } from '../registry-server.ts';
 import { fixedKey, type KeyOf } from './recount.ts';
 
 export interface SoakLayout {
@@ -16,8 +15,6 @@ export interface SoakLayout {
   readonly smokeBudget: string;
   /** Record key of an account, which decides the partition of its events. */
   readonly keyOf: KeyOf;
-  /** A result by the number of its account, without a key. */
-  readonly numbered: (row: WindowResult) => WindowResult;
 }
 
 /** The fixed layout of 256 bytes with u64 keys. */
@@ -26,7 +23,6 @@ export const FIXED: SoakLayout = {
   engine: () => ['-format=binary256'],
   smokeBudget: '88MiB',
   keyOf: fixedKey,
-  numbered: (row) => row,
 };
 
 const TEXT_CHARS = 16;
@@ -41,23 +37,14 @@ export const AVRO_TEXT: SoakLayout = {
   schema: TEXT_EVENT_AVRO,
   smokeBudget: '106MiB',
   keyOf: (account) => Buffer.from(account.toString(16).padStart(TEXT_CHARS, '0')),
-  numbered: ({ key, ...row }) => ({
-    ...row,
-    accountId: BigInt(`0x${Buffer.from(key as Uint8Array).toString('latin1')}`),
-  }),
 };
 
 /** URL of a new registry with the schema of the layout; empty if it has none. The registry ends
- *  with the world. @throws unreachable */
+ *  with the world. */
 export async function registryFor(world: World, { schema }: SoakLayout, topic: string): Promise<string> {
   if (schema === undefined) return '';
   const { address } = await world.start('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
-  const reply = await fetch(`http://${address}/subjects/${topic}-value/versions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ schema }),
-  });
-  if (!reply.ok)
-    throw coreError('unreachable', `the registry answered with ${reply.status}: ${await reply.text()}`);
-  return `http://${address}`;
+  const url = `http://${address}`;
+  await ask({ url }, 'POST', `/subjects/${topic}-value/versions`, registration(schema));
+  return url;
 }

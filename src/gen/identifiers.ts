@@ -13,6 +13,14 @@ const CAPITAL_PAIRS = PAIRS.map((pair) => {
   return capital(pair & 0xff) | (capital(pair >> 8) << 8);
 });
 
+/** Writes the eight hexadecimal digits of a word of 32 bits. */
+export function writeHexWord(view: DataView, at: number, word: number, pairs: Uint16Array = PAIRS): void {
+  view.setUint16(at, pairs[word >>> 24] as number, true);
+  view.setUint16(at + 2, pairs[(word >>> 16) & 0xff] as number, true);
+  view.setUint16(at + 4, pairs[(word >>> 8) & 0xff] as number, true);
+  view.setUint16(at + 6, pairs[word & 0xff] as number, true);
+}
+
 const UUID = '00000000-0000-0000-0000-000000000000';
 const TRACE = `00-${'0'.repeat(32)}-${'0'.repeat(16)}-01`;
 const REFERENCE = 'customer-00000000';
@@ -91,11 +99,7 @@ export class OrderIdentifiers {
 
   /** Writes a word as eight digits at a place. */
   private word(at: number, word: number, pairs: Uint16Array): void {
-    const { view } = this;
-    view.setUint16(at, pairs[word >>> 24] as number, true);
-    view.setUint16(at + 2, pairs[(word >>> 16) & 0xff] as number, true);
-    view.setUint16(at + 4, pairs[(word >>> 8) & 0xff] as number, true);
-    view.setUint16(at + 6, pairs[word & 0xff] as number, true);
+    writeHexWord(this.view, at, word, pairs);
   }
 
   /** Writes a UUID of version 4 between its dashes, with the digits of `uuidOf`. */

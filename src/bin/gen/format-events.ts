@@ -7,6 +7,7 @@ import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema } from '../../formats/schema.ts';
 import { type EventGenerator, noiseOf } from '../../gen/events.ts';
+import { writeHexWord } from '../../gen/identifiers.ts';
 import type { BatchSource } from '../../gen/pump.ts';
 import { EVENT_AVRO, EVENT_PROTO, TEXT_EVENT_AVRO, TEXT_EVENT_PROTO } from '../../gen/schemas/events.ts';
 import type { RegistryClient } from '../../serde/client.ts';
@@ -20,10 +21,6 @@ const PAD_CHARS = 96;
 const PAD_STEP = 61;
 const KEY_CHARS = 16;
 const TWO_32 = 4_294_967_296;
-/** Two hexadecimal digits of each byte, as a little-endian pair of characters. */
-const HEX_PAIRS = Uint16Array.from({ length: 256 }, (_, byte) =>
-  Buffer.from(byte.toString(16).padStart(2, '0')).readUInt16LE(),
-);
 
 interface Event {
   readonly accountId: bigint;
@@ -153,20 +150,12 @@ function avroEvents(prefix: Uint8Array, type: AccountType): Encode {
 /** Text of an account_id as bytes, which are valid until the next one. */
 class KeyText {
   private readonly bytes = Buffer.alloc(KEY_CHARS);
-  private readonly pairs = new Uint16Array(this.bytes.buffer, this.bytes.byteOffset, KEY_CHARS / 2);
+  private readonly view = new DataView(this.bytes.buffer, this.bytes.byteOffset, KEY_CHARS);
 
   of(accounts: Int32Array, row: number): Buffer {
-    this.word(0, accounts[2 * row + 1] as number);
-    this.word(4, accounts[2 * row] as number);
+    writeHexWord(this.view, 0, accounts[2 * row + 1] as number);
+    writeHexWord(this.view, KEY_CHARS / 2, accounts[2 * row] as number);
     return this.bytes;
-  }
-
-  private word(at: number, word: number): void {
-    const { pairs } = this;
-    pairs[at] = HEX_PAIRS[word >>> 24] as number;
-    pairs[at + 1] = HEX_PAIRS[(word >>> 16) & 0xff] as number;
-    pairs[at + 2] = HEX_PAIRS[(word >>> 8) & 0xff] as number;
-    pairs[at + 3] = HEX_PAIRS[word & 0xff] as number;
   }
 }
 
