@@ -25,6 +25,7 @@ import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { makeTopics } from '../shell/topics.ts';
 import {
   type AccountType,
+  encodedEvents,
   FORMAT_EVENT_BYTES,
   formatEvents,
   framedEvents,
@@ -277,14 +278,17 @@ async function eventSource(
   if (format === 'binary256') return { fill: (into, most) => generator.fillRecords(into, most) };
   const isTopic = output.kind === 'kafka';
   if (format === 'json')
-    return formatEvents(generator, jsonEvents(isTopic ? '' : '\n', type), isTopic ? type : undefined);
+    return formatEvents(
+      generator,
+      encodedEvents(jsonEvents(isTopic ? '' : '\n', type), isTopic ? type : undefined),
+    );
   if (output.kind !== 'kafka')
     throw coreError('usage', `events in ${format} go to a topic only`, {
       next: 'give -out=kafka:TOPIC, or -format=json',
     });
   const client = registryClient(context);
-  const encode = await framedEvents(client, subject ?? `${output.topic}-value`, format as 'avro', type);
-  return formatEvents(generator, encode, type);
+  const append = await framedEvents(client, subject ?? `${output.topic}-value`, format as 'avro', type);
+  return formatEvents(generator, append);
 }
 
 async function sourceOf(

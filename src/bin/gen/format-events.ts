@@ -7,11 +7,11 @@ import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema } from '../../formats/schema.ts';
 import { type EventGenerator, noiseOf } from '../../gen/events.ts';
-import { writeHexWord } from '../../gen/identifiers.ts';
 import type { BatchSource } from '../../gen/pump.ts';
 import { EVENT_AVRO, EVENT_PROTO, TEXT_EVENT_AVRO, TEXT_EVENT_PROTO } from '../../gen/schemas/events.ts';
 import type { RegistryClient } from '../../serde/client.ts';
 import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
+import { WrittenRecords, writeHex64, writeWord64 } from './written-records.ts';
 
 /** Bytes of an event in any of the formats, with its key. */
 export const FORMAT_EVENT_BYTES = 512;
@@ -29,6 +29,8 @@ interface Event {
   readonly seq: bigint;
   readonly pad: string;
 }
+/** Appends the event of a row. The batch has room for it. */
+type Append = (events: Events, row: number, into: RecordBatch) => void;
 /** Encodes the event of a row. */
 type Encode = (events: Events, row: number) => Uint8Array;
 
@@ -53,110 +55,92 @@ class Events {
   readonly values: Int32Array;
   readonly times: Int32Array;
   readonly seqs: Int32Array;
-  private readonly pads: readonly string[];
-  private readonly padBytes: readonly Buffer[];
+  /** Text of the seed, of which each filler is a part. */
+  readonly noise: Buffer;
+  /** The same bytes. */
+  readonly noiseView: DataView;
 
-  constructor(rows: number, fillers: Fillers) {
+  constructor(rows: number, noise: Buffer) {
     this.batch = EventBatch.create(rows);
     const { accountId, value, eventTs, seq } = this.batch.columns;
     this.accounts = wordsOf(accountId);
     this.values = wordsOf(value);
     this.times = wordsOf(eventTs);
     this.seqs = wordsOf(seq);
-    this.pads = fillers.texts;
-    this.padBytes = fillers.bytes;
-  }
-
-  padBytesOf(row: number): Buffer {
-    return this.padBytes[this.fillerOf(row)] as Buffer;
+    this.noise = noise;
+    this.noiseView = new DataView(noise.buffer, noise.byteOffset, noise.length);
   }
 
   eventOf(row: number): Event {
     const { accountId, value, eventTs, seq } = this.batch.columns;
+    const at = this.fillerOf(row);
     return {
       accountId: accountId[row] as bigint,
       value: value[row] as bigint,
       eventTs: eventTs[row] as bigint,
       seq: seq[row] as bigint,
-      pad: this.pads[this.fillerOf(row)] as string,
+      pad: this.noise.toString('latin1', at, at + PAD_CHARS),
     };
   }
 
-  private fillerOf(row: number): number {
-    const { pads, seqs } = this;
+  /** Place of the filler of a row in `noise`. */
+  fillerOf(row: number): number {
+    const { seqs } = this;
+    const places = this.noise.length - PAD_CHARS;
     const low = (seqs[2 * row] as number) >>> 0;
     const high = seqs[2 * row + 1] as number;
     // A remainder of words of 32 bits is several times faster than one of doubles, and the product
     // behind it is exact.
-    const rest = high === 0 ? low % pads.length : (high * TWO_32 + low) % pads.length;
-    return ((rest * PAD_STEP) | 0) % pads.length;
+    const rest = high === 0 ? low % places : (high * TWO_32 + low) % places;
+    return ((rest * PAD_STEP) | 0) % places;
   }
 }
 
-/** Fillers of a seed, by their place in its text. */
-interface Fillers {
-  readonly texts: readonly string[];
-  readonly bytes: readonly Buffer[];
-}
-
-function fillersOf(seed: bigint): Fillers {
-  const bytes = Buffer.from(Buffer.from(noiseOf(seed)).toString('base64'));
-  const cut = Array.from({ length: bytes.length - PAD_CHARS }, (_, at) => bytes.subarray(at, at + PAD_CHARS));
-  return { texts: cut.map((one) => one.toString()), bytes: cut };
-}
-
-/** Registers the schema of a format and makes the encoder of framed events.
+/** Registers the schema of a format and makes the writer of framed events.
  *  @throws any error of the registry */
 export async function framedEvents(
   client: RegistryClient,
   subject: string,
   format: 'avro' | 'protobuf',
   type: AccountType,
-): Promise<Encode> {
+): Promise<Append> {
   const [name, text] = SCHEMAS[type][format];
   const id = await client.register(subject, name, text);
   const codec = writerCodec(parseSchema(name, text));
   const prefix = framePrefix(id, codec.messageIndexes);
-  return format === 'avro' ? avroEvents(prefix, type) : protobufEvents(prefix, codec, type);
+  return format === 'avro'
+    ? avroEvents(prefix, type)
+    : encodedEvents(protobufEvents(prefix, codec, type), type);
 }
 
-/** Encoder of Avro events that writes the fields from the columns, so that the source is not slower
- *  than what reads it. The bytes are those of the codec. */
-function avroEvents(prefix: Uint8Array, type: AccountType): Encode {
-  const payloads = new Payloads(1, FORMAT_EVENT_BYTES);
-  const { sink } = payloads;
-  const key = new KeyText();
+/** Writer of Avro events from their columns straight into the arena, so that the source is not
+ *  slower than what reads it. The bytes are those of the codec. */
+function avroEvents(prefix: Uint8Array, type: AccountType): Append {
+  const records = new WrittenRecords();
+  const frame = new DataView(prefix.buffer, prefix.byteOffset, prefix.length);
+  const { sink } = records;
   const long = (words: Int32Array, row: number): void =>
     sink.zigzagWords(words[2 * row] as number, words[2 * row + 1] as number);
-  return (events, row) => {
-    payloads.clear();
-    sink.open();
-    sink.raw(prefix);
+  return (events, row, into) => {
+    const high = events.accounts[2 * row + 1] as number;
+    const low = events.accounts[2 * row] as number;
+    records.begin(into);
+    if (type === 'u64') records.word64(high, low);
+    else records.hex64(high, low);
+    records.endKey();
+    records.copy(frame, 0, prefix.length);
     if (type === 'u64') long(events.accounts, row);
     else {
       sink.zigzag(KEY_CHARS);
-      sink.raw(key.of(events.accounts, row));
+      records.hex64(high, low);
     }
     long(events.values, row);
     long(events.times, row);
     long(events.seqs, row);
     sink.zigzag(PAD_CHARS);
-    sink.raw(events.padBytesOf(row));
+    records.copy(events.noiseView, events.fillerOf(row), PAD_CHARS);
     sink.close();
-    return payloads.bytes.subarray(0, payloads.used);
   };
-}
-
-/** Text of an account_id as bytes, which are valid until the next one. */
-class KeyText {
-  private readonly bytes = Buffer.alloc(KEY_CHARS);
-  private readonly view = new DataView(this.bytes.buffer, this.bytes.byteOffset, KEY_CHARS);
-
-  of(accounts: Int32Array, row: number): Buffer {
-    writeHexWord(this.view, 0, accounts[2 * row + 1] as number);
-    writeHexWord(this.view, KEY_CHARS / 2, accounts[2 * row] as number);
-    return this.bytes;
-  }
 }
 
 function protobufEvents(prefix: Uint8Array, codec: WriterCodec, type: AccountType): Encode {
@@ -185,33 +169,34 @@ export const jsonEvents =
     );
   };
 
-/** Source of a generator's events in a format. @param keys type of the record keys; undefined for a
- *  file, which has the values alone */
-export function formatEvents(
-  generator: EventGenerator,
-  encode: Encode,
-  keys: AccountType | undefined,
-): BatchSource {
-  const fillers = fillersOf(generator.options.seed);
-  const text = new KeyText();
-  const number = Buffer.alloc(8);
-  const keyOf = (events: Events, row: number): Buffer | null => {
+/** Writer of encoded events. @param keys type of the record keys; undefined for a file, which has
+ *  the values alone */
+export function encodedEvents(encode: Encode, keys: AccountType | undefined): Append {
+  const key = Buffer.alloc(keys === 'string' ? KEY_CHARS : 8);
+  const view = new DataView(key.buffer, key.byteOffset, key.length);
+  const keyOf = ({ accounts }: Events, row: number): Buffer | null => {
+    const high = accounts[2 * row + 1] as number;
+    const low = accounts[2 * row] as number;
     if (keys === undefined) return null;
-    if (keys === 'string') return text.of(events.accounts, row);
-    number.writeInt32BE(events.accounts[2 * row + 1] as number, 0);
-    number.writeInt32BE(events.accounts[2 * row] as number, 4);
-    return number;
+    if (keys === 'string') writeHex64(view, 0, high, low);
+    else writeWord64(view, 0, high, low);
+    return key;
   };
+  return (events, row, into) => void into.append({ key: keyOf(events, row), value: encode(events, row) });
+}
+
+/** Source of a generator's events in a format. */
+export function formatEvents(generator: EventGenerator, append: Append): BatchSource {
+  const noise = Buffer.from(Buffer.from(noiseOf(generator.options.seed)).toString('base64'));
   let events: Events | undefined;
   return {
     fill(into: RecordBatch, most: number): number {
       into.clear();
       if (events === undefined || events.batch.rowCapacity < into.rowCapacity)
-        events = new Events(into.rowCapacity, fillers);
+        events = new Events(into.rowCapacity, noise);
       const rows = Math.min(into.rowCapacity, Math.floor(into.arenaCapacity / FORMAT_EVENT_BYTES), most);
       const count = generator.fillEvents(events.batch, rows);
-      for (let row = 0; row < count; row++)
-        into.append({ key: keyOf(events, row), value: encode(events, row) });
+      for (let row = 0; row < count; row++) append(events, row, into);
       return count;
     },
   };

@@ -2,7 +2,7 @@
  *  Invariants: (1) rowCount <= rowCapacity and arenaUsed <= arenaCapacity. (2) Every span lies
  *  inside the arena. (3) Views borrow the batch: they are valid until it is filled or cleared. The
  *  class has no state outside the buffer, so a batch can cross threads as its buffer alone. */
-import { coreError } from '../errors.ts';
+import { coreError, invariant } from '../errors.ts';
 import {
   BATCH,
   BATCH_HEADER,
@@ -39,6 +39,8 @@ export interface RecordInput {
   readonly value?: Uint8Array | null;
   readonly headers?: readonly RecordHeader[];
 }
+
+const NO_OFFSET = BigInt(SPAN.NO_OFFSET);
 
 const utf8 = new TextEncoder();
 const utf8Decoder = new TextDecoder();
@@ -159,7 +161,7 @@ export class RecordBatch {
     const c = this.columns;
     c.topicIndex[row] = record.topicIndex ?? 0;
     c.partition[row] = record.partition ?? -1;
-    c.offset[row] = record.offset ?? BigInt(SPAN.NO_OFFSET);
+    c.offset[row] = record.offset ?? NO_OFFSET;
     c.timestamp[row] = record.timestamp ?? 0n;
     c.timestampType[row] = record.timestampType ?? TIMESTAMP_TYPE.NONE;
     c.flags[row] =
@@ -192,6 +194,30 @@ export class RecordBatch {
     this.arenaUsed = at;
     this.rowCount = row + 1;
     return true;
+  }
+
+  /** Appends a record whose key and value the caller has written into the arena behind `arenaUsed`,
+   *  the value directly behind the key; its other fields are the defaults of `append`. */
+  appendWritten(keyLength: number, valueLength: number): void {
+    const row = this.rowCount;
+    const at = this.arenaUsed;
+    const end = at + keyLength + valueLength;
+    invariant(row < this.rowCapacity && end <= this.arenaCapacity, 'a record is written inside its batch');
+    const c = this.columns;
+    c.topicIndex[row] = 0;
+    c.partition[row] = -1;
+    c.offset[row] = NO_OFFSET;
+    c.timestamp[row] = 0n;
+    c.timestampType[row] = TIMESTAMP_TYPE.NONE;
+    c.flags[row] = 0;
+    c.keyStart[row] = at;
+    c.keyLength[row] = keyLength;
+    c.valueStart[row] = at + keyLength;
+    c.valueLength[row] = valueLength;
+    c.headersStart[row] = end;
+    c.headersLength[row] = 0;
+    this.arenaUsed = end;
+    this.rowCount = row + 1;
   }
 
   /** Returns the key bytes, borrowed; null if the record has no key. */

@@ -20,8 +20,8 @@ const registry = { register: async () => 7 } as unknown as RegistryClient;
 
 /** Key and value of each record that the source writes. */
 async function records(options: EventOptions, type: AccountType): Promise<ReadonlyArray<readonly Buffer[]>> {
-  const encode = await framedEvents(registry, 's', 'avro', type);
-  const source = formatEvents(new EventGenerator(options, kernels), encode, type);
+  const append = await framedEvents(registry, 's', 'avro', type);
+  const source = formatEvents(new EventGenerator(options, kernels), append);
   const batch = RecordBatch.create(ROWS, ROWS * 1024);
   const found: Buffer[][] = [];
   while (source.fill(batch, ROWS) > 0)
