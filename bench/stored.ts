@@ -10,6 +10,13 @@ export interface MadeBy {
   readonly machine: Machine;
 }
 
+/** Build and machine as the pages name them. */
+export function madeByText({ build, machine }: Pick<BenchReport, 'build' | 'machine'>): string {
+  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+  const made = build === null ? 'build not recorded' : `build ${build}`;
+  return `${made}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`;
+}
+
 export const madeHere = (): MadeBy => ({ build: buildDigest(), machine: machine() });
 
 /** Runs in NAME.json of the folder `out` with the settings of a wanted cell, by any build on any

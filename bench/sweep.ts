@@ -2,8 +2,8 @@
  *  windows. Drop rate and error of the results are counted from the arrival order; times, recovery
  *  and the results through a SIGKILL are those of a live run, whose results must equal the count.
  *
- *  With -out each finished cell is stored immediately, and a further run of the same build and
- *  flags runs the other cells. */
+ *  With -out each finished cell is stored immediately, and a further run with the same flags runs
+ *  the other cells. A live cell names the build and the machine that ran it. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { loadGenKernels } from '../src/addon/gen.ts';
@@ -19,7 +19,15 @@ import { Arrivals } from './sweep/arrivals.ts';
 import { AXES, allCells, type Cell, cellName, countName, isOn, KINDS } from './sweep/cells.ts';
 import { type Counts, countsOf } from './sweep/counts.ts';
 import { type LiveWorld, runLive } from './sweep/live.ts';
-import { differencesOf, type SweepCell, type SweepReport, sweepPage, sweepPlots } from './sweep/page.ts';
+import {
+  differencesOf,
+  isEqual,
+  liveOf,
+  type SweepCell,
+  type SweepReport,
+  sweepPage,
+  sweepPlots,
+} from './sweep/page.ts';
 
 const EVENTS = 20_000_000;
 const EVENTS_SMOKE = 20_000;
@@ -83,19 +91,23 @@ function flagsOf({ smoke, events, rate }: BenchContext): readonly string[] {
   ];
 }
 
-/** Cells of earlier runs of this build and these flags on this machine. */
+/** Cells of earlier runs with these flags, by any build on any machine. A cell whose live run
+ *  differs from its count is kept only for the build that ran it, so that a corrected build makes
+ *  both again. */
 function keptOf(context: BenchContext): Map<string, SweepCell> {
   const path = context.out === undefined ? undefined : join(context.out, 'sweep.json');
   if (path === undefined || !existsSync(path)) return new Map();
   const found = JSON.parse(readFileSync(path, 'utf8')) as SweepReport;
-  const isOwn =
-    found.build === buildDigest() &&
-    JSON.stringify(found.machine) === JSON.stringify(machine()) &&
-    JSON.stringify(found.flags ?? []) === JSON.stringify(flagsOf(context));
-  if (!isOwn) return new Map();
-  const live = found.cells.filter((one) => one.live !== null).length;
-  context.say(`${found.cells.length} counts and ${live} live cells of an earlier run of this build are kept`);
-  return new Map(found.cells.map((one) => [cellName(one.cell), one]));
+  if (JSON.stringify(found.flags ?? []) !== JSON.stringify(flagsOf(context))) return new Map();
+  const build = buildDigest();
+  const wrong = new Set(
+    liveOf(found.cells)
+      .filter((one) => !isEqual(one) && one.live.build !== build)
+      .map((one) => cellName(one.cell)),
+  );
+  const kept = found.cells.filter((one) => !wrong.has(cellName(one.cell)));
+  context.say(`${kept.length} counts and ${liveOf(kept).length} live cells of earlier runs are kept`);
+  return new Map(kept.map((one) => [cellName(one.cell), one]));
 }
 
 /** Cells in the order of the sweep, whatever order they were made in. */
@@ -129,8 +141,8 @@ function resultsOf(cells: readonly SweepCell[]): readonly BenchResult[] {
       ours: seriesOf([value]),
       ...(most === undefined ? {} : { goal: { valueAtMost: most } }),
     });
-  const live = cells.flatMap((cell) => (cell.live === null ? [] : [{ ...cell, live: cell.live }]));
-  const different = live.filter(({ counts, live: one }) => differencesOf(counts, one.results).length > 0);
+  const live = liveOf(cells);
+  const different = live.filter((one) => !isEqual(one));
   const slow = live.filter(({ live: one }) => one.read < one.rate * RATE_HELD);
   const most = (of: (cell: (typeof live)[number]) => number): number => Math.max(0, ...live.map(of));
   return [

@@ -14,6 +14,7 @@ import { type RolloutReport, rolloutPage } from '../bench/rollout/page.ts';
 import { peersPage, withPeers } from '../bench/side-by-side/page.ts';
 import { peersPlots } from '../bench/side-by-side/plot.ts';
 import type { PeersReport } from '../bench/side-by-side/report.ts';
+import { madeByText } from '../bench/stored.ts';
 import { type SweepReport, sweepPage, sweepPlots } from '../bench/sweep/page.ts';
 import { type VolumeReport, volumePage } from '../bench/volume/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
@@ -35,13 +36,11 @@ const runsOf = ({ runs = [] }: BenchResult): string =>
 const verdict = (met: boolean | null): string => (met === null ? '' : met ? 'met' : '**missed**');
 
 function section(name: string, report: BenchReport): string[] {
-  const { machine } = report;
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
   const flags = (report.flags ?? []).map((flag) => ` ${flag}`).join('');
   return [
     `## ${name}`,
     '',
-    `\`millrace bench ${report.bench}${flags} -json\`, ${report.build === null ? 'build not recorded' : `build ${report.build}`}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
+    `\`millrace bench ${report.bench}${flags} -json\`, ${madeByText(report)}`,
     '',
     '| what | value | spread | beside | its value | ratio | goal | |',
     '| --- | --- | --- | --- | --- | --- | --- | --- |',

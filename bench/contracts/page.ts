@@ -1,5 +1,6 @@
 /** Page of the load of contracts, made from its JSON alone. */
 import type { BenchReport } from '../harness.ts';
+import { madeByText } from '../stored.ts';
 import type { Flatness } from './flat.ts';
 import { SCHEMAS } from './load.ts';
 import { askingProcesses, type FormatRun, type Minute } from './results.ts';
@@ -19,14 +20,14 @@ const percent = (share: number): string => `${(share * 100).toFixed(2)}%`;
 const seconds = (value: number | null): string =>
   value === null || !Number.isFinite(value) ? 'not measured' : `${value.toFixed(2)} s`;
 
-function headOf({ build, machine, flags = [] }: ContractsReport): readonly string[] {
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+function headOf(report: ContractsReport): readonly string[] {
+  const { flags = [] } = report;
   return [
     '# The load of contracts',
     '',
     '<!-- Generated from contracts.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench contracts -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each run was made once.`,
+    `\`millrace bench contracts -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, ${madeByText(report)}. Each run was made once.`,
     '',
     'Rates and lags come from the end offsets of the topic and the committed offsets of the groups, read by plain clients. Broker,',
     'producers, consumers and registry share the machine. CPU is that of the processes, from the operating system; the generator and the codec are',

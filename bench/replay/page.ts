@@ -1,5 +1,6 @@
 /** Page of the replay bench, made from its JSON alone. */
 import type { BenchReport } from '../harness.ts';
+import { madeByText } from '../stored.ts';
 import type { CorpusResult } from './corpus.ts';
 
 /** JSON of the bench: a report with each corpus. */
@@ -15,8 +16,8 @@ const rowOf = ({ corpus, replay, ...ran }: CorpusResult): string =>
   `| ${corpus.name} | ${replay.readerVersion} | ${replay.schemas.map(({ version, records }) => `${version ?? '-'}: ${whole(records)}`).join(', ')} | ${whole(replay.decoded)} | ${whole(replay.failed)} | ${ran.changes} of ${ran.sampled} | ${whole(ran.records / ran.writeSeconds)} | ${whole(replay.perSecond)} | ${replay.cpuMicrosPerRecord.toFixed(2)} µs | ${replay.decodeMicrosPerRecord.toFixed(2)} µs |`;
 
 /** Makes docs/results/replay.md. */
-export function replayPage({ build, machine, flags = [], corpora }: ReplayReport): string {
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+export function replayPage(report: ReplayReport): string {
+  const { flags = [], corpora } = report;
   const total = (of: (one: CorpusResult) => number): string =>
     whole(corpora.reduce((sum, one) => sum + of(one), 0));
   return `${[
@@ -24,7 +25,7 @@ export function replayPage({ build, machine, flags = [], corpora }: ReplayReport
     '',
     '<!-- Generated from replay.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench replay -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each corpus was made and replayed once.`,
+    `\`millrace bench replay -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, ${madeByText(report)}. Each corpus was made and replayed once.`,
     '',
     `**${total(({ replay }) => replay.decoded)} of ${total(({ records }) => records)} records decoded, ${total(({ replay }) => replay.failed)} failures.** Each corpus is a topic with one partition that \`millrace gen\` writes (orders of about 512`,
     'bytes, lz4), that `millrace consumer -replay` decodes with the newest of its schema versions over all cores, and that is then deleted. The number of records is the',

@@ -2,6 +2,7 @@
 import type { OrderShape } from '../../src/gen/order.ts';
 import { UPGRADE_ORDERS } from '../../src/registry/rollout/model.ts';
 import type { BenchReport } from '../harness.ts';
+import { madeByText } from '../stored.ts';
 import { CELL_FORMATS, CELL_MODES, type Change, changesOf, wordsOf } from './cells.ts';
 import type { Damage } from './damage.ts';
 import { agrees, breaks, type CellResult, isFinished } from './fleet.ts';
@@ -67,8 +68,8 @@ function damageRows({ from, to, refusal, misreadings }: Damage): readonly string
   );
 }
 
-function headOf({ build, machine, flags = [], cells }: RolloutReport): readonly string[] {
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+function headOf(report: RolloutReport): readonly string[] {
+  const { flags = [], cells } = report;
   const finished = cells.filter(isFinished);
   const sum = (of: (cell: CellResult) => number): string =>
     cells.reduce((total, cell) => total + of(cell), 0).toLocaleString('en-US');
@@ -77,7 +78,7 @@ function headOf({ build, machine, flags = [], cells }: RolloutReport): readonly 
     '',
     '<!-- Generated from rollout.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench rollout -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each cell ran once.`,
+    `\`millrace bench rollout -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, ${madeByText(report)}. Each cell ran once.`,
     '',
     'Each cell is `millrace rollout` with a fleet of its own on a real broker: one producer, one consumer, a new topic. Both run',
     'the old schema under load, then each is replaced by an instance of the new schema, which is ready before the old one',

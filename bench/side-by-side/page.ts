@@ -1,7 +1,7 @@
 /** Page of the comparison and its part of the README, made from the stored runs alone. */
 import { formatDuration } from '../../src/core/quantity.ts';
 import type { BenchResult, Series } from '../harness.ts';
-import type { MadeBy } from '../stored.ts';
+import { madeByText } from '../stored.ts';
 import {
   allCells,
   type Cell,
@@ -62,12 +62,7 @@ function cellSection(runs: Runs, cell: Cell): readonly string[] {
   const title = `## ${cellName(cell)}${isBase(cell) ? ', the base cell' : ''}`;
   if (rows.length === 0) return [title, '', 'Not run.', ''];
   const made = new Set(CONTESTANTS.flatMap((name) => runs.of(cell, name)).map(madeByText));
-  return [title, '', ...[...made].map((text) => `${text}.`), '', ...HEAD, ...rows, ''];
-}
-
-function madeByText({ build, machine }: MadeBy): string {
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
-  return `Build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`;
+  return [title, '', ...[...made].map((text) => `By ${text}.`), '', ...HEAD, ...rows, ''];
 }
 
 const judged = ({ goal }: BenchResult): boolean => goal !== null;

@@ -19,6 +19,7 @@ import { PARTITIONS } from '../engine/events-topic.ts';
 import { requireFreeSpace } from '../engine/free-space.ts';
 import { quantilesMs } from '../engine/latencies.ts';
 import type { BenchContext } from '../harness.ts';
+import { type MadeBy, madeHere } from '../stored.ts';
 import { type Cell, windowFlags } from './cells.ts';
 import { RowsDigest } from './digest.ts';
 
@@ -50,7 +51,7 @@ export interface LiveResults {
   readonly digest: string;
 }
 
-export interface LiveRun {
+export interface LiveRun extends MadeBy {
   /** Events per second that the source was asked for, and that the engine read before the kill. */
   readonly rate: number;
   readonly read: number;
@@ -147,6 +148,7 @@ class CellRun {
     await requireEnd('engine', next.process);
     const readEvents = events(last) - events(warm);
     return {
+      ...madeHere(),
       rate: world.rate,
       read: (readEvents / (last.at - warm.at)) * 1000,
       accumulateMs: stageOf(warm.engine, last.engine, 'accumulate'),

@@ -1,6 +1,7 @@
 /** Page and plots of the sweep, made from its JSON alone. */
 import { formatDuration } from '../../src/core/quantity.ts';
 import type { BenchReport } from '../harness.ts';
+import { madeByText } from '../stored.ts';
 import {
   AXES,
   type Axis,
@@ -42,6 +43,18 @@ export function differencesOf(counts: Counts, live: LiveResults): readonly strin
     .filter((name) => counts[name] !== live[name])
     .map((name) => `${name}: ${live[name]} live, ${counts[name]} counted`);
 }
+
+export interface LiveCell extends SweepCell {
+  readonly live: LiveRun;
+}
+
+/** Cells that have run live. */
+export const liveOf = (cells: readonly SweepCell[]): readonly LiveCell[] =>
+  cells.flatMap((one) => (one.live === null ? [] : [{ ...one, live: one.live }]));
+
+/** True if the live run has the counted results. */
+export const isEqual = ({ counts, live }: LiveCell): boolean =>
+  differencesOf(counts, live.results).length === 0;
 
 const TITLES: Readonly<Record<Kind, string>> = {
   tumbling: 'Tumbling windows',
@@ -149,24 +162,32 @@ function liveTables(report: SweepReport, cells: Cells, kind: Kind): readonly str
   });
 }
 
+/** Builds and machines of the live cells. */
+function makers(live: readonly LiveCell[]): readonly string[] {
+  const cells = new Map<string, number>();
+  for (const { live: run } of live) {
+    const text = madeByText(run);
+    cells.set(text, (cells.get(text) ?? 0) + 1);
+  }
+  return [...cells].flatMap(([text, count]) => [`${count} live cells by ${text}.`, '']);
+}
+
 function head(report: SweepReport): readonly string[] {
-  const { build, machine, flags = [], cells, events } = report;
-  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
-  const live = cells.filter((one) => one.live !== null);
-  const equal = live.filter(
-    (one) => one.live !== null && differencesOf(one.counts, one.live.results).length === 0,
-  );
+  const { flags = [], cells, events } = report;
+  const live = liveOf(cells);
+  const equal = live.filter(isEqual);
   return [
     '# Sweep over the settings of the engine',
     '',
     '<!-- Generated from sweep.json by `npm run generate`; do not edit. -->',
     '',
-    `\`millrace bench sweep${live.length === 0 ? ' -only=counts' : ''} -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`}, build ${build}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}. Each cell ran once.`,
+    `\`millrace bench sweep${live.length === 0 ? ' -only=counts' : ''} -out=docs/results\`${flags.length === 0 ? '' : ` with ${flags.join(' ')}`} makes the cells that are not yet here, each once.`,
     '',
+    ...makers(live),
     `A cell is ${events.toLocaleString('en-US')} events (Zipf 1.1, the delays of \`gen -order=delayed\`: 95 % within seconds, a tail of minutes, one in a thousand up to two hours late) over 2.8 hours of event time.`,
     `It differs from the usual cell in one setting, or in skew and lateness: ${KINDS.map((kind) => `${kind} ${windowName(usualCell(kind))}`).join(', ')}, skew 5s, lateness 1m, checkpoint 30s, 1M keys.`,
     '',
-    `**${cells.length} cells counted, ${live.length} of them run live; ${equal.length} of ${live.length} live cells have the counted results.** Counts come from the arrival order alone and are the same on every machine. A live cell is a source on its own`,
+    `**${cells.length} cells counted, ${live.length} of them run live; ${equal.length} of ${live.length} live cells have the counted results.** Counts come from the arrival order alone and are the same with every build and on every machine. A live cell is a source on its own`,
     'schedule, a broker and an engine that is killed with SIGKILL half an interval after a checkpoint and restarted; then its dropped events and all its results (key, bounds, count) are compared with',
     'the count. [Why the counts need no engine](../decisions/0106-a-sweep-counts-from-the-arrival-order.md).',
     '',

@@ -107,7 +107,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and sweep and corpora of replay that the same build has made there are kept, runs of engine-peers of the same build and of other cells, and runs of chaos and orders-load and legs of volume of any build',
+    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and corpora of replay that the same build has made there are kept, runs of engine-peers of the same build and of other cells, and cells of sweep, runs of chaos and orders-load and legs of volume of any build',
   },
   cases: {
     type: 'int',

@@ -293,9 +293,9 @@ describe('stored runs of the comparison', () => {
     const mixed = RUNS.map((run) => (run.cell === WIDE ? { ...run, build: 'later' } : run));
     const page = peersPage(reportOf(mixed)).split('## ');
     const section = (cell: Cell) => page.find((one) => one.startsWith(cellName(cell)));
-    expect(section(BASE)).toContain('\nBuild digest, ');
-    expect(section(WIDE)).toContain('\nBuild later, ');
-    expect(section(WIDE)).not.toContain('Build digest');
+    expect(section(BASE)).toContain('\nBy build digest, ');
+    expect(section(WIDE)).toContain('\nBy build later, ');
+    expect(section(WIDE)).not.toContain('build digest');
   });
 });
 

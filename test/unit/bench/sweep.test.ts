@@ -7,6 +7,7 @@ import { lateTailOf, trueRows } from '../../../bench/engine/late-tail.ts';
 import { machine } from '../../../bench/harness.ts';
 import type { OracleRules } from '../../../bench/peers/oracle/rules.ts';
 import { Oracle } from '../../../bench/peers/oracle/windows.ts';
+import { madeByText, madeHere } from '../../../bench/stored.ts';
 import { Arrivals } from '../../../bench/sweep/arrivals.ts';
 import {
   AXES,
@@ -161,6 +162,7 @@ const COUNTS: Counts = {
   ...{ countError: 20, trueCount: 1000, jaccardOfTime: null, rows: 99, rowsCount: 980, digest: 'ab' },
 };
 const LIVE: LiveRun = {
+  ...madeHere(),
   ...{ rate: 1000, read: 990, accumulateMs: [1, 2.5, null], sinkMs: null, checkpoints: 0 },
   ...{
     checkpointMeanMs: null,
@@ -243,23 +245,54 @@ describe('the sweep without an engine', () => {
     expect(readFileSync(join(out, 'sweep.md'), 'utf8')).toBe(sweepPage(stored));
     const said: string[] = [];
     const results = await run(out, ['counts', 'session'], said);
-    expect(said[0]).toBe('3 counts and 0 live cells of an earlier run of this build are kept');
+    expect(said[0]).toBe('3 counts and 0 live cells of earlier runs are kept');
     expect(results[0]).toMatchObject({ metric: 'cells counted', value: 23 });
     const again = JSON.parse(readFileSync(path, 'utf8')) as SweepReport;
     expect(again.cells.filter(({ cell }) => isOn(cell, 'keys'))).toEqual(stored.cells);
   });
 
-  it('the sweep keeps no cell of another build or of other flags', async () => {
+  it('the sweep keeps no cell of other flags', async () => {
     const out = folder();
     await run(out, ['counts', 'tumbling', 'checkpoint']);
     const path = join(out, 'sweep.json');
     const stored = JSON.parse(readFileSync(path, 'utf8')) as SweepReport;
-    for (const other of [{ build: 'other' }, { flags: ['-smoke', '-events=30000'] }]) {
-      writeFileSync(path, JSON.stringify({ ...stored, ...other }));
-      const said: string[] = [];
-      await run(out, ['counts', 'tumbling', 'checkpoint'], said);
-      expect(said).toEqual(['counting 3 cells of 20000 events of 10000 keys']);
-    }
+    writeFileSync(path, JSON.stringify({ ...stored, flags: ['-smoke', '-events=30000'] }));
+    const said: string[] = [];
+    await run(out, ['counts', 'tumbling', 'checkpoint'], said);
+    expect(said).toEqual(['counting 3 cells of 20000 events of 10000 keys']);
+  });
+
+  it('the sweep keeps live cells of another build, but not one that differs from its count', async () => {
+    const out = folder();
+    await run(out, ['counts', 'tumbling', 'checkpoint']);
+    const path = join(out, 'sweep.json');
+    const stored = JSON.parse(readFileSync(path, 'utf8')) as SweepReport;
+    const live = (counts: Counts, rows: number, build: string): LiveRun => ({
+      ...LIVE,
+      build,
+      results: { ...counts, rows },
+    });
+    const cells = stored.cells.map(({ cell, counts }, at) => ({
+      cell,
+      counts,
+      live: [
+        live(counts, counts.rows, 'other'),
+        live(counts, -1, 'other'),
+        live(counts, -1, madeHere().build),
+      ][at] as LiveRun,
+    }));
+    writeFileSync(path, JSON.stringify({ ...stored, cells }));
+    const said: string[] = [];
+    await run(out, ['counts', 'tumbling', 'checkpoint'], said);
+    expect(said).toEqual([
+      '2 counts and 2 live cells of earlier runs are kept',
+      'counting 1 cells of 20000 events of 10000 keys',
+    ]);
+    const again = JSON.parse(readFileSync(path, 'utf8')) as SweepReport;
+    expect(again.cells).toEqual([cells[0], { ...cells[1], live: null }, cells[2]]);
+    const page = readFileSync(join(out, 'sweep.md'), 'utf8');
+    expect(page).toContain(`1 live cells by ${madeByText(LIVE)}.`);
+    expect(page).toContain(`1 live cells by ${madeByText({ ...LIVE, build: 'other' })}.`);
   });
 
   it('the sweep refuses an unknown part by name', async () => {
