@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -230,4 +231,18 @@ int sem_timedwait(sem_t* restrict semaphore, const struct timespec* restrict unt
   REAL(sem_timedwait);
   struct timespec copy;
   return real(semaphore, unshifted(until, &copy));
+}
+
+// The functions of C11 do not go through those of POSIX; librdkafka waits by them.
+int cnd_timedwait(cnd_t* restrict condition, mtx_t* restrict mutex,
+                  const struct timespec* restrict until) {
+  REAL(cnd_timedwait);
+  struct timespec copy;
+  return real(condition, mutex, unshifted(until, &copy));
+}
+
+int mtx_timedlock(mtx_t* restrict mutex, const struct timespec* restrict until) {
+  REAL(mtx_timedlock);
+  struct timespec copy;
+  return real(mutex, unshifted(until, &copy));
 }
