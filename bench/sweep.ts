@@ -12,9 +12,9 @@ import { DEFAULT_EVENTS, type EventOptions } from '../src/gen/event-options.ts';
 import { buildDigest } from '../src/shell/package.ts';
 import { openChildren } from './children.ts';
 import { PARTITIONS } from './engine/events-topic.ts';
-import { type Bench, type BenchContext, type BenchResult, machine, result, seriesOf } from './harness.ts';
+import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
 import { selectParts } from './parts.ts';
-import { storeReport } from './stored.ts';
+import { madeHere, storeReport } from './stored.ts';
 import { Arrivals } from './sweep/arrivals.ts';
 import { AXES, allCells, type Cell, cellName, countName, isOn, KINDS } from './sweep/cells.ts';
 import { type Counts, countsOf } from './sweep/counts.ts';
@@ -100,12 +100,9 @@ function keptOf(context: BenchContext): Map<string, SweepCell> {
   const found = JSON.parse(readFileSync(path, 'utf8')) as SweepReport;
   if (JSON.stringify(found.flags ?? []) !== JSON.stringify(flagsOf(context))) return new Map();
   const build = buildDigest();
-  const wrong = new Set(
-    liveOf(found.cells)
-      .filter((one) => !isEqual(one) && one.live.build !== build)
-      .map((one) => cellName(one.cell)),
+  const kept = found.cells.filter(
+    ({ counts, live }) => live === null || live.build === build || isEqual({ counts, live }),
   );
-  const kept = found.cells.filter((one) => !wrong.has(cellName(one.cell)));
   context.say(`${kept.length} counts and ${liveOf(kept).length} live cells of earlier runs are kept`);
   return new Map(kept.map((one) => [cellName(one.cell), one]));
 }
@@ -121,8 +118,7 @@ function store(context: BenchContext, cells: ReadonlyMap<string, SweepCell>): vo
   const all = ordered(cells);
   const report: SweepReport = {
     bench: 'sweep',
-    build: buildDigest(),
-    machine: machine(),
+    ...madeHere(),
     ...(flags.length === 0 ? {} : { flags }),
     results: resultsOf(all),
     events: eventsOf(context),

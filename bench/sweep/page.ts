@@ -53,7 +53,7 @@ export const liveOf = (cells: readonly SweepCell[]): readonly LiveCell[] =>
   cells.flatMap((one) => (one.live === null ? [] : [{ ...one, live: one.live }]));
 
 /** True if the live run has the counted results. */
-export const isEqual = ({ counts, live }: LiveCell): boolean =>
+export const isEqual = ({ counts, live }: Pick<LiveCell, 'counts' | 'live'>): boolean =>
   differencesOf(counts, live.results).length === 0;
 
 const TITLES: Readonly<Record<Kind, string>> = {

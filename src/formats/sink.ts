@@ -260,7 +260,8 @@ export class Sink {
   }
 }
 
-const viewOf = (bytes: Buffer): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+export const viewOf = (bytes: Uint8Array): DataView =>
+  new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 
 /** Bytes of the varint of a number below 2^32. */
 function varintLength(value: number): number {

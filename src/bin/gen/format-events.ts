@@ -6,6 +6,7 @@ import { EventBatch } from '../../core/layout/event-batch.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { Payloads } from '../../formats/payloads.ts';
 import { parseSchema } from '../../formats/schema.ts';
+import { viewOf } from '../../formats/sink.ts';
 import { type EventGenerator, noiseOf } from '../../gen/events.ts';
 import type { BatchSource } from '../../gen/pump.ts';
 import { EVENT_AVRO, EVENT_PROTO, TEXT_EVENT_AVRO, TEXT_EVENT_PROTO } from '../../gen/schemas/events.ts';
@@ -68,7 +69,7 @@ class Events {
     this.times = wordsOf(eventTs);
     this.seqs = wordsOf(seq);
     this.noise = noise;
-    this.noiseView = new DataView(noise.buffer, noise.byteOffset, noise.length);
+    this.noiseView = viewOf(noise);
   }
 
   eventOf(row: number): Event {
@@ -117,7 +118,7 @@ export async function framedEvents(
  *  slower than what reads it. The bytes are those of the codec. */
 function avroEvents(prefix: Uint8Array, type: AccountType): Append {
   const records = new WrittenRecords();
-  const frame = new DataView(prefix.buffer, prefix.byteOffset, prefix.length);
+  const frame = viewOf(prefix);
   const { sink } = records;
   const long = (words: Int32Array, row: number): void =>
     sink.zigzagWords(words[2 * row] as number, words[2 * row + 1] as number);
@@ -173,7 +174,7 @@ export const jsonEvents =
  *  the values alone */
 export function encodedEvents(encode: Encode, keys: AccountType | undefined): Append {
   const key = Buffer.alloc(keys === 'string' ? KEY_CHARS : 8);
-  const view = new DataView(key.buffer, key.byteOffset, key.length);
+  const view = viewOf(key);
   const keyOf = ({ accounts }: Events, row: number): Buffer | null => {
     const high = accounts[2 * row + 1] as number;
     const low = accounts[2 * row] as number;

@@ -2,7 +2,7 @@
  *  the caller has made sure that the record fits. */
 import { invariant } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
-import { type PayloadBuffer, Sink } from '../../formats/sink.ts';
+import { type PayloadBuffer, Sink, viewOf } from '../../formats/sink.ts';
 import { writeHexWord } from '../../gen/identifiers.ts';
 
 /** Writes 64 bits, the highest byte first. */
@@ -84,9 +84,6 @@ export class WrittenRecords implements PayloadBuffer {
 }
 
 function viewsOf({ columns }: RecordBatch): [Buffer, DataView] {
-  const { buffer, byteOffset, byteLength } = columns.arena;
-  return [
-    Buffer.from(buffer as ArrayBuffer, byteOffset, byteLength),
-    new DataView(buffer, byteOffset, byteLength),
-  ];
+  const { arena } = columns;
+  return [Buffer.from(arena.buffer as ArrayBuffer, arena.byteOffset, arena.length), viewOf(arena)];
 }
