@@ -2,7 +2,7 @@
  *
  *  engine-kernel measures its kernel alone, engine-checkpoint its pauses and restarts, results its
  *  results. Parts: kafka, formats, aggregates, sliding, disk, disk-sliding, disk-sessions,
- *  disk-fits, rss, accumulate, firing, firing-sizes, session-firing, postgres. */
+ *  disk-fits, disk-keys, rss, accumulate, firing, firing-sizes, session-firing, postgres. */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { aggregates } from './engine/aggregates.ts';
@@ -10,6 +10,7 @@ import { Drains } from './engine/drains.ts';
 import { formats } from './engine/formats.ts';
 import { Latencies } from './engine/latencies.ts';
 import { postgresSink } from './engine/postgres-sink.ts';
+import { textKeys } from './engine/text-keys.ts';
 import type { Bench, BenchResult } from './harness.ts';
 
 /** Parts of one run, which share their topics. */
@@ -33,6 +34,7 @@ function parts(): Readonly<Record<string, Part>> {
     'disk-sliding': (world) => drains(world).diskFired('sliding'),
     'disk-sessions': (world) => drains(world).diskFired('sessions'),
     'disk-fits': (world) => drains(world).diskFits(),
+    'disk-keys': textKeys,
     rss: (world) => drains(world).rss(),
     async accumulate(world): Promise<readonly BenchResult[]> {
       ceiling ??= await drains(world).ceiling();

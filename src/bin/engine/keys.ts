@@ -4,24 +4,17 @@ import { join } from 'node:path';
 import { loadKeyKernels } from '../../addon/keys.ts';
 import { chooseNative } from '../../addon/load.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import type { MemoryShares } from '../../engine/durability/spill/budget.ts';
+import { keySharesOf, type MemoryShares } from '../../engine/durability/spill/budget.ts';
 import type { Job } from '../../engine/job.ts';
 import { KeyDictionary } from '../../engine/keys/dictionary.ts';
 import { KEY_FAMILIES, SECRET_BYTES } from '../../engine/keys/store.ts';
-import { KV_BUDGET_MIN_BYTES } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { kvDriver } from '../../shell/drivers.ts';
 import { openStoresOf } from './stores.ts';
 
 const MIB = 1024 * 1024;
-/** Cache of keys. */
-const CACHE_BYTES_MAX = 256 * MIB;
-/** Share of the state's memory for the cache. */
-const CACHE_SHARE = 1 / 4;
-/** Cache of keys without a memory budget. */
-const CACHE_BYTES_UNBOUNDED = 128 * MIB;
-/** Blocks and memtables of the store. */
-const STORE_BYTES_UNBOUNDED = 32 * MIB;
+/** Memory without a budget. */
+const UNBOUNDED = { cacheBytes: 128 * MIB, storeBytes: 32 * MIB };
 
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
   readonly settings: { readonly 'state-dir': string; readonly native: string };
@@ -30,7 +23,7 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 /** Creates the dictionary. It opens its store, and takes memory, only if the job has such keys. */
 export function openKeys(context: Context, job: Job, shares: MemoryShares | undefined): KeyDictionary {
   const folder = join(context.settings['state-dir'], 'keys');
-  const storeBytes = shares === undefined ? STORE_BYTES_UNBOUNDED : KV_BUDGET_MIN_BYTES;
+  const { cacheBytes, storeBytes } = shares === undefined ? UNBOUNDED : keySharesOf(shares.stateBytes);
   return new KeyDictionary({
     open: async () => {
       const driver = await kvDriver(context);
@@ -41,10 +34,7 @@ export function openKeys(context: Context, job: Job, shares: MemoryShares | unde
     },
     kernels: loadKeyKernels(chooseNative(context.settings.native).mode),
     secret: () => new Uint8Array(randomBytes(SECRET_BYTES)),
-    bytesMax:
-      shares === undefined
-        ? CACHE_BYTES_UNBOUNDED
-        : Math.min(CACHE_BYTES_MAX, shares.stateBytes * CACHE_SHARE),
+    bytesMax: cacheBytes,
     storeBytes,
     spanMs: job.window === 'session' ? job.gapMs : job.sizeMs,
   });

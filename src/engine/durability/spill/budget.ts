@@ -52,6 +52,12 @@ const LATE_EVENTS_BYTES = MIB;
 const SINK_WRITE_BYTES = 32 * MIB;
 /** Least bytes of the state: with fewer, a state is spilled as fast as it grows. */
 const STATE_BYTES_MIN = 16 * MIB;
+/** Share of the state's memory for the store of keys: filters of its keys, so that a new key costs
+ *  no read, and blocks. */
+const KEY_STORE_SHARE = 1 / 8;
+/** Share of the rest for the cache of keys. */
+const KEY_CACHE_SHARE = 2 / 3;
+const KEY_CACHE_BYTES_MAX = 256 * MIB;
 /** Columns, admission and deltas of a row of a batch. Deltas count twice: as rows and encoded. */
 const BATCH_ROW_BYTES = 512;
 
@@ -83,6 +89,22 @@ export function sharesOf(
     `-mem-budget of ${formatSize(budgetBytes)} leaves no memory for ${windows === 1 ? 'state' : `the state of ${windows} windows`} beside batches of ${batch.rows} rows and ${formatSize(batch.bytes)}, changelog and stores`,
     { next: `give -mem-budget=${formatSize(least)} or more, or smaller batches (-batch-rows, -batch-bytes)` },
   );
+}
+
+/** Divides the memory of the state of a job whose keys are no integers. The cache of keys gets
+ *  twice as much as tables and runs: a key that is not cached costs a random read, a row that is
+ *  not in memory a sequential one.
+ *  @param stateBytes of MemoryShares
+ *  @returns memory of the cache of keys and of their store, in bytes */
+export function keySharesOf(stateBytes: number): {
+  readonly cacheBytes: number;
+  readonly storeBytes: number;
+} {
+  const storeBytes = between(KV_BUDGET_MIN_BYTES, stateBytes * KEY_STORE_SHARE, STORE_BYTES_MAX);
+  return {
+    cacheBytes: between(0, (stateBytes - storeBytes) * KEY_CACHE_SHARE, KEY_CACHE_BYTES_MAX),
+    storeBytes,
+  };
 }
 
 function sharesAt(

@@ -6,8 +6,9 @@
  *      key    partition u32 | offset u64, and for an element of a list its number u32, big-endian
  *      value  as in the changelog (events.ts) */
 import type { SpanRows } from '../../../core/rows.ts';
-import type { KvPage, KvStore } from '../../../io/rocksdb/port.ts';
+import type { KvPage, KvRange, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
+import { viewOf } from '../side/sections.ts';
 import type { SideTopic } from '../side/sender.ts';
 import {
   decodeLateEvents,
@@ -29,6 +30,8 @@ const SCAN_BYTES = 128 * (ELEMENT_KEY_BYTES + LATE_EVENT_BYTES_MAX);
 const LATE_VISITS_MAX = 20_000;
 /** A partition is trimmed after this fraction of `keep` was added to it. */
 const TRIM_FRACTION = 1 / 4;
+
+type Page = Required<KvPage>;
 
 export interface LatePlace {
   readonly partition: number;
@@ -83,13 +86,19 @@ export function newestOf(
   events: readonly LateEvent[],
   keep: number,
 ): ReadonlyMap<number, readonly LateEvent[]> {
-  const byPartition = new Map<number, Map<string, LateEvent>>();
+  const byPartition = new Map<number, LateEvent[]>();
   for (const event of events) {
-    const own = byPartition.get(event.partition) ?? new Map<string, LateEvent>();
-    byPartition.set(event.partition, own.set(`${event.offset} ${event.element}`, event));
+    const own = byPartition.get(event.partition);
+    if (own === undefined) byPartition.set(event.partition, [event]);
+    else own.push(event);
   }
-  const newest = (own: ReadonlyMap<string, LateEvent>): readonly LateEvent[] =>
-    [...own.values()].sort(byPlace).slice(-keep);
+  const newest = (own: LateEvent[]): readonly LateEvent[] => {
+    own.sort(byPlace);
+    const once = own.filter(
+      (event, i) => i + 1 === own.length || byPlace(event, own[i + 1] as LateEvent) !== 0,
+    );
+    return once.slice(-keep);
+  };
   return new Map([...byPartition].map(([partition, own]) => [partition, newest(own)]));
 }
 
@@ -152,28 +161,43 @@ export class LateEventStore implements SideTopic<LateEvent> {
   }
 
   private async trim(partition: number): Promise<void> {
-    const places: LatePlace[] = [];
-    for await (const { offset, element } of this.scan(firstOf(partition), endOf(partition)))
-      places.push({ partition, offset, element });
-    const cut = places.at(-this.keep);
-    if (cut === undefined || places.length <= this.keep) return;
-    await this.store.deleteRange(LATE_FAMILY, { from: firstOf(partition), to: keyOf(cut) }, 'on');
+    const range = { from: firstOf(partition), to: endOf(partition) };
+    let count = 0;
+    for await (const { rows } of this.pages(range)) count += rows;
+    let older = count - this.keep;
+    if (older <= 0) return;
+    for await (const { page, rows } of this.pages(range)) {
+      if (older < rows) {
+        const to = keyIn(page, older).slice();
+        await this.store.deleteRange(LATE_FAMILY, { from: range.from, to }, 'on');
+        return;
+      }
+      older -= rows;
+    }
   }
 
   private async *scan(from: Uint8Array | null, to: Uint8Array | null): AsyncIterable<LateEvent> {
-    const scan = await this.store.scan(LATE_FAMILY, { from, to }, { shape: 'spans' });
+    for await (const { page, rows } of this.pages({ from, to })) yield* eventsOf(page, rows);
+  }
+
+  /** Pages of a range; each is overwritten by the next one. */
+  private async *pages(range: KvRange): AsyncIterable<{ readonly page: Page; readonly rows: number }> {
+    const scan = await this.store.scan(LATE_FAMILY, range, { shape: 'spans' });
     try {
       const page = { bytes: new Uint8Array(SCAN_BYTES), ends: new Uint32Array(2 * SCAN_ROWS) };
-      for (let count = await scan.next(page); count > 0; count = await scan.next(page))
-        yield* eventsOf(page, count);
+      for (let rows = await scan.next(page); rows > 0; rows = await scan.next(page)) yield { page, rows };
     } finally {
       scan.close();
     }
   }
 }
 
+/** Borrows the key of a row. */
+const keyIn = ({ bytes, ends }: Page, row: number): Uint8Array =>
+  bytes.subarray(row === 0 ? 0 : ends[row * 2 - 1], ends[row * 2]);
+
 /** Decodes the rows of a page, which they do not borrow. @throws state_corrupt */
-function eventsOf({ bytes, ends }: Required<KvPage>, count: number): readonly LateEvent[] {
+function eventsOf({ bytes, ends }: Page, count: number): readonly LateEvent[] {
   return Array.from({ length: count }, (_, row) => {
     const value = bytes.slice(ends[row * 2], ends[row * 2 + 1]);
     const decoded = decodeLateEvents({ count: 1, bytes: value });
@@ -194,11 +218,12 @@ function rowsOf(events: readonly LateEvent[]): SpanRows {
     ends[i * 2 + 1] = end;
   });
   const bytes = new Uint8Array(end);
+  const view = viewOf(bytes);
   events.forEach((event, i) => {
     const valueAt = ends[i * 2] as number;
     const key = keyOf(event);
     bytes.set(key, valueAt - key.length);
-    putLateEvent(bytes, valueAt, event);
+    putLateEvent(view, bytes, valueAt, event);
   });
   return { shape: 'spans', count: events.length, bytes, ends };
 }
