@@ -129,12 +129,19 @@ describe('dictionary of keys', () => {
   it('more keys than the cache holds keep their ids, and the memory stays the same', async () => {
     const { dictionary, kv } = await opened(new SimKv());
     const bytes = dictionary.bytes;
-    const keys = Array.from({ length: 6000 }, (_, n) => Buffer.from(`${n}`.padEnd(400, '.')));
+    const keys = Array.from({ length: 6000 }, (_, n) => Buffer.from(`${n}`.padEnd(396 + (n % 7), '.')));
     const ids: bigint[] = [];
     for (let at = 0; at < keys.length; at += 500)
       ids.push(...(await intern(dictionary, keys.slice(at, at + 500))));
     expect(new Set(ids).size).toBe(keys.length);
     expect(await intern(dictionary, keys)).toEqual(ids);
+    // Rows of a page in this order alternate between keys that are cached and keys that are not.
+    const order = keys.map((_, n) => (n * 2579) % keys.length);
+    const found = await keysOf(
+      dictionary,
+      order.map((n) => ids[n] as bigint),
+    );
+    expect(found).toEqual(order.map((n) => keys[n]));
     expect(dictionary.bytes).toBe(bytes);
     expect(bytes).toBeLessThan(2 ** 20 + 64);
     await dictionary.flush();

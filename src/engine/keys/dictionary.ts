@@ -18,7 +18,7 @@ import { KeyCache } from './cache.ts';
 import { KeyColumn } from './column.ts';
 import { type KeyEntries, KeyJournal } from './journal.ts';
 import type { KeySpans } from './spans.ts';
-import { corruptKeys, type FoundKeys, KeyRows, KeyStore } from './store.ts';
+import { corruptKeys, type FoundKeys, KeyRows, KeyStore, type StoredKey } from './store.ts';
 import { KEY_BYTES_MAX } from './type.ts';
 
 /** Least event time between two generations, in ms. */
@@ -55,6 +55,9 @@ interface Opened {
   readonly kernel: KeyKernel;
   readonly cache: KeyCache;
 }
+
+/** Returns the stored key whose id has this distance from the hash. */
+type StoredAt = (distance: number) => StoredKey | undefined;
 
 const never = Number.NEGATIVE_INFINITY;
 
@@ -272,7 +275,7 @@ export class KeyDictionary {
       if (this.cached(spans.words, at, spans.length[row] as number, ids, row)) return false;
       // An insertion may have evicted the key that has the id.
       if (found === undefined && !cache.isComplete) return true;
-      return !this.assign(spans, row, ids, (distance) => found?.(index * distances + distance));
+      return !this.assign(spans, row, ids, (distance) => found?.find(index * distances + distance));
     });
     this.missed = [];
     return again;
@@ -280,7 +283,7 @@ export class KeyDictionary {
 
   /** Finds the key among the stored ones, or assigns the first free id. False: no id up to the
    *  greatest distance is free. */
-  private assign(spans: KeySpans, row: number, ids: Int32Array, stored: FoundKeys): boolean {
+  private assign(spans: KeySpans, row: number, ids: Int32Array, stored: StoredAt): boolean {
     const { hash } = this.active;
     const key = spans.key(row);
     hash.hash(spans.words, spans.at[row] as number, spans.length[row] as number);
@@ -334,7 +337,7 @@ export class KeyDictionary {
       const { cache, store } = this.active;
       const found = cache.isComplete ? undefined : await this.lookup(spans, [row]);
       if (this.cached(spans.words, at, length, ids, row)) return;
-      if (this.assign(spans, row, ids, (distance) => found?.(distance))) return;
+      if (this.assign(spans, row, ids, (distance) => found?.find(distance))) return;
       this.displaced++;
       this.isFlushed = false;
       await store.putDisplaced(this.displaced, 'on');
@@ -481,7 +484,7 @@ export class KeyDictionary {
     if (cache.isComplete) return undefined;
     const found = await store.lookup(ids, [...this.bounds.keys()]);
     for (let at = 0; at < ids.length; at += 2) {
-      const holder = found(at / 2)?.key;
+      const holder = found.find(at / 2)?.key;
       if (holder !== undefined && Buffer.compare(holder, key) === 0) return idAt(at);
     }
     return undefined;
@@ -490,60 +493,53 @@ export class KeyDictionary {
   /** Returns the keys of rows. @param rowBytes bytes of a row @throws state_corrupt */
   async column(rows: Uint8Array, rowCount: number, rowBytes: number): Promise<KeyColumn> {
     const words = new Int32Array(rows.buffer, rows.byteOffset, (rowCount * rowBytes) / 4);
-    return (
-      this.cachedColumn(words, rowCount, rowBytes / 4) ?? this.storedColumn(words, rowCount, rowBytes / 4)
-    );
+    const { cached, missing } = this.cachedKeys(words, rowCount, rowBytes / 4);
+    if (missing.length === 0) return cached;
+    const { store, folder } = this.active;
+    const ids = new Int32Array(missing.length * 2);
+    for (let i = 0; i < missing.length; i++) {
+      const at = ((missing[i] as number) * rowBytes) / 4 + ID;
+      ids[i * 2] = words[at] as number;
+      ids[i * 2 + 1] = words[at + 1] as number;
+    }
+    const found = await store.lookup(ids, [...this.bounds.keys()]);
+    const places = Int32Array.from(missing, (_, i) => found.place(i));
+    if (places.includes(-1)) throw corruptKeys(folder);
+    return cached.with(missing, rowCount, {
+      length: (i) => found.length(places[i] as number),
+      copy: (i, into, to) => found.copy(places[i] as number, into, to),
+    });
   }
 
-  /** The keys of rows if the cache has all of them. */
-  private cachedColumn(words: Int32Array, rowCount: number, rowWords: number): KeyColumn | undefined {
+  /** Copies the keys of rows, because the cache may change during a lookup. Rows that are not
+   *  cached have no bytes and are missing. */
+  private cachedKeys(
+    words: Int32Array,
+    rowCount: number,
+    rowWords: number,
+  ): { readonly cached: KeyColumn; readonly missing: readonly number[] } {
     const { cache } = this.active;
     const places = new Int32Array(rowCount);
     cache.locate(words, ID, rowWords, rowCount, places);
     const ends = new Uint32Array(rowCount);
+    const missing: number[] = [];
     let end = 0;
     let known = this.generation;
     for (let row = 0; row < rowCount; row++) {
       const place = places[row] as number;
-      if (place < 0) return undefined;
-      const generation = cache.generation(place);
-      if (generation !== known && !this.bounds.has(generation)) return undefined;
-      known = generation;
-      end += cache.length(place);
+      const generation = place < 0 ? -1 : cache.generation(place);
+      if (generation === known || this.bounds.has(generation)) {
+        known = generation;
+        end += cache.length(place);
+      } else missing.push(row);
       ends[row] = end;
     }
     const bytes = new Uint8Array(end);
     let at = 0;
-    for (let row = 0; row < rowCount; row++) at = cache.copy(places[row] as number, bytes, at);
-    return new KeyColumn(bytes, ends);
-  }
-
-  /** The keys of rows, with a look-up of those that are not cached. */
-  private async storedColumn(words: Int32Array, rowCount: number, rowWords: number): Promise<KeyColumn> {
-    const { store, folder } = this.active;
-    const keys: (Uint8Array | undefined)[] = new Array(rowCount);
-    const missing: number[] = [];
-    for (let row = 0; row < rowCount; row++) {
-      const at = row * rowWords + ID;
-      // The cache may change during the look-up.
-      keys[row] = this.holder(words[at] as number, words[at + 1] as number)?.slice();
-      if (keys[row] === undefined) missing.push(row);
-    }
-    const ids = new Int32Array(missing.length * 2);
-    for (const [i, row] of missing.entries()) {
-      ids[i * 2] = words[row * rowWords + ID] as number;
-      ids[i * 2 + 1] = words[row * rowWords + ID + 1] as number;
-    }
-    const found = await store.lookup(ids, [...this.bounds.keys()]);
-    for (const [i, row] of missing.entries()) keys[row] = found(i)?.key;
-    const ends = new Uint32Array(rowCount);
-    let end = 0;
-    for (const [row, key] of keys.entries()) {
-      if (key === undefined) throw corruptKeys(folder);
-      end += key.length;
-      ends[row] = end;
-    }
-    return new KeyColumn(new Uint8Array(Buffer.concat(keys as Uint8Array[])), ends);
+    for (let row = 0, next = 0; row < rowCount; row++)
+      if (row === missing[next]) next++;
+      else at = cache.copy(places[row] as number, bytes, at);
+    return { cached: new KeyColumn(bytes, ends), missing };
   }
 }
 

@@ -7,7 +7,7 @@
  *             'generation' generation u32      -> upper bound of the event times, f64
  *
  *  Numbers are big-endian. Invariant: an id has one key in all generations. */
-import type { SpanRows } from '../../core/rows.ts';
+import { copySpan, type SpanRows } from '../../core/rows.ts';
 import type { KvFamilyUse, KvLog, KvRange, KvStore, KvValues } from '../../io/rocksdb/port.ts';
 import { engineError } from '../errors.ts';
 import { KEY_BYTES_MAX } from './type.ts';
@@ -85,8 +85,45 @@ export interface StoredKey {
   readonly generation: number;
 }
 
-/** Returns the key of the i-th id of a lookup. */
-export type FoundKeys = (index: number) => StoredKey | undefined;
+/** Keys that a lookup found, by the index of the id. */
+export class FoundKeys {
+  private readonly values: KvValues;
+  private readonly generations: readonly number[];
+
+  /** @param values of each id in each generation, oldest first */
+  constructor(values: KvValues, generations: readonly number[]) {
+    this.values = values;
+    this.generations = generations;
+  }
+
+  /** Key of an id with the newest generation that has it. */
+  find(index: number): StoredKey | undefined {
+    const place = this.place(index);
+    const key = place < 0 ? undefined : valueAt(this.values, place);
+    if (key === undefined) return undefined;
+    return { key, generation: this.generations[place - index * this.generations.length] as number };
+  }
+
+  /** Place of the key of an id; -1: the store does not have it. */
+  place(index: number): number {
+    const { length } = this.generations;
+    for (let place = (index + 1) * length - 1; place >= index * length; place--)
+      if ((this.values.length[place] as number) >= 0) return place;
+    return -1;
+  }
+
+  /** Bytes of the key of a place. */
+  length(place: number): number {
+    return this.values.length[place] as number;
+  }
+
+  /** Copies the key of a place. Returns the end of the copy. */
+  copy(place: number, into: Uint8Array, to: number): number {
+    const { bytes, start, length } = this.values;
+    const from = start[place] as number;
+    return copySpan(bytes, from, from + (length[place] as number), into, to);
+  }
+}
 
 /** A key that a scan visits; `words` has its bytes from word 0 on, padded with zeros. */
 export interface ScannedKey {
@@ -187,14 +224,7 @@ export class KeyStore {
         putRowKey(view, at, generation, ids[i] as number, ids[i + 1] as number);
         at += ROW_KEY_BYTES;
       }
-    const found = await this.store.get(KEYS, { count, bytes, keyBytes: ROW_KEY_BYTES });
-    return (index) => {
-      for (let newest = generations.length - 1; newest >= 0; newest--) {
-        const key = valueAt(found, index * generations.length + newest);
-        if (key !== undefined) return { key, generation: generations[newest] as number };
-      }
-      return undefined;
-    };
+    return new FoundKeys(await this.store.get(KEYS, { count, bytes, keyBytes: ROW_KEY_BYTES }), generations);
   }
 
   /** Visits the keys of a generation until `visit` returns false. */
