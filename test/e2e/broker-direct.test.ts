@@ -6,6 +6,7 @@ import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';
 import { allOf, type BrokerSubject, batchOf, fresh, readUntil, World } from '../contract/broker-world.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { until } from '../wait.ts';
 
 const stack = await sharedStack();
 const subject: BrokerSubject = {
@@ -64,4 +65,41 @@ it('the direct client reports a topic and a partition that do not exist, and rea
   expect(events.map((event) => `${event.name} ${event.topic}/${event.partition}`).sort()).toEqual(
     [`UNKNOWN_TOPIC_OR_PART ${absent}/0`, `UNKNOWN_TOPIC_OR_PART ${topic}/1`].sort(),
   );
+});
+
+it('a partition with few records is not read far ahead of a busy one with the same times', async () => {
+  const topic = await world.topic(2);
+  // Small batches, so that no response has more than some 60 s of the second partition.
+  const producer = await world.producer({ properties: { 'batch.num.messages': 50 } });
+  const value = Buffer.alloc(200);
+  const everyMs = [20, 400] as const;
+  const firstMs = 1_700_000_000_000;
+  const spanMs = 400_000;
+  for (const [partition, stepMs] of everyMs.entries())
+    for (let at = 0; at < spanMs; at += 1000 * stepMs) {
+      const times = Array.from({ length: Math.min(1000, (spanMs - at) / stepMs) }, (_, i) => at + i * stepMs);
+      const rows = times.map((ms) => ({ partition, timestamp: BigInt(firstMs + ms), value }));
+      expect((await producer.produce(batchOf(rows), [topic])).failed).toBe(0);
+    }
+  const consumer = await world.consumer({ properties: { 'max.partition.fetch.bytes': 32_768 } });
+  await consumer.assign(allOf(topic, 2));
+  const into = RecordBatch.create(500, 1 << 18);
+  const reached = [0, 0] as [number, number];
+  let [rows, aheadMs] = [0, 0];
+  await until('all records', async () => {
+    while (rows < spanMs / everyMs[0] + spanMs / everyMs[1]) {
+      const { rowCount, events } = await consumer.consume(into, 1000);
+      expect(events).toEqual([]);
+      for (let row = 0; row < rowCount; row++) {
+        const ms = Number(into.columns.timestamp[row]) - firstMs;
+        reached[into.columns.partition[row] as 0 | 1] = ms;
+      }
+      rows += rowCount;
+      aheadMs = Math.max(aheadMs, reached[1] - reached[0]);
+    }
+    return true;
+  });
+  expect(reached).toEqual(everyMs.map((stepMs) => spanMs - stepMs));
+  // Read by bytes alone, the second partition would end 380 s ahead.
+  expect(aheadMs).toBeLessThan(200_000);
 });

@@ -176,6 +176,35 @@ describe('dictionary of keys', () => {
     expect(await dictionary.find(Buffer.from('once-19'))).toBeDefined();
   });
 
+  it('a key that is used all the time is written again only when all earlier windows have fired', async () => {
+    const { dictionary } = await opened(new SimKv());
+    let written = 0;
+    for (let round = 0; round < 30; round++) {
+      await intern(dictionary, [Buffer.from('always')], round * SPAN_MS);
+      for (const body of dictionary.takeUnlogged()) (decodeKeys(body) as KeyEntries).each(() => written++);
+      await dictionary.flush();
+      // Windows fire three spans late.
+      await dictionary.expire((round - 3) * SPAN_MS);
+    }
+    // A generation lasts until the windows of the one before have fired: four rounds or more.
+    expect(written).toBeGreaterThan(1);
+    expect(written).toBeLessThanOrEqual(8);
+  });
+
+  it('an event far in the future keeps the keys of its own generation, and others leave', async () => {
+    const { dictionary } = await opened(new SimKv());
+    await intern(dictionary, [Buffer.from('future')], 1000 * SPAN_MS);
+    for (let round = 0; round < 60; round++) {
+      await intern(dictionary, [Buffer.from(`once-${round}`)], round * SPAN_MS);
+      dictionary.takeUnlogged();
+      await dictionary.flush();
+      await dictionary.expire((round - 1) * SPAN_MS);
+    }
+    expect(await dictionary.find(Buffer.from('future'))).toBeDefined();
+    expect(await dictionary.find(Buffer.from('once-20'))).toBeUndefined();
+    expect(await dictionary.find(Buffer.from('once-59'))).toBeDefined();
+  });
+
   it('a state whose dictionary is gone is refused', async () => {
     await expect(opened(new SimKv(), {}, true)).rejects.toMatchObject({ code: 'state_corrupt' });
   });

@@ -95,6 +95,10 @@ void Fetcher::Restart(Partition* partition, std::int64_t offset) {
   partition->faults = 0;
   partition->blocked = false;
   partition->listing = false;
+  partition->newest_ms = -1;
+  partition->newest_before_ms = -1;
+  partition->at_end = false;
+  partition->ahead_since_ms = -1;
   if (offset < 0 && offset != kOffsetBeginning && offset != kOffsetEnd)
     ResetOffset(partition, "no offset is stored");
 }
@@ -274,6 +278,7 @@ int Fetcher::TimeToWait(std::int64_t now_ms, int wait_ms) {
     if (!one.assigned || one.paused) continue;
     has_assigned = true;
     at(one.retry_ms);
+    if (one.ahead_since_ms >= 0) at(one.ahead_since_ms + kAheadWaitMs);
   }
   if (has_assigned) at(next_metadata_ms_);
   if (has_assigned) at(metadata_ms_ + settings_.metadata_ms);

@@ -4,6 +4,10 @@
 // Threads: everything runs on the one reader thread, except Wake. Nothing blocks but Pump, in its
 // poll.
 //
+// Partitions with a backlog are fetched in step, by the timestamps of their records: one that is
+// more than some seconds ahead of another waits. Otherwise the broker sends as much of each, and
+// the busiest partition falls behind the others by more and more event time.
+//
 // Invariant: the records of a partition are delivered once and in order. A response counts only if
 // it was requested from the offset that comes next, in the partition's present generation; an
 // assignment, a seek, a pause and a fault begin a new generation.
@@ -33,6 +37,10 @@ inline constexpr std::int64_t kOffsetStored = -1000;
 // No position: the partition is not fetched until it gets another.
 inline constexpr std::int64_t kOffsetNone = -1001;
 
+// Longest wait of a partition that is ahead of others, in ms: then one response of it is fetched
+// whatever the others have, so a wrong timestamp delays records but withholds none.
+inline constexpr std::int64_t kAheadWaitMs = 5000;
+
 struct Partition {
   std::uint32_t topic = 0;
   std::int32_t number = 0;
@@ -58,6 +66,14 @@ struct Partition {
   bool listing = false;
   // Error that was reported last.
   std::int16_t error = 0;
+  // Greatest timestamp of what was fetched, in ms, now and before the last response with records;
+  // negative: none.
+  std::int64_t newest_ms = -1;
+  std::int64_t newest_before_ms = -1;
+  // True when the last response reached the end of the partition.
+  bool at_end = false;
+  // Since when it waits for partitions behind it, or -1.
+  std::int64_t ahead_since_ms = -1;
 };
 
 class Fetcher;
@@ -173,6 +189,8 @@ class Fetcher {
   bool OnListOffsets(Node* node, const Frame& frame, std::int64_t now_ms);
 
   bool IsWanted(const Partition& partition, std::int32_t node, std::int64_t now_ms) const;
+  std::int64_t OldestFront(std::int64_t now_ms);
+  static bool WaitsForOthers(Partition* partition, std::int64_t oldest_ms, std::int64_t now_ms);
   bool MayFetch(const Node& node) const;
   void SendFetch(Node* node, std::int64_t now_ms);
   bool OnFetched(Node* node, std::unique_ptr<Frame> frame, std::int64_t now_ms);

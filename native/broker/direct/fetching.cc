@@ -14,6 +14,9 @@ constexpr int kErrLogTruncation = -139;
 // read while the next arrives.
 constexpr std::uint32_t kAheadMax = 2;
 constexpr std::int64_t kRetryMs = 100;
+// Time by which a partition may be ahead of others before its last response, in ms of the records'
+// timestamps.
+constexpr std::int64_t kAheadMsMax = 5000;
 // A broker's wish to be left alone counts up to this.
 constexpr std::int32_t kThrottleMsMax = 60'000;
 
@@ -47,6 +50,31 @@ bool Fetcher::IsWanted(const Partition& partition, std::int32_t node, std::int64
          partition.leader == node && partition.fetch_offset >= 0 && partition.retry_ms <= now_ms;
 }
 
+// Least time that a partition with more records was fetched up to, in ms; INT64_MAX: none is known.
+// A partition that cannot be fetched now holds no other back.
+std::int64_t Fetcher::OldestFront(std::int64_t now_ms) {
+  std::int64_t oldest = INT64_MAX;
+  for (const Partition& one : partitions_) {
+    const bool has_more = one.newest_ms >= 0 && !one.at_end && one.error == wire::kNoError;
+    if (!has_more || !IsWanted(one, one.leader, now_ms)) continue;
+    const Node* leader = NodeOf(one.leader);
+    if (leader != nullptr && leader->is_ready()) oldest = std::min(oldest, one.newest_ms);
+  }
+  return oldest;
+}
+
+bool Fetcher::WaitsForOthers(Partition* partition, std::int64_t oldest_ms, std::int64_t now_ms) {
+  const std::int64_t front = partition->newest_before_ms;
+  if (front <= oldest_ms || front - oldest_ms <= kAheadMsMax) {
+    partition->ahead_since_ms = -1;
+    return false;
+  }
+  if (partition->ahead_since_ms < 0) partition->ahead_since_ms = now_ms;
+  if (now_ms - partition->ahead_since_ms < kAheadWaitMs) return true;
+  partition->ahead_since_ms = now_ms;
+  return false;
+}
+
 bool Fetcher::MayFetch(const Node& node) const {
   return !node.is_fetching && *node.ahead < kAheadMax && queued_bytes_ < settings_.queue_bytes_max;
 }
@@ -62,10 +90,11 @@ void Fetcher::SendFetch(Node* node, std::int64_t now_ms) {
   std::vector<wire::FetchRow> rows;
   std::vector<wire::TopicPlace> forgotten;
   bool has_wanted = false;
+  const std::int64_t oldest = OldestFront(now_ms);
   for (std::uint32_t i = 0; i < partitions_.size(); i++) {
-    const Partition& one = partitions_[i];
+    Partition& one = partitions_[i];
     const auto known = node->sent.find(i);
-    if (!IsWanted(one, node->id, now_ms)) {
+    if (!IsWanted(one, node->id, now_ms) || WaitsForOthers(&one, oldest, now_ms)) {
       if (known == node->sent.end()) continue;
       forgotten.push_back({topics_[one.topic], one.number});
       node->sent.erase(known);
@@ -152,11 +181,16 @@ void Fetcher::OnFetchedRecords(std::uint32_t index, wire::FetchedRow* row,
   const wire::Extent extent = wire::ExtentOf(row->records, one.fetch_offset);
   const std::int64_t from = one.fetch_offset;
   one.fetch_offset = extent.next_offset;
-  if (extent.has_batch) one.fetched_epoch = extent.leader_epoch;
+  if (extent.has_batch) {
+    one.fetched_epoch = extent.leader_epoch;
+    one.newest_before_ms = one.newest_ms;
+    one.newest_ms = std::max(one.newest_ms, extent.newest_ms);
+  }
   one.blocked = extent.is_faulty;
   const bool has_stable = settings_.committed_only && row->last_stable_offset >= 0;
   const std::int64_t limit = has_stable ? row->last_stable_offset : row->high_watermark;
   const bool reaches_end = !extent.is_faulty && limit >= 0 && extent.next_offset >= limit;
+  one.at_end = reaches_end;
   const bool reports = reaches_end && settings_.reports_ends && one.end != extent.next_offset;
   if (row->records.size == 0 && !reports) return;
   parts_.push_back(

@@ -314,6 +314,7 @@ Extent ExtentOf(Bytes bytes, std::int64_t from_offset) {
     }
     extent.has_batch = true;
     extent.leader_epoch = head.leader_epoch;
+    extent.newest_ms = std::max(extent.newest_ms, head.max_timestamp);
     extent.next_offset = std::max(extent.next_offset, head.LastOffset() + 1);
     bytes = {bytes.data + head.size, bytes.size - head.size};
   }

@@ -183,6 +183,8 @@ struct Extent {
   std::int64_t next_offset;
   // Leader epoch of the last whole batch, or -1.
   std::int32_t leader_epoch = -1;
+  // Greatest timestamp of the whole batches in ms, or negative: none has one.
+  std::int64_t newest_ms = -1;
   bool has_batch = false;
   // A batch that cannot be read; reading stops there.
   bool is_faulty = false;

@@ -23,8 +23,12 @@ import { KEY_BYTES_MAX } from './type.ts';
 
 /** Least event time between two generations, in ms. */
 const GENERATION_MS_MIN = 60_000;
-/** A missed key is looked up in each generation, so there are few. */
+/** A missed key may be looked up in each generation, so there are few. */
 const GENERATIONS_MAX = 4;
+/** A key is written again in the first use of each generation, so the current one lasts until it is
+ *  the only one, but at most so many times the least time: an event far in the future delays the
+ *  removal of its own generation only. */
+const GENERATION_TIMES_MAX = 8;
 const ID = ACCUMULATOR.ACCOUNT_ID / 4;
 /** Bytes of a cached key beside its own, at most. */
 const ENTRY_BYTES = 24;
@@ -460,7 +464,9 @@ export class KeyDictionary {
     }
     if (this.since === never) this.since = fired;
     const isUsed = (this.bounds.get(this.generation) as number) > never;
-    if (!isUsed || this.bounds.size >= GENERATIONS_MAX || fired - this.since < this.generationMs) return;
+    if (!isUsed || this.bounds.size >= GENERATIONS_MAX) return;
+    const times = this.bounds.size === 1 ? 1 : GENERATION_TIMES_MAX;
+    if (fired - this.since < times * this.generationMs) return;
     await this.begin(store, this.generation + 1);
     this.generation++;
     this.since = fired;
@@ -503,12 +509,8 @@ export class KeyDictionary {
       ids[i * 2 + 1] = words[at + 1] as number;
     }
     const found = await store.lookup(ids, [...this.bounds.keys()]);
-    const places = Int32Array.from(missing, (_, i) => found.place(i));
-    if (places.includes(-1)) throw corruptKeys(folder);
-    return cached.with(missing, rowCount, {
-      length: (i) => found.length(places[i] as number),
-      copy: (i, into, to) => found.copy(places[i] as number, into, to),
-    });
+    if (missing.some((_, i) => !found.has(i))) throw corruptKeys(folder);
+    return cached.with(missing, rowCount, found);
   }
 
   /** Copies the keys of rows, because the cache may change during a lookup. Rows that are not

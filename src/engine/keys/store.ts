@@ -87,41 +87,61 @@ export interface StoredKey {
 
 /** Keys that a lookup found, by the index of the id. */
 export class FoundKeys {
-  private readonly values: KvValues;
-  private readonly generations: readonly number[];
+  /** Answers of the generations that were asked, newest first. */
+  private readonly answers: Array<{ readonly generation: number; readonly values: KvValues }> = [];
+  /** Answer that has the key of an id, and its place there; -1: none. */
+  private readonly answer: Int8Array;
+  private readonly place: Int32Array;
 
-  /** @param values of each id in each generation, oldest first */
-  constructor(values: KvValues, generations: readonly number[]) {
-    this.values = values;
-    this.generations = generations;
+  /** @param count number of ids */
+  constructor(count: number) {
+    this.answer = new Int8Array(count).fill(-1);
+    this.place = new Int32Array(count);
+  }
+
+  /** Adds the answer of a generation. Returns the ids that it does not have.
+   *  @param asked indexes of the ids that it was asked for */
+  add(generation: number, asked: Int32Array, values: KvValues): Int32Array {
+    const left = new Int32Array(asked.length);
+    let count = 0;
+    asked.forEach((index, place) => {
+      if ((values.length[place] as number) < 0) left[count++] = index;
+      else {
+        this.answer[index] = this.answers.length;
+        this.place[index] = place;
+      }
+    });
+    this.answers.push({ generation, values });
+    return left.subarray(0, count);
   }
 
   /** Key of an id with the newest generation that has it. */
   find(index: number): StoredKey | undefined {
-    const place = this.place(index);
-    const key = place < 0 ? undefined : valueAt(this.values, place);
-    if (key === undefined) return undefined;
-    return { key, generation: this.generations[place - index * this.generations.length] as number };
+    const answer = this.answers[this.answer[index] as number];
+    if (answer === undefined) return undefined;
+    const key = valueAt(answer.values, this.place[index] as number) as Uint8Array;
+    return { key, generation: answer.generation };
   }
 
-  /** Place of the key of an id; -1: the store does not have it. */
-  place(index: number): number {
-    const { length } = this.generations;
-    for (let place = (index + 1) * length - 1; place >= index * length; place--)
-      if ((this.values.length[place] as number) >= 0) return place;
-    return -1;
+  has(index: number): boolean {
+    return (this.answer[index] as number) >= 0;
   }
 
-  /** Bytes of the key of a place. */
-  length(place: number): number {
-    return this.values.length[place] as number;
+  /** Bytes of the key of an id that was found. */
+  length(index: number): number {
+    return this.valuesOf(index).length[this.place[index] as number] as number;
   }
 
-  /** Copies the key of a place. Returns the end of the copy. */
-  copy(place: number, into: Uint8Array, to: number): number {
-    const { bytes, start, length } = this.values;
+  /** Copies the key of an id that was found. Returns the end of the copy. */
+  copy(index: number, into: Uint8Array, to: number): number {
+    const { bytes, start, length } = this.valuesOf(index);
+    const place = this.place[index] as number;
     const from = start[place] as number;
     return copySpan(bytes, from, from + (length[place] as number), into, to);
+  }
+
+  private valuesOf(index: number): KvValues {
+    return (this.answers[this.answer[index] as number] as { readonly values: KvValues }).values;
   }
 }
 
@@ -212,19 +232,29 @@ export class KeyStore {
     }
   }
 
-  /** Looks ids up in each generation. `ids`: low and high word of each. `generations`: oldest
-   *  first. */
+  /** Looks ids up, in older generations only what newer ones do not have: most keys are in the
+   *  newest. `ids`: low and high word of each. `generations`: oldest first. */
   async lookup(ids: Int32Array, generations: readonly number[]): Promise<FoundKeys> {
-    const count = (ids.length / 2) * generations.length;
-    const bytes = new Uint8Array(count * ROW_KEY_BYTES);
-    const view = new DataView(bytes.buffer);
-    let at = 0;
-    for (let i = 0; i < ids.length; i += 2)
-      for (const generation of generations) {
-        putRowKey(view, at, generation, ids[i] as number, ids[i + 1] as number);
-        at += ROW_KEY_BYTES;
-      }
-    return new FoundKeys(await this.store.get(KEYS, { count, bytes, keyBytes: ROW_KEY_BYTES }), generations);
+    const count = ids.length / 2;
+    const found = new FoundKeys(count);
+    let asked: Int32Array = Int32Array.from({ length: count }, (_, index) => index);
+    for (const generation of [...generations].reverse()) {
+      if (asked.length === 0) break;
+      const bytes = new Uint8Array(asked.length * ROW_KEY_BYTES);
+      const view = new DataView(bytes.buffer);
+      asked.forEach((index, place) => {
+        putRowKey(
+          view,
+          place * ROW_KEY_BYTES,
+          generation,
+          ids[index * 2] as number,
+          ids[index * 2 + 1] as number,
+        );
+      });
+      const keys = { count: asked.length, bytes, keyBytes: ROW_KEY_BYTES };
+      asked = found.add(generation, asked, await this.store.get(KEYS, keys));
+    }
+    return found;
   }
 
   /** Visits the keys of a generation until `visit` returns false. */
