@@ -7,8 +7,9 @@
 namespace millrace::kernel {
 namespace {
 
-// Rows that are hashed together: their entries stay in the processor's cache until they are
-// compared. src/engine/keys/dictionary.ts has the same number, because a stop is between blocks.
+// Rows that are worked on together: their entries stay in the processor's cache until they are
+// compared or copied. A probe stops between two blocks; PROBE_BLOCK_ROWS of
+// src/addon/key-surface.ts is the same number.
 constexpr std::uint32_t kBlockRows = 256;
 
 constexpr std::uint32_t kHeaderWords = layout::KeyEntry::kTextAt / 4;
@@ -146,6 +147,41 @@ void Hash(const KeySecret& secret, Block* block) {
   }
 }
 
+bool IsPowerOfTwo(const Span<std::int32_t>& slots) {
+  return std::has_single_bit(slots.size) && slots.size <= 0x80000000U;
+}
+
+bool Contains(const Span<std::int32_t>& values, std::int32_t value) {
+  for (std::size_t i = 0; i < values.size; i++) {
+    if (values.data[i] == value) return true;
+  }
+  return false;
+}
+
+// Position of the entry of an id; -1: none. False: an entry leaves the ring.
+bool FindEntry(const KeyCacheView& cache, std::int32_t low, std::int32_t high, std::int64_t* at) {
+  const auto mask = static_cast<std::uint32_t>(cache.slots.size - 1);
+  auto slot = static_cast<std::uint32_t>(low) & mask;
+  *at = -1;
+  for (std::size_t tried = 0; tried < cache.slots.size; tried++, slot = (slot + 1) & mask) {
+    const std::int64_t entry = std::int64_t{cache.slots.data[slot]} - 1;
+    if (entry < 0) return true;
+    if (static_cast<std::uint64_t>(entry) + kHeaderWords > cache.ring.size) return false;
+    const std::int32_t* const found = cache.ring.data + entry;
+    if (found[0] != low || found[1] != high) continue;
+    *at = entry;
+    return true;
+  }
+  return true;
+}
+
+// Reads a number of rows or bytes from a state.
+bool CountOf(double value, std::size_t most, std::size_t* out) {
+  if (!(value >= 0 && value <= static_cast<double>(most))) return false;
+  *out = static_cast<std::size_t>(value);
+  return static_cast<double>(*out) == value;
+}
+
 }  // namespace
 
 KeyHash HashKey(const KeySecret& secret, const std::uint32_t* words, std::uint32_t length) {
@@ -162,9 +198,7 @@ Status ProbeKeys(const Rows<layout::EventBatch>& events, const KeyWords& keys, s
                  const KeySecret& secret, const KeyCacheView& cache, std::uint32_t bytes_max,
                  Span<std::int32_t> rest, Span<double> state) {
   const std::uint32_t rows = events.row_count;
-  if (from > rows || !std::has_single_bit(cache.slots.size) || cache.slots.size > 0x80000000U) {
-    return Status::kBadArgument;
-  }
+  if (from > rows || !IsPowerOfTwo(cache.slots)) return Status::kBadArgument;
   if (keys.at.size < rows || keys.length.size < rows || state.size < 4 ||
       rest.size < std::uint64_t{kRestWords} * (rows - from)) {
     return Status::kTooFewRows;
@@ -227,6 +261,63 @@ Status ProbeKeys(const Rows<layout::EventBatch>& events, const KeyWords& keys, s
   state.data[3] = latest == std::numeric_limits<std::int64_t>::min()
                       ? -std::numeric_limits<double>::infinity()
                       : static_cast<double>(latest);
+  return Status::kOk;
+}
+
+Status CopyKeys(const KeyIds& ids, std::uint32_t from, std::uint32_t to, const KeyCacheView& cache,
+                Span<std::int32_t> generations, const KeyCopies& into, std::uint32_t* stopped) {
+  std::size_t missing = 0;
+  std::size_t end = 0;
+  if (into.ends.size < to || into.state.size < 2) return Status::kTooFewRows;
+  if (from > to || !IsPowerOfTwo(cache.slots) ||
+      !CountOf(into.state.data[0], into.missing.size, &missing) ||
+      !CountOf(into.state.data[1], into.bytes.size, &end) || into.bytes.size > UINT32_MAX) {
+    return Status::kBadArgument;
+  }
+  if (into.missing.size - missing < to - from) return Status::kTooFewRows;
+  if (to > from &&
+      std::uint64_t{to - 1} * ids.row_words + std::uint64_t{ids.first} + 2 > ids.words.size) {
+    return Status::kSpanOutOfRange;
+  }
+  const auto mask = static_cast<std::uint32_t>(cache.slots.size - 1);
+  const auto id_of = [&](std::uint32_t row) {
+    return ids.words.data + std::size_t{row} * ids.row_words + ids.first;
+  };
+  std::uint32_t row = from;
+  while (row < to) {
+    const std::uint32_t block = to - row < kBlockRows ? to : row + kBlockRows;
+    // Loops of independent reads hide the latency of the memory.
+    for (std::uint32_t i = row; i < block; i++) {
+      __builtin_prefetch(cache.slots.data + (static_cast<std::uint32_t>(id_of(i)[0]) & mask));
+    }
+    for (std::uint32_t i = row; i < block; i++) {
+      const std::int32_t slot = cache.slots.data[static_cast<std::uint32_t>(id_of(i)[0]) & mask];
+      if (slot > 0) __builtin_prefetch(cache.ring.data + slot - 1);
+    }
+    for (; row < block; row++) {
+      std::int64_t at = 0;
+      if (!FindEntry(cache, id_of(row)[0], id_of(row)[1], &at)) return Status::kSpanOutOfRange;
+      if (at < 0 || !Contains(generations, cache.ring.data[at + kGeneration])) {
+        into.missing.data[missing++] = static_cast<std::int32_t>(row);
+      } else {
+        const std::uint32_t length = static_cast<std::uint32_t>(cache.ring.data[at + kLength]) / 2;
+        if (static_cast<std::uint64_t>(at) + kHeaderWords + WordsOf(length) > cache.ring.size) {
+          return Status::kSpanOutOfRange;
+        }
+        if (length > into.bytes.size - end) break;
+        // The address of an empty array may be null, and arrays may overlap.
+        if (length > 0) {
+          std::memmove(into.bytes.data + end, cache.ring.data + at + kHeaderWords, length);
+        }
+        end += length;
+      }
+      into.ends.data[row] = static_cast<std::uint32_t>(end);
+    }
+    if (row < block) break;
+  }
+  into.state.data[0] = static_cast<double>(missing);
+  into.state.data[1] = static_cast<double>(end);
+  *stopped = row;
   return Status::kOk;
 }
 

@@ -59,4 +59,28 @@ Status ProbeKeys(const Rows<layout::EventBatch>& events, const KeyWords& keys, s
                  const KeySecret& secret, const KeyCacheView& cache, std::uint32_t bytes_max,
                  Span<std::int32_t> rest, Span<double> state);
 
+// Ids of the rows of a page: low and high word, from word `first` of a row on.
+struct KeyIds {
+  Span<std::int32_t> words;
+  std::uint32_t first = 0;
+  std::uint32_t row_words = 0;
+};
+
+// Keys of rows, one after the other. state[0]: number of missing rows so far; state[1]: end of the
+// last key. ends[row] is the end of the key of a row; a missing one has no bytes.
+struct KeyCopies {
+  Span<std::uint8_t> bytes;
+  Span<std::uint32_t> ends;
+  Span<std::int32_t> missing;
+  Span<double> state;
+};
+
+// Copies the cached keys of the rows [from, to) behind those of earlier rows, and lists the rows
+// without an entry of one of the generations. `stopped` is `to`, or the row whose key has no room;
+// a later call continues there.
+// kTooFewRows: ends, missing or state are too short. kSpanOutOfRange: an id or an entry leaves its
+// buffer. kBadArgument: a number outside its range, or the slots are no power of two.
+Status CopyKeys(const KeyIds& ids, std::uint32_t from, std::uint32_t to, const KeyCacheView& cache,
+                Span<std::int32_t> generations, const KeyCopies& into, std::uint32_t* stopped);
+
 }  // namespace millrace::kernel

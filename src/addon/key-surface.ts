@@ -33,6 +33,25 @@ export interface KeyProbe {
   readonly state: Float64Array;
 }
 
+/** Ids of the rows of a page: low and high word, from word `first` of a row on. */
+export interface KeyIds {
+  readonly words: Int32Array;
+  readonly first: number;
+  /** Words of a row. */
+  readonly rowWords: number;
+}
+
+/** Keys of the rows of a page, one after the other. */
+export interface KeyCopies {
+  readonly bytes: Uint8Array;
+  /** End of the key of each row in `bytes`; a missing key has no bytes. */
+  readonly ends: Uint32Array;
+  /** Rows whose keys are not cached, ascending. @shape i32[rows] */
+  readonly missing: Int32Array;
+  /** Number of missing rows; end of the last key. Zeros before the first call. @shape f64[2] */
+  readonly state: Float64Array;
+}
+
 export interface KeyKernel {
   /** Sets account_id of each row with status OK, from row `from` on, whose key has an entry of the
    *  generation in the first slot of its search, and marks the entry as used. Lists all other rows
@@ -47,6 +66,18 @@ export interface KeyKernel {
     bytesMax: number,
     into: KeyProbe,
   ): void;
+
+  /** Copies the cached keys of the rows [from, to) behind those of earlier rows, and lists the rows
+   *  without an entry of one of the generations. Returns `to`, or the row whose key has no room.
+   *  @throws out_of_range when an id or an entry leaves its buffer, or `into` is too small */
+  copy(
+    ids: KeyIds,
+    from: number,
+    to: number,
+    cache: KeyCacheWords,
+    generations: Int32Array,
+    into: KeyCopies,
+  ): number;
 }
 
 export interface KeyKernels {

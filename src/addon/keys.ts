@@ -17,6 +17,15 @@ function nativeKeys(addon: Addon, secret: Uint8Array): KeyKernel {
         addon.probeKeys(batch, at, length, keys, from, words, slots, ring, generation, bytesMax, rest, state),
       );
     },
+    copy(ids, from, to, { slots, ring }, generations, { bytes, ends, missing, state }) {
+      const { words, first, rowWords } = ids;
+      return callAddon(() =>
+        addon.copyKeys(
+          ...([words, first, rowWords, from, to, slots, ring] as const),
+          ...([generations, bytes, ends, missing, state] as const),
+        ),
+      );
+    },
   };
 }
 

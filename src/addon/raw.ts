@@ -115,6 +115,20 @@ interface KeyFunctions {
     rest: Int32Array,
     state: Float64Array,
   ): void;
+  copyKeys(
+    words: Int32Array,
+    first: number,
+    rowWords: number,
+    from: number,
+    to: number,
+    slots: Int32Array,
+    ring: Int32Array,
+    generations: Int32Array,
+    bytes: Uint8Array,
+    ends: Uint32Array,
+    missing: Int32Array,
+    state: Float64Array,
+  ): number;
 }
 
 interface GenFunctions {

@@ -2,7 +2,13 @@
  *  implementation, and both kernels find the same keys in any cache. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type KeyKernel, type KeyProbe, PROBE_BLOCK_ROWS, REST_CELLS } from '../../src/addon/key-surface.ts';
+import {
+  type KeyCopies,
+  type KeyKernel,
+  type KeyProbe,
+  PROBE_BLOCK_ROWS,
+  REST_CELLS,
+} from '../../src/addon/key-surface.ts';
 import { loadKeyKernels } from '../../src/addon/keys.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT_STATUS, KEY_ENTRY } from '../../src/core/layout/layouts.gen.ts';
@@ -196,6 +202,129 @@ describe('ids of keys', () => {
             {
               rest: new Int32Array((wrong['rest'] as number | undefined) ?? REST_CELLS),
               state: new Float64Array((wrong['state'] as number | undefined) ?? 4),
+            },
+          );
+          return undefined;
+        }),
+      ).toBe('out_of_range');
+  });
+});
+
+/** Words of a row of a page, and the first of its id. */
+const ROW_WORDS = 5;
+const ID_AT = 2;
+
+interface Cached {
+  readonly id: readonly [number, number];
+  readonly generation: number;
+  readonly key: Uint8Array;
+}
+
+const copiesOf = (rows: number, bytes: number): KeyCopies => ({
+  bytes: new Uint8Array(bytes),
+  ends: new Uint32Array(rows),
+  missing: new Int32Array(rows),
+  state: new Float64Array(2),
+});
+
+function cacheById(entries: readonly Cached[]): KeyCache {
+  const cache = new KeyCache(1);
+  for (const { id, generation, key } of entries) {
+    const words = new Int32Array(257);
+    new Uint8Array(words.buffer).set(key);
+    cache.insert(id[0], id[1], generation, 0, words, 0, key.length);
+  }
+  return cache;
+}
+
+function pageWords(ids: ReadonlyArray<readonly [number, number]>): Int32Array {
+  const words = new Int32Array(ids.length * ROW_WORDS).fill(-1);
+  ids.forEach((id, row) => {
+    words.set(id, row * ROW_WORDS + ID_AT);
+  });
+  return words;
+}
+
+/** Few ids, whose searches begin in few slots. */
+const id = fc.tuple(fc.integer({ min: -3, max: 3 }), fc.constantFrom(0, 1, -1, 7));
+
+describe('copies of cached keys', () => {
+  it('both kernels copy the keys that a map has, list the other rows, and stop where there is no room', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.record({ id, key, generation: fc.integer({ min: 1, max: 4 }) }), { maxLength: 30 }),
+        fc.array(id, { maxLength: 600, size: 'max' }),
+        fc.uniqueArray(fc.integer({ min: 1, max: 4 })),
+        fc.nat(3000),
+        fc.nat(300),
+        (entries, ids, generations, room, portion) => {
+          const cache = cacheById(entries);
+          const known = new Map(entries.map((entry) => [entry.id.join(), entry]));
+          const page = { words: pageWords(ids), first: ID_AT, rowWords: ROW_WORDS };
+          for (const kernel of [native, reference]) {
+            const into = copiesOf(ids.length, room);
+            const used = Int32Array.from(generations);
+            let row = 0;
+            for (let to = 0; row === to && to < ids.length; ) {
+              to = Math.min(ids.length, row + portion + 1);
+              row = kernel.copy(page, row, to, cache, used, into);
+            }
+            let [end, missing] = [0, 0];
+            for (let at = 0; at <= row && at < ids.length; at++) {
+              const entry = known.get((ids[at] as readonly number[]).join());
+              const isFound = entry !== undefined && generations.includes(entry.generation);
+              if (at === row) {
+                expect(isFound && end + entry.key.length > room).toBe(true);
+                break;
+              }
+              if (isFound) {
+                const next = end + entry.key.length;
+                expect(Buffer.compare(into.bytes.subarray(end, next), entry.key)).toBe(0);
+                end = next;
+              } else expect(into.missing[missing++]).toBe(at);
+              expect(into.ends[at]).toBe(end);
+            }
+            expect([...into.state]).toEqual([missing, end]);
+          }
+        },
+      ),
+      { numRuns: runs(150) },
+    );
+  });
+
+  it.each([
+    ['rows that end behind the words', { words: 11 }],
+    ['fewer ends than rows', { ends: 1 }],
+    ['too little room for missing rows', { missing: 1 }],
+    ['too little room for the state', { state: [0] }],
+    ['more missing rows than there is room', { state: [3, 0] }],
+    ['a part of a missing row', { state: [0.5, 0] }],
+    ['an end behind the bytes', { state: [0, 17] }],
+    ['an end that is no number', { state: [0, Number.NaN] }],
+    ['a start behind the end', { from: 3 }],
+    ['no slots', { slots: [] }],
+    ['slots whose number is no power of two', { slots: [0, 0, 0] }],
+    ['an entry whose header leaves the ring', { slots: [30] }],
+    ['an entry whose key leaves the ring', { length: 200 }],
+    ['an entry of the greatest length', { length: 0x7fff_ffff }],
+    ['a row of a negative length', { rowWords: -1 }],
+    ['an id that begins within a word', { first: 0.5 }],
+  ] as const)('both kernels refuse to copy keys with %s', (_, wrong: Readonly<Record<string, unknown>>) => {
+    const of = <T>(name: string, otherwise: T): T => (wrong[name] as T | undefined) ?? otherwise;
+    const ring = new Int32Array(32);
+    ring.set([0, 0, GENERATION, 0, of('length', 4) << 1]);
+    const cache = { slots: Int32Array.from(of('slots', [1])), ring };
+    for (const kernel of [native, reference])
+      expect(
+        outcome(() => {
+          kernel.copy(
+            { words: new Int32Array(of('words', 12)), first: of('first', 0), rowWords: of('rowWords', 10) },
+            ...([of('from', 0), 2, cache, Int32Array.of(GENERATION)] as const),
+            {
+              bytes: new Uint8Array(16),
+              ends: new Uint32Array(of('ends', 2)),
+              missing: new Int32Array(of('missing', 2)),
+              state: Float64Array.from(of('state', [0, 0])),
             },
           );
           return undefined;

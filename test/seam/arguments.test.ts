@@ -6,7 +6,7 @@ import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { BATCH_HEADER } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { type RawFunction, raw, records, thrownBy, VALID } from './kit.ts';
+import { isBatch, type RawFunction, raw, records, thrownBy, VALID } from './kit.ts';
 
 const WRONG_TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' };
 const NAMES = Object.keys(VALID);
@@ -66,7 +66,7 @@ describe.each(NAMES)('%s', (name) => {
       for (const [kind, value] of [...FOREIGN, ...OTHER_VIEWS.map((view) => [view.constructor.name, view])]) {
         const args = valid();
         // Any view may be a batch; bytes that are no batch are another error.
-        const batch = args[place] instanceof Uint8Array && !(name === 'writeFrames' && place === 0);
+        const batch = isBatch(name, place, args[place]);
         if (ArrayBuffer.isView(value) && batch) continue;
         if (value?.constructor === (args[place] as object).constructor) continue;
         args[place] = value;
@@ -101,7 +101,7 @@ describe.each(NAMES)('%s', (name) => {
 
   it('an addon function refuses a batch that is cut, shifted, empty or of another kind', () => {
     valid().forEach((argument, place) => {
-      if (!(argument instanceof Uint8Array) || (name === 'writeFrames' && place === 0)) return;
+      if (!isBatch(name, place, argument)) return;
       const cuts = [0, 1, 8, 63, 64, 65, argument.length - 64, argument.length - 1];
       for (const size of cuts) {
         const args = valid();
@@ -132,7 +132,7 @@ describe.each(NAMES)('%s', (name) => {
     const extremes = [0, 1, 3, 5, 255, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x1000_0000, 0x7fff_ffbf];
     const fence = 512;
     valid().forEach((argument, place) => {
-      if (!(argument instanceof Uint8Array) || (name === 'writeFrames' && place === 0)) return;
+      if (!isBatch(name, place, argument)) return;
       for (let word = 0; word < BATCH_HEADER.BYTES / 4; word++) {
         for (const value of extremes) {
           const room = new Uint8Array(argument.length + 2 * fence).fill(0xa5);
@@ -160,6 +160,10 @@ describe('numeric arguments', () => {
     ['probeKeys', 4, [...bad, 1]],
     ['probeKeys', 8, [...bad.filter((value) => value !== -1), 2 ** 31]],
     ['probeKeys', 9, bad],
+    ['copyKeys', 1, [...bad, 15]],
+    ['copyKeys', 2, [...bad, 21]],
+    ['copyKeys', 3, [...bad, 5]],
+    ['copyKeys', 4, [...bad, 5]],
   ] as const)('the function %s refuses numbers outside the range of argument %i', (name, place, values) => {
     for (const value of values) {
       const args = VALID[name]?.() as unknown[];

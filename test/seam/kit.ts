@@ -58,7 +58,28 @@ export const VALID: Readonly<Record<string, (shared?: boolean) => unknown[]>> = 
     new Int32Array(12),
     new Float64Array(4),
   ],
+  copyKeys: () => [
+    new Int32Array(64),
+    0,
+    16,
+    0,
+    4,
+    new Int32Array(16),
+    new Int32Array(64),
+    Int32Array.of(1),
+    new Uint8Array(64),
+    new Uint32Array(4),
+    new Int32Array(4),
+    new Float64Array(2),
+  ],
 };
+
+/** Arguments that are plain bytes, by function. */
+const PLAIN_BYTES: Readonly<Record<string, number>> = { writeFrames: 0, copyKeys: 8 };
+
+/** True if an argument of a kernel function is a batch. */
+export const isBatch = (name: string, place: number, argument: unknown): argument is Uint8Array =>
+  argument instanceof Uint8Array && PLAIN_BYTES[name] !== place;
 
 export interface Thrown {
   readonly name: string;

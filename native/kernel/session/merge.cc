@@ -1,23 +1,19 @@
 #include "kernel/session/merge.h"
 
+#include <utility>
 #include <vector>
 
 #include "kernel/session/table.h"
+#include "kernel/window/inputs.h"
 #include "kernel/window/run.h"
 
 namespace millrace::kernel {
 namespace {
 
-bool IsBefore(const Accumulator& a, const Accumulator& b) {
-  return a.account_id != b.account_id ? a.account_id < b.account_id : StartOf(a) < StartOf(b);
-}
+// Order of the parts of sessions: by key, then by start.
+using Place = std::pair<std::uint64_t, std::int64_t>;
 
-// One input: rows [at, end) of its page.
-struct Cursor {
-  const Accumulator* at;
-  const Accumulator* end;
-  bool last;
-};
+Place PlaceOf(const Accumulator& part) { return {part.account_id, StartOf(part)}; }
 
 }  // namespace
 
@@ -30,38 +26,28 @@ Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
   const std::size_t runs = pages.size;
   if (runs > kMergeRunsMax || cursors.size < runs * 3) return Status::kBadArgument;
   if (open->count != 0 && !IsSession(*open)) return Status::kBadArgument;
-  std::vector<Cursor> inputs(runs);
+  std::vector<MergeInput> inputs;
+  if (!ReadInputs(pages, cursors, lines, &inputs)) return Status::kBadArgument;
+  bool starved = false;
+  LeastInput<Place> least(runs);
   for (std::size_t i = 0; i < runs; i++) {
-    const std::uint32_t* cells = cursors.data + i * 3;
-    if (cells[0] > cells[1] || cells[1] > pages.data[i].size / lines || cells[2] > 1) {
-      return Status::kBadArgument;
-    }
-    inputs[i] = {pages.data[i].data + cells[0] * lines, pages.data[i].data + cells[1] * lines,
-                 cells[2] == 1};
+    starved = starved || inputs[i].starved();
+    if (inputs[i].at != inputs[i].end) least.Add(PlaceOf(*inputs[i].at), i);
   }
   std::size_t count = 0;
-  for (;;) {
-    Cursor* least = nullptr;
-    bool starved = false;
-    for (Cursor& input : inputs) {
-      if (input.at == input.end) {
-        starved = starved || !input.last;
-      } else if (least == nullptr || IsBefore(*input.at, *least->at)) {
-        least = &input;
-      }
-    }
-    if (starved) break;
-    if (least == nullptr) {
+  while (!starved) {
+    if (least.empty()) {
       if (open->count != 0 && count < room) {
         form.CopyPaged(open, into.data + count++ * lines);
         *open = {};
       }
       break;
     }
-    const Accumulator& part = *least->at;
+    MergeInput& input = inputs[least.first().input];
+    const Accumulator& part = *input.at;
     if (!IsSession(part)) return Status::kBadArgument;
     if (open->count != 0) {
-      if (IsBefore(part, *open)) return Status::kBadArgument;
+      if (PlaceOf(part) < PlaceOf(*open)) return Status::kBadArgument;
       // Parts ascend by start, so a part that does not join the open session joins no earlier one.
       if (part.account_id == open->account_id && StartOf(part) - open->last_update_ts < gap_ms) {
         form.FoldPaged(&part, open);
@@ -73,13 +59,17 @@ Status MergeSessions(const RowForm& form, std::int64_t gap_ms,
     } else {
       form.CopyPaged(&part, open);
     }
-    least->at += lines;
-    if (least->at != least->end && !IsBefore(part, *least->at)) return Status::kBadArgument;
+    input.at += lines;
+    if (input.at == input.end) {
+      starved = !input.last;
+      least.Remove();
+    } else if (PlaceOf(*input.at) <= PlaceOf(part)) {
+      return Status::kBadArgument;
+    } else {
+      least.Advance(PlaceOf(*input.at));
+    }
   }
-  for (std::size_t i = 0; i < runs; i++) {
-    cursors.data[i * 3] = static_cast<std::uint32_t>(
-        static_cast<std::size_t>(inputs[i].at - pages.data[i].data) / lines);
-  }
+  WriteCursors(inputs, pages, lines, cursors);
   *written = count;
   return Status::kOk;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernel/invariant.h"
+#include "kernel/window/inputs.h"
 
 namespace millrace::kernel {
 namespace {
@@ -21,13 +22,6 @@ constexpr std::size_t kPrefetchAhead = 16;
 std::size_t DigitOf(std::uint64_t key, std::size_t digit) {
   return (key >> (digit * kDigitBits)) & (kBuckets - 1);
 }
-
-// One input of a merge.
-struct Cursor {
-  const Accumulator* at;
-  const Accumulator* end;
-  bool last;
-};
 
 }  // namespace
 
@@ -144,46 +138,42 @@ Status MergeRuns(const RowForm& form, Span<const Span<const Accumulator>> pages,
   *written = 0;
   const std::size_t runs = pages.size;
   if (runs > kMergeRunsMax || cursors.size < runs * 3) return Status::kBadArgument;
-  std::vector<Cursor> inputs(runs);
+  std::vector<MergeInput> inputs;
+  if (!ReadInputs(pages, cursors, lines, &inputs)) return Status::kBadArgument;
+  // An input whose page is exhausted hides its next key, so the merge stops there.
+  bool starved = false;
+  LeastInput<std::uint64_t> least(runs);
   for (std::size_t i = 0; i < runs; i++) {
-    const std::uint32_t* cells = cursors.data + i * 3;
-    if (cells[0] > cells[1] || cells[1] > pages.data[i].size / lines || cells[2] > 1) {
-      return Status::kBadArgument;
-    }
-    inputs[i] = {pages.data[i].data + cells[0] * lines, pages.data[i].data + cells[1] * lines,
-                 cells[2] == 1};
+    starved = starved || inputs[i].starved();
+    if (inputs[i].at != inputs[i].end) least.Add(inputs[i].at->account_id, i);
   }
   std::size_t count = 0;
-  bool starved = false;
-  while ((count + 1) * lines <= into.size && !starved) {
-    // Selects the least key among the inputs. An input whose page is exhausted hides its next key,
-    // so the merge stops there.
-    const Accumulator* least = nullptr;
-    for (const Cursor& input : inputs) {
+  while ((count + 1) * lines <= into.size && !starved && !least.empty()) {
+    const std::uint64_t key = least.first().key;
+    Accumulator* const row = into.data + count++ * lines;
+    bool is_first = true;
+    while (!least.empty() && least.first().key == key) {
+      MergeInput& input = inputs[least.first().input];
+      if (input.at->count == 0) return Status::kBadArgument;
+      if (is_first) {
+        form.CopyPaged(input.at, row);
+        row->spare = 0;
+        is_first = false;
+      } else {
+        form.FoldPaged(input.at, row);
+      }
+      input.at += lines;
       if (input.at == input.end) {
         starved = starved || !input.last;
-      } else if (least == nullptr || input.at->account_id < least->account_id) {
-        least = input.at;
-      }
-    }
-    if (starved || least == nullptr) break;
-    Accumulator* const row = into.data + count++ * lines;
-    form.CopyPaged(least, row);
-    row->spare = 0;
-    for (Cursor& input : inputs) {
-      if (input.at == input.end || input.at->account_id != row->account_id) continue;
-      if (input.at->count == 0) return Status::kBadArgument;
-      if (input.at != least) form.FoldPaged(input.at, row);
-      input.at += lines;
-      if (input.at != input.end && input.at->account_id <= row->account_id) {
+        least.Remove();
+      } else if (input.at->account_id <= key) {
         return Status::kBadArgument;
+      } else {
+        least.Advance(input.at->account_id);
       }
     }
   }
-  for (std::size_t i = 0; i < runs; i++) {
-    cursors.data[i * 3] = static_cast<std::uint32_t>(
-        static_cast<std::size_t>(inputs[i].at - pages.data[i].data) / lines);
-  }
+  WriteCursors(inputs, pages, lines, cursors);
   *written = count;
   return Status::kOk;
 }

@@ -4,8 +4,11 @@ import { coreError } from '../../core/errors.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT_STATUS, KEY_ENTRY } from '../../core/layout/layouts.gen.ts';
 import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
+import { copySpan } from '../../core/rows.ts';
 import {
   type KeyCacheWords,
+  type KeyCopies,
+  type KeyIds,
   type KeyKernel,
   type KeyKernels,
   type KeyProbe,
@@ -20,6 +23,7 @@ const HIGH = KEY_ENTRY.ID_HIGH / 4;
 const GENERATION = KEY_ENTRY.GENERATION / 4;
 const LENGTH = KEY_ENTRY.LENGTH / 4;
 const STATE_CELLS = 4;
+const COPY_CELLS = 2;
 const TWO_32 = 2 ** 32;
 
 const leaves = (): Error => coreError('out_of_range', 'keys: a span leaves its buffer');
@@ -49,6 +53,24 @@ function entryOf(
   return found;
 }
 
+/** Checks the number of slots. @throws out_of_range */
+function demandSlots({ slots }: KeyCacheWords): void {
+  if (slots.length === 0 || (slots.length & (slots.length - 1)) !== 0)
+    throw coreError('out_of_range', 'keys: a number outside its range');
+}
+
+/** Position of the entry of an id; -1: none. @throws out_of_range */
+function findEntry({ slots, ring }: KeyCacheWords, low: number, high: number): number {
+  const mask = slots.length - 1;
+  for (let tried = 0, slot = low & mask; tried < slots.length; tried++, slot = (slot + 1) & mask) {
+    const at = (slots[slot] as number) - 1;
+    if (at < 0) return -1;
+    if (at + HEADER > ring.length) throw leaves();
+    if (ring[at] === low && ring[at + HIGH] === high) return at;
+  }
+  return -1;
+}
+
 class ReferenceKeys implements KeyKernel {
   private readonly hash: KeyHash;
 
@@ -66,10 +88,8 @@ class ReferenceKeys implements KeyKernel {
     { rest, state }: KeyProbe,
   ): void {
     const rows = rowsOf(events, 'events');
-    const { slots } = cache;
     demandInteger(from, 0, rows, 'keys');
-    if (slots.length === 0 || (slots.length & (slots.length - 1)) !== 0)
-      throw coreError('out_of_range', 'keys: a number outside its range');
+    demandSlots(cache);
     demandRows(Math.min(keys.at.length, keys.length.length), rows, 'rest');
     demandRows(state.length, STATE_CELLS, 'rest');
     demandRows(rest.length, REST_CELLS * (rows - from), 'rest');
@@ -105,6 +125,49 @@ class ReferenceKeys implements KeyKernel {
     state[1] = listed;
     state[2] = bytes;
     state[3] = latest;
+  }
+
+  copy(
+    { words, first, rowWords }: KeyIds,
+    from: number,
+    to: number,
+    cache: KeyCacheWords,
+    generations: Int32Array,
+    { bytes, ends, missing, state }: KeyCopies,
+  ): number {
+    for (const [value, name] of [
+      [to, 'to'],
+      [first, 'first'],
+      [rowWords, 'rowWords'],
+    ] as const)
+      demandInteger(value, 0, TWO_32 - 1, name);
+    demandInteger(from, 0, to, 'keys');
+    demandSlots(cache);
+    demandRows(ends.length, to, 'copies');
+    demandRows(state.length, COPY_CELLS, 'copies');
+    let [count, end] = [state[0] as number, state[1] as number];
+    demandInteger(count, 0, missing.length, 'keys');
+    demandInteger(end, 0, bytes.length, 'keys');
+    demandRows(missing.length - count, to - from, 'copies');
+    if (to > from && (to - 1) * rowWords + first + 2 > words.length) throw leaves();
+    const { ring } = cache;
+    const octets = new Uint8Array(ring.buffer, ring.byteOffset, ring.byteLength);
+    let row = from;
+    for (; row < to; row++) {
+      const id = row * rowWords + first;
+      const at = findEntry(cache, words[id] as number, words[id + 1] as number);
+      if (at < 0 || !generations.includes(ring[at + GENERATION] as number)) missing[count++] = row;
+      else {
+        const length = (ring[at + LENGTH] as number) >>> 1;
+        if (at + HEADER + ((length + 3) >>> 2) > ring.length) throw leaves();
+        if (length > bytes.length - end) break;
+        end = copySpan(octets, (at + HEADER) * 4, (at + HEADER) * 4 + length, bytes, end);
+      }
+      ends[row] = end;
+    }
+    state[0] = count;
+    state[1] = end;
+    return row;
   }
 }
 

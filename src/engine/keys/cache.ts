@@ -8,7 +8,6 @@
  *  Invariants: (1) an id is cached at most once; (2) an entry of an epoch above `writtenEpoch`,
  *  which is in no store yet, is never evicted. */
 import { KEY_ENTRY } from '../../core/layout/layouts.gen.ts';
-import { copySpan } from '../../core/rows.ts';
 
 const HEADER = KEY_ENTRY.TEXT / 4;
 const GENERATION = KEY_ENTRY.GENERATION / 4;
@@ -80,21 +79,6 @@ export class KeyCache {
     }
   }
 
-  /** Finds the entries of ids; -1: not cached. Loops of independent reads hide the latency of the
-   *  memory.
-   *  @param stride words from one id to the next
-   *  @shape into i32[count] */
-  locate(ids: Int32Array, from: number, stride: number, count: number, into: Int32Array): void {
-    const { slots, ring, mask } = this;
-    for (let i = 0, id = from; i < count; i++, id += stride)
-      into[i] = (slots[(ids[id] as number) & mask] as number) - 1;
-    for (let i = 0, id = from; i < count; i++, id += stride) {
-      const at = into[i] as number;
-      const [low, high] = [ids[id] as number, ids[id + 1] as number];
-      if (at >= 0 && (ring[at] !== low || ring[at + 1] !== high)) into[i] = this.find(low, high);
-    }
-  }
-
   /** True if the entry has these bytes, which begin at word `from` and are padded with zeros. */
   isKey(at: number, words: Int32Array, from: number, length: number): boolean {
     const { ring } = this;
@@ -122,12 +106,6 @@ export class KeyCache {
   /** Bytes of the key of the entry. */
   length(at: number): number {
     return (this.ring[at + LENGTH] as number) >> 1;
-  }
-
-  /** Copies the key of the entry. Returns the end of the copy. */
-  copy(at: number, into: Uint8Array, to: number): number {
-    const from = (at + HEADER) * 4;
-    return copySpan(this.octets, from, from + this.length(at), into, to);
   }
 
   /** Bytes of the entry, borrowed until the next insertion. */

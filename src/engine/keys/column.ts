@@ -1,14 +1,6 @@
 import { copySpan } from '../../core/rows.ts';
 
 /** Canonical keys of the rows of a page, one after the other. */
-/** Keys by an index. */
-export interface OtherKeys {
-  /** Bytes of a key. */
-  length(index: number): number;
-  /** Copies a key. Returns the end of the copy. */
-  copy(index: number, into: Uint8Array, to: number): number;
-}
-
 export class KeyColumn {
   private readonly bytes: Uint8Array;
   private readonly ends: Uint32Array;
@@ -57,21 +49,11 @@ export class KeyColumn {
     };
   }
 
-  /** Returns the keys with others in place of those of some rows.
-   *  @param rows ascending; their keys here are empty
-   *  @param others keys of these rows, by the index of the row in `rows` */
-  with(rows: readonly number[], rowCount: number, others: OtherKeys): KeyColumn {
-    const ends = new Uint32Array(rowCount);
-    let end = 0;
-    for (let row = 0, next = 0; row < rowCount; row++) {
-      end += row === rows[next] ? others.length(next++) : this.length(row);
-      ends[row] = end;
-    }
-    const bytes = new Uint8Array(end);
-    let at = 0;
-    for (let row = 0, next = 0; row < rowCount; row++)
-      at = row === rows[next] ? others.copy(next++, bytes, at) : this.copy(row, bytes, at);
-    return new KeyColumn(bytes, ends);
+  /** Bytes of the keys of the first rows. */
+  end(rowCount: number): number {
+    const { ends, first } = this;
+    const endOf = (rows: number): number => (rows === 0 ? 0 : (ends[rows - 1] as number));
+    return endOf(first + rowCount) - endOf(first);
   }
 
   /** The keys of the rows from a row on. */

@@ -11,12 +11,12 @@
  */
 import { type KeyKernel, type KeyKernels, type KeyProbe, REST_CELLS } from '../../addon/key-surface.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
-import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { HalfSipHash, type KeyHash } from '../../core/random/half-sip-hash.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import { KeyCache } from './cache.ts';
-import { KeyColumn } from './column.ts';
+import type { KeyColumn } from './column.ts';
 import { type KeyEntries, KeyJournal } from './journal.ts';
+import { keysOfPage } from './page-keys.ts';
 import type { KeySpans } from './spans.ts';
 import { corruptKeys, type FoundKeys, KeyRows, KeyStore, type StoredKey } from './store.ts';
 import { KEY_BYTES_MAX } from './type.ts';
@@ -29,7 +29,6 @@ const GENERATIONS_MAX = 4;
  *  the only one, but at most so many times the least time: an event far in the future delays the
  *  removal of its own generation only. */
 const GENERATION_TIMES_MAX = 8;
-const ID = ACCUMULATOR.ACCOUNT_ID / 4;
 /** Bytes of a cached key beside its own, at most. */
 const ENTRY_BYTES = 24;
 /** Bytes of noted rows that are written together, at most an eighth of the unwritten ones. */
@@ -496,52 +495,10 @@ export class KeyDictionary {
     return undefined;
   }
 
-  /** Returns the keys of rows. @param rowBytes bytes of a row @throws state_corrupt */
-  async column(rows: Uint8Array, rowCount: number, rowBytes: number): Promise<KeyColumn> {
-    const words = new Int32Array(rows.buffer, rows.byteOffset, (rowCount * rowBytes) / 4);
-    const { cached, missing } = this.cachedKeys(words, rowCount, rowBytes / 4);
-    if (missing.length === 0) return cached;
-    const { store, folder } = this.active;
-    const ids = new Int32Array(missing.length * 2);
-    for (let i = 0; i < missing.length; i++) {
-      const at = ((missing[i] as number) * rowBytes) / 4 + ID;
-      ids[i * 2] = words[at] as number;
-      ids[i * 2 + 1] = words[at + 1] as number;
-    }
-    const found = await store.lookup(ids, [...this.bounds.keys()]);
-    if (missing.some((_, i) => !found.has(i))) throw corruptKeys(folder);
-    return cached.with(missing, rowCount, found);
-  }
-
-  /** Copies the keys of rows, because the cache may change during a lookup. Rows that are not
-   *  cached have no bytes and are missing. */
-  private cachedKeys(
-    words: Int32Array,
-    rowCount: number,
-    rowWords: number,
-  ): { readonly cached: KeyColumn; readonly missing: readonly number[] } {
-    const { cache } = this.active;
-    const places = new Int32Array(rowCount);
-    cache.locate(words, ID, rowWords, rowCount, places);
-    const ends = new Uint32Array(rowCount);
-    const missing: number[] = [];
-    let end = 0;
-    let known = this.generation;
-    for (let row = 0; row < rowCount; row++) {
-      const place = places[row] as number;
-      const generation = place < 0 ? -1 : cache.generation(place);
-      if (generation === known || this.bounds.has(generation)) {
-        known = generation;
-        end += cache.length(place);
-      } else missing.push(row);
-      ends[row] = end;
-    }
-    const bytes = new Uint8Array(end);
-    let at = 0;
-    for (let row = 0, next = 0; row < rowCount; row++)
-      if (row === missing[next]) next++;
-      else at = cache.copy(places[row] as number, bytes, at);
-    return { cached: new KeyColumn(bytes, ends), missing };
+  /** Returns the keys of rows; see keysOfPage. */
+  column(rows: Uint8Array, rowCount: number, rowBytes: number): Promise<KeyColumn> {
+    const sources = { ...this.active, generations: this.bounds };
+    return keysOfPage(sources, rows, rowCount, rowBytes);
   }
 }
 

@@ -22,6 +22,10 @@ const ROW_KEY_BYTES = 12;
  *  and its flushes. */
 const RUN_ROWS_MIN = 8192;
 const PAGE_ROWS = 4096;
+/** Ids of one read, which takes some 10 ms if none is cached. */
+export const LOOKUP_IDS = 2048;
+/** Reads of one look-up at a time, so that the store need not wait for the event loop. */
+const LOOKUP_READS = 2;
 const PAGE_BYTES = 1024 * 1024;
 
 const encoder = new TextEncoder();
@@ -87,15 +91,15 @@ export interface StoredKey {
 
 /** Keys that a lookup found, by the index of the id. */
 export class FoundKeys {
-  /** Answers of the generations that were asked, newest first. */
+  /** Answers of the reads. */
   private readonly answers: Array<{ readonly generation: number; readonly values: KvValues }> = [];
   /** Answer that has the key of an id, and its place there; -1: none. */
-  private readonly answer: Int8Array;
+  private readonly answer: Int32Array;
   private readonly place: Int32Array;
 
   /** @param count number of ids */
   constructor(count: number) {
-    this.answer = new Int8Array(count).fill(-1);
+    this.answer = new Int32Array(count).fill(-1);
     this.place = new Int32Array(count);
   }
 
@@ -233,11 +237,43 @@ export class KeyStore {
   }
 
   /** Looks ids up, in older generations only what newer ones do not have: most keys are in the
-   *  newest. `ids`: low and high word of each. `generations`: oldest first. */
+   *  newest. One read for each generation. `ids`: low and high word of each. `generations`: oldest
+   *  first. */
   async lookup(ids: Int32Array, generations: readonly number[]): Promise<FoundKeys> {
     const count = ids.length / 2;
     const found = new FoundKeys(count);
-    let asked: Int32Array = Int32Array.from({ length: count }, (_, index) => index);
+    await this.lookupPart(ids, indexesOf(0, count), generations, found);
+    return found;
+  }
+
+  /** The same in reads of LOOKUP_IDS: the store does one read after the other, and a batch of
+   *  events does not wait for all keys of a firing. */
+  async lookupInParts(ids: Int32Array, generations: readonly number[]): Promise<FoundKeys> {
+    const count = ids.length / 2;
+    const found = new FoundKeys(count);
+    let from = 0;
+    const readParts = async (): Promise<void> => {
+      while (from < count) {
+        const first = from;
+        from = Math.min(count, first + LOOKUP_IDS);
+        await this.lookupPart(ids, indexesOf(first, from), generations, found);
+      }
+    };
+    const stop = (thrown: unknown): never => {
+      from = count;
+      throw thrown;
+    };
+    await Promise.all(Array.from({ length: LOOKUP_READS }, () => readParts().catch(stop)));
+    return found;
+  }
+
+  private async lookupPart(
+    ids: Int32Array,
+    indexes: Int32Array,
+    generations: readonly number[],
+    found: FoundKeys,
+  ): Promise<void> {
+    let asked = indexes;
     for (const generation of [...generations].reverse()) {
       if (asked.length === 0) break;
       const bytes = new Uint8Array(asked.length * ROW_KEY_BYTES);
@@ -254,7 +290,6 @@ export class KeyStore {
       const keys = { count: asked.length, bytes, keyBytes: ROW_KEY_BYTES };
       asked = found.add(generation, asked, await this.store.get(KEYS, keys));
     }
-    return found;
   }
 
   /** Visits the keys of a generation until `visit` returns false. */
@@ -293,6 +328,10 @@ export class KeyStore {
     await this.store.put(META, row, log);
   }
 }
+
+/** Numbers from `from` up to `to`, without `to`. */
+const indexesOf = (from: number, to: number): Int32Array =>
+  Int32Array.from({ length: to - from }, (_, at) => from + at);
 
 /** Rows of a generation. */
 function rangeOf(generation: number): KvRange {

@@ -1,21 +1,36 @@
 /** Merge of streams by key, off the main thread, with a page ahead of each stream. Pages load while
  *  others are merged, so a merge waits for the event loop once for many pages. */
 import type { WindowKernels } from '../../addon/window-surface.ts';
-import { ASIDE_ROWS_MIN, inGroups, MERGE_PAGES_BYTES, type SizedStream } from './rows.ts';
+import { portionRows } from '../../core/layout/row-form.ts';
+import { ASIDE_ROWS_MIN, FAN_IN, MERGE_PAGES_BYTES, type SizedStream } from './rows.ts';
 
 const PAGE_BYTES_MAX = 1024 * 1024;
 const PAGE_ROWS_MIN = 32;
 /** Pages hold whole chunks of the pieces on disk where they can. */
 const PAGE_ROWS_STEP = 256;
+/** Greatest number of inputs that the kernel merges. Most pieces are small: the oldest table is
+ *  spilled first, and only late events reach it. */
+const INPUTS_MAX = 1024;
 /** Cells of the kernel's cursor for a page: next row, number of rows, 1 if the page is the last. */
 const CURSOR_CELLS = 3;
 
 type Kernels = Pick<WindowKernels, 'merge' | 'mergeAhead' | 'form'>;
 
-/** Returns the rows of each of the two pages of one of `streams` streams. */
-function pageRowsOf(streams: number, rowBytes: number): number {
-  const bytes = Math.min(MERGE_PAGES_BYTES / (2 * streams), PAGE_BYTES_MAX);
-  const rows = Math.max(PAGE_ROWS_MIN, Math.floor(bytes / rowBytes));
+/** Returns the rows of a page, so that all pages have at most MERGE_PAGES_BYTES, unless rows are so
+ *  wide that some rows of each input need more: one page of an input that fits it, two of each
+ *  other one.
+ *  @param sizes upper bound of the rows of each input */
+function pageRowsOf(sizes: readonly number[], rowBytes: number): number {
+  const ascending = [...sizes].sort((a, b) => a - b);
+  let left = Math.floor(MERGE_PAGES_BYTES / rowBytes);
+  let share = left;
+  for (const [at, size] of ascending.entries()) {
+    share = Math.floor(left / (2 * (ascending.length - at)));
+    if (size > share) break;
+    left -= size;
+  }
+  const most = Math.min(share, Math.floor(PAGE_BYTES_MAX / rowBytes));
+  const rows = Math.max(portionRows(PAGE_ROWS_MIN, rowBytes), most);
   return rows < PAGE_ROWS_STEP ? rows : rows - (rows % PAGE_ROWS_STEP);
 }
 
@@ -38,13 +53,14 @@ class AheadMerge implements SizedStream {
   constructor(kernels: Kernels, inputs: readonly SizedStream[]) {
     this.kernels = kernels;
     this.inputs = inputs;
-    this.pageRows = pageRowsOf(inputs.length, kernels.form.bytes);
+    const sizes = inputs.map(({ rowsMax }) => rowsMax);
+    this.pageRows = pageRowsOf(sizes, kernels.form.bytes);
     this.pages = Array.from({ length: 2 * inputs.length }, () => new Uint8Array(0));
     this.cursors = new Uint32Array(2 * inputs.length * CURSOR_CELLS);
     this.loaded = inputs.map(() => undefined);
     this.loading = inputs.map(() => undefined);
     this.yielded = inputs.map(() => 0);
-    this.rowsMax = inputs.reduce((sum, { rowsMax }) => sum + rowsMax, 0);
+    this.rowsMax = sizes.reduce((sum, rows) => sum + rows, 0);
   }
 
   async next(into: Uint8Array): Promise<number> {
@@ -160,11 +176,31 @@ class AheadMerge implements SizedStream {
   }
 }
 
+/** Returns the groups that are merged first; one group if nothing is merged first. A merge of more
+ *  large streams would have pages of less than a chunk. */
+function groupsOf(streams: readonly SizedStream[]): readonly (readonly SizedStream[])[] {
+  const groups: SizedStream[][] = [];
+  let group: SizedStream[] = [];
+  let large = 0;
+  for (const stream of streams) {
+    const isLarge = stream.rowsMax > PAGE_ROWS_STEP;
+    if (group.length === INPUTS_MAX || (isLarge && large === FAN_IN)) {
+      groups.push(group);
+      [group, large] = [[], 0];
+    }
+    group.push(stream);
+    if (isLarge) large++;
+  }
+  groups.push(group);
+  return groups;
+}
+
 /** Merges streams by key, and folds rows of equal keys into one. A key occurs at most once in a
  *  stream. */
 export function mergedRows(kernels: Kernels, inputs: readonly SizedStream[]): SizedStream {
-  const merged = (group: readonly SizedStream[]): SizedStream => new AheadMerge(kernels, group);
-  const streams = inGroups(inputs, merged);
-  const [only] = streams;
-  return only !== undefined && streams.length === 1 ? only : merged(streams);
+  const merged = (group: readonly SizedStream[]): SizedStream =>
+    group.length === 1 ? (group[0] as SizedStream) : new AheadMerge(kernels, group);
+  let groups = groupsOf(inputs);
+  while (groups.length > 1) groups = groupsOf(groups.map(merged));
+  return merged(groups[0] as readonly SizedStream[]);
 }

@@ -15,7 +15,8 @@ export interface SizedStream extends RowStream {
   readonly rowsMax: number;
 }
 
-/** Greatest number of streams that the kernel merges. More streams are merged in groups first. */
+/** Greatest number of streams with pages of equal size in one merge. More are merged in groups
+ *  first. */
 export const FAN_IN = 256;
 /** Bytes of the pages of all streams of a merge together. */
 export const MERGE_PAGES_BYTES = 8 * 1024 * 1024;
@@ -119,7 +120,7 @@ export function pageRowsOf(streams: number, rowBytes: number): number {
   return Math.min(Math.max(rows, portionRows(PAGE_ROWS_MIN, rowBytes)), PAGE_ROWS_MAX);
 }
 
-/** Merges streams in groups until there are no more streams than the kernel merges. */
+/** Merges streams in groups until there are no more of them than FAN_IN. */
 export function inGroups<S extends RowStream>(
   inputs: readonly S[],
   merged: (group: readonly S[]) => S,

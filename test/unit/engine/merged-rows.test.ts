@@ -24,7 +24,10 @@ function rowsOf(count: number, step: number): Uint8Array {
 interface Reads {
   inFlight: number;
   mostInFlight: number;
+  count: number;
 }
+
+const noReads = (): Reads => ({ inFlight: 0, mostInFlight: 0, count: 0 });
 
 /** Stream that yields its rows in another turn of the event loop. @param failsAt row at which a
  *  read fails */
@@ -36,6 +39,7 @@ function streamOf(rows: Uint8Array, reads: Reads, failsAt = Number.POSITIVE_INFI
     next: async (into) => {
       expect(isReading).toBe(false);
       isReading = true;
+      reads.count++;
       reads.mostInFlight = Math.max(reads.mostInFlight, ++reads.inFlight);
       await turns(1);
       reads.inFlight--;
@@ -66,11 +70,15 @@ async function readAll(stream: SizedStream, pageRows: number): Promise<Map<bigin
 }
 
 describe.each(SIDES)('merged rows, $name', (kernels) => {
+  const many = (count: number, rowsOf: (i: number) => number): readonly (readonly [number, number])[] =>
+    Array.from({ length: count }, (_, i) => [rowsOf(i), i + 1]);
+
   it.each([
-    [[], 10],
-    [[[ROWS, 3]], 70_000],
-    [[[5, 1]], 3],
+    ['no stream', [], 10],
+    ['one stream', [[ROWS, 3]], 70_000],
+    ['one short stream', [[5, 1]], 3],
     [
+      'three long streams',
       [
         [ROWS, 1],
         [ROWS, 2],
@@ -79,6 +87,7 @@ describe.each(SIDES)('merged rows, $name', (kernels) => {
       30_000,
     ],
     [
+      'a long, a short and an empty stream',
       [
         [ROWS, 1],
         [3, 7],
@@ -86,12 +95,14 @@ describe.each(SIDES)('merged rows, $name', (kernels) => {
       ],
       1_000_000,
     ],
-    [Array.from({ length: 40 }, (_, i) => [4_000, i + 1]), 9_000],
-    [Array.from({ length: 300 }, (_, i) => [40, i + 1]), 500],
-  ] as ReadonlyArray<readonly [readonly (readonly [number, number])[], number]>)(
-    'the merge of streams %j in pages of %i rows has each key once, in order, with all its rows',
-    async (shapes, pageRows) => {
-      const reads = { inFlight: 0, mostInFlight: 0 };
+    ['forty streams', many(40, () => 4_000), 9_000],
+    ['three hundred short streams', many(300, () => 40), 500],
+    ['more large streams than one merge takes', many(300, () => 300), 20_000],
+    ['more streams than the kernel merges', many(1100, (i) => 1 + (i % 3)), 500],
+  ] as ReadonlyArray<readonly [string, readonly (readonly [number, number])[], number]>)(
+    'the merge of %s has each key once, in order, with all its rows',
+    async (_, shapes, pageRows) => {
+      const reads = noReads();
       const expected = new Map<bigint, bigint>();
       for (const [count, step] of shapes)
         for (let row = 0; row < count; row++) {
@@ -107,7 +118,7 @@ describe.each(SIDES)('merged rows, $name', (kernels) => {
   );
 
   it('the streams of a merge load their pages at the same time', async () => {
-    const reads = { inFlight: 0, mostInFlight: 0 };
+    const reads = noReads();
     await readAll(
       mergedRows(
         kernels,
@@ -118,8 +129,22 @@ describe.each(SIDES)('merged rows, $name', (kernels) => {
     expect(reads.mostInFlight).toBe(3);
   });
 
+  it('small streams beside large ones leave the large ones their pages', async () => {
+    const large = noReads();
+    const small = noReads();
+    const streams = [
+      ...Array.from({ length: 200 }, (_, i) => streamOf(rowsOf(10, i + 1), small)),
+      ...[1, 2, 3].map((step) => streamOf(rowsOf(ROWS, step), large)),
+      ...Array.from({ length: 200 }, (_, i) => streamOf(rowsOf(10, i + 1), small)),
+    ];
+    await readAll(mergedRows(kernels, streams), 131_072);
+    expect(small.count).toBe(400);
+    // Pages of 1 MiB have 16,384 rows.
+    expect(large.count).toBe(3 * Math.ceil(ROWS / 16_384));
+  });
+
   it('the failure of a page that is loaded ahead reaches the reader, and the rows before it are read', async () => {
-    const reads = { inFlight: 0, mostInFlight: 0 };
+    const reads = noReads();
     const merged = mergedRows(kernels, [
       streamOf(rowsOf(ROWS, 1), reads),
       streamOf(rowsOf(ROWS, 1), reads, ROWS - 1),

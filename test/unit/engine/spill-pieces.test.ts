@@ -255,11 +255,23 @@ describe('stored run', () => {
       values[i] = value;
     }
     expect(await store.verify(entry)).toHaveProperty('piece');
-    values[1] = values[1]?.slice(ROW_BYTES) as Uint8Array;
+    const whole = values[1] as Uint8Array;
+    values[1] = whole.slice(ROW_BYTES);
     const rows = store.rows(entry);
     await expect((await rows).next(new Uint8Array(700 * ROW_BYTES))).rejects.toThrow(
       /piece 1 of part 7 holds 599 rows, not 600/,
     );
+    const last = values[2] as Uint8Array;
+    values[1] = whole;
+    values[2] = new Uint8Array(Buffer.concat([last, last.subarray(0, ROW_BYTES)]));
+    for (const pageRows of [100, 600, 700]) {
+      const stream = await store.rows(entry);
+      const page = new Uint8Array(pageRows * ROW_BYTES);
+      const read = async (): Promise<void> => {
+        while ((await stream.next(page)) > 0);
+      };
+      await expect(read()).rejects.toThrow(/piece 1 of part 7 holds (more than|601 rows, not) 600/);
+    }
   });
 
   it('a sorted run in damaged or missing files is never read as complete', async () => {

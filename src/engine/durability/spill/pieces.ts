@@ -88,11 +88,12 @@ class PieceRows implements SizedStream {
         rows += count;
         continue;
       }
-      // Reads whole chunks directly into the destination.
-      const chunks = Math.floor((room - rows) / chunkRows);
-      if (chunks > 0) {
+      // Reads whole chunks, or all that is left, directly into the destination.
+      const left = this.piece.rows - this.read;
+      const direct = left <= room - rows ? left : room - rows - ((room - rows) % chunkRows);
+      if (direct > 0) {
         const from = rows * rowBytes;
-        rows += await this.fill(into.subarray(from, from + chunks * chunkBytes));
+        rows += await this.fill(into.subarray(from, from + direct * rowBytes));
         continue;
       }
       if (this.page.length === 0) this.page = new Uint8Array(chunkBytes);
@@ -107,7 +108,14 @@ class PieceRows implements SizedStream {
   }
 
   private async fill(bytes: Uint8Array): Promise<number> {
-    const rows = await this.scan.next({ bytes });
+    const rows = await this.scan.next({ bytes }).catch((thrown: unknown) => {
+      const hasRoom = bytes.length >= (this.piece.rows - this.read) * this.rowBytes;
+      if (findMillraceError(thrown)?.code !== 'kv_row_too_large' || !hasRoom) throw thrown;
+      // All rows of the piece fit, so there are others.
+      throw kvError('kv_corrupt', `${pieceName(this.piece)} holds more than ${this.piece.rows} rows`, {
+        cause: thrown,
+      });
+    });
     this.read += rows;
     // A missing row would make a result wrong without an error.
     if (rows === 0 || this.read > this.piece.rows)
