@@ -110,27 +110,72 @@ bool IsOneOf(std::string_view text, std::initializer_list<std::string_view> word
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-// Properties with values of their own. False for any other.
-bool ReadWord(const std::string& name, const std::string& value, Settings* out) {
-  const bool is_true = value == "true";
-  if (name == "security.protocol") {
-    out->tls.is_on = IsOneOf(value, {"ssl", "sasl_ssl"});
-    out->sasl.is_on = IsOneOf(value, {"sasl_plaintext", "sasl_ssl"});
-  } else if (name == "enable.ssl.certificate.verification") {
-    out->tls.verifies = is_true;
-  } else if (name == "ssl.endpoint.identification.algorithm") {
-    out->tls.checks_name = value == "https";
-  } else if (name == "socket.keepalive.enable") {
-    out->keeps_alive = is_true;
-  } else if (name == "enable.partition.eof") {
-    out->reports_ends = is_true;
-  } else if (name == "isolation.level") {
-    out->committed_only = value != "read_uncommitted";
-  } else if (name == "auto.offset.reset") {
-    out->reset = IsOneOf(value, {"smallest", "earliest", "beginning"}) ? Reset::kEarliest
-                 : value == "error"                                    ? Reset::kError
-                                                                       : Reset::kLatest;
-  } else {
+// A word as librdkafka compares it: without blanks before it, in lower case.
+std::string WordOf(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  std::string word(text);
+  for (char& one : word) {
+    if (one >= 'A' && one <= 'Z') one = static_cast<char>(one - 'A' + 'a');
+  }
+  return word;
+}
+
+// Reads one of two lists of words. False for any other, so that a value that is not understood
+// never turns a check off.
+bool ReadEither(const std::string& word, std::initializer_list<std::string_view> yes,
+                std::initializer_list<std::string_view> no, bool* out) {
+  *out = IsOneOf(word, yes);
+  return *out || IsOneOf(word, no);
+}
+
+bool ReadFlag(const std::string& word, bool* out) {
+  return ReadEither(word, {"true", "t", "1"}, {"false", "f", "0"}, out);
+}
+
+bool ReadProtocol(const std::string& word, Settings* out) {
+  out->tls.is_on = IsOneOf(word, {"ssl", "sasl_ssl"});
+  out->sasl.is_on = IsOneOf(word, {"sasl_plaintext", "sasl_ssl"});
+  return out->tls.is_on || out->sasl.is_on || word == "plaintext";
+}
+
+bool ReadReset(const std::string& word, Settings* out) {
+  const bool is_earliest = IsOneOf(word, {"smallest", "earliest", "beginning"});
+  out->reset = is_earliest ? Reset::kEarliest : word == "error" ? Reset::kError : Reset::kLatest;
+  return is_earliest || IsOneOf(word, {"error", "largest", "latest", "end"});
+}
+
+struct WordProperty {
+  std::string_view name;
+  // False for a word that is not one of the property.
+  bool (*read)(const std::string& word, Settings* to);
+};
+
+constexpr WordProperty kWords[] = {
+    {"security.protocol", ReadProtocol},
+    {"auto.offset.reset", ReadReset},
+    {"enable.ssl.certificate.verification",
+     [](const std::string& word, Settings* to) { return ReadFlag(word, &to->tls.verifies); }},
+    {"ssl.endpoint.identification.algorithm",
+     [](const std::string& word, Settings* to) {
+       return ReadEither(word, {"https"}, {"none"}, &to->tls.checks_name);
+     }},
+    {"socket.keepalive.enable",
+     [](const std::string& word, Settings* to) { return ReadFlag(word, &to->keeps_alive); }},
+    {"enable.partition.eof",
+     [](const std::string& word, Settings* to) { return ReadFlag(word, &to->reports_ends); }},
+    {"isolation.level",
+     [](const std::string& word, Settings* to) {
+       return ReadEither(word, {"read_committed"}, {"read_uncommitted"}, &to->committed_only);
+     }},
+};
+
+// Reads a property whose values are words. False, with `error` set, for a word that is not one of
+// them; any other property is left to the caller.
+bool ReadWord(const std::string& name, const std::string& value, Settings* out,
+              std::string* error) {
+  for (const WordProperty& property : kWords) {
+    if (property.name != name || property.read(WordOf(value), out)) continue;
+    *error = "the value of " + name + " is not one that librdkafka has";
     return false;
   }
   return true;
@@ -140,7 +185,7 @@ bool ReadWord(const std::string& name, const std::string& value, Settings* out) 
 
 bool ReadSettings(const Properties& properties, Settings* out, std::string* error) {
   for (const auto& [name, value] : properties) {
-    if (ReadWord(name, value, out)) continue;
+    if (!ReadWord(name, value, out, error)) return false;
     for (const NumberProperty& number : kNumbers) {
       if (number.name == name) number.set(out, value, number.least);
     }
