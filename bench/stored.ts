@@ -40,8 +40,14 @@ export function keptRuns<C, R extends MadeBy & { readonly cell: C }>(
   return kept;
 }
 
-/** Writes NAME.json, and NAME.md for a page, into a folder. Each replaces the file before by a
- *  rename, so that a killed run leaves whole files.
+/** Writes a file by a rename, so that a killed run leaves it whole. */
+function replaceFile(folder: string, name: string, text: string): void {
+  const path = join(folder, name);
+  writeFileSync(`${path}.part`, text);
+  renameSync(`${path}.part`, path);
+}
+
+/** Writes NAME.json, and NAME.md for a page, into a folder, in place of those of an earlier run.
  *  @param plots further files of the page, by name */
 export function storeReport(
   folder: string,
@@ -50,13 +56,19 @@ export function storeReport(
   plots: Readonly<Record<string, string>> = {},
 ): void {
   mkdirSync(folder, { recursive: true });
-  for (const [name, text] of [
-    [`${report.bench}.json`, `${JSON.stringify(report, null, 1)}\n`],
-    ...(page === undefined ? [] : [[`${report.bench}.md`, page] as const]),
-    ...Object.entries(plots),
-  ] as const) {
-    const path = join(folder, name);
-    writeFileSync(`${path}.part`, text);
-    renameSync(`${path}.part`, path);
-  }
+  replaceFile(folder, `${report.bench}.json`, `${JSON.stringify(report, null, 1)}\n`);
+  if (page !== undefined) replaceFile(folder, `${report.bench}.md`, page);
+  for (const [name, text] of Object.entries(plots)) replaceFile(folder, name, text);
+}
+
+/** Writes the report of a whole run into a folder. Selected parts have a file of their own,
+ *  NAME-PART.json, so that they do not replace the report of all parts.
+ *  @param only the selected parts; undefined: all
+ *  @returns the name of the file */
+export function storeParts(folder: string, report: BenchReport, only: readonly string[] | undefined): string {
+  const parts = [report.bench, ...(only ?? [])].join('-');
+  const name = `${parts.replaceAll(/[^\w-]/g, '_')}.json`;
+  mkdirSync(folder, { recursive: true });
+  replaceFile(folder, name, `${JSON.stringify(report, null, 1)}\n`);
+  return name;
 }

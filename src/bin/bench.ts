@@ -1,6 +1,6 @@
 /** `millrace bench NAME`: measures Millrace beside a peer or a raw limit in one run. With `-check`
  *  a missed goal sets the exit code. */
-
+import { join } from 'node:path';
 import {
   type Bench,
   type BenchContext,
@@ -9,7 +9,7 @@ import {
   renderTable,
 } from '../../bench/harness.ts';
 import { BENCHES } from '../../bench/index.ts';
-import { storeReport } from '../../bench/stored.ts';
+import { storeParts } from '../../bench/stored.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import { nearest } from '../core/settings.ts';
@@ -107,7 +107,7 @@ const SETTINGS = {
   },
   out: {
     type: 'string',
-    help: 'folder for NAME.json, and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and corpora of replay that the same build has made there are kept, runs of engine-peers of the same build and of other cells, and cells of sweep, runs of chaos and orders-load and legs of volume of any build',
+    help: 'folder for NAME.json (NAME-PART.json for parts selected by -only), and for NAME.md of rollout, replay, sweep, engine-peers, contracts, volume and chaos, such as docs/results; cells of rollout and corpora of replay that the same build has made there are kept, runs of engine-peers of the same build and of other cells, and cells of sweep, runs of chaos and orders-load and legs of volume of any build',
   },
   cases: {
     type: 'int',
@@ -203,6 +203,14 @@ function checkBrokerProperties({ settings }: Context, bench: Bench): void {
   });
 }
 
+/** Stores the report in the folder of -out. That of an interrupted run lacks results, and leaves the
+ *  stored one as it is. */
+function storeWhole({ settings, drain, say }: Context, report: BenchReport): void {
+  if (settings.out === undefined) return;
+  if (drain.aborted) say('interrupted: the report is not stored');
+  else say(`stored in ${join(settings.out, storeParts(settings.out, report, settings.only))}`);
+}
+
 /** Defines the command for a table of benchmarks. */
 export const benchCommand = (table: Benches) =>
   defineCommand({
@@ -239,7 +247,7 @@ export const benchCommand = (table: Benches) =>
         results,
       };
       context.print(renderTable(report), report);
-      if (settings.out !== undefined && bench.storesReport !== true) storeReport(settings.out, report);
+      if (bench.storesReport !== true) storeWhole(context, report);
       const missed = results.filter((one) => one.met === false);
       if (settings.check)
         for (const { metric, goal, ratio, value } of missed)

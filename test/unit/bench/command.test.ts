@@ -1,7 +1,7 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { type Bench, type BenchContext, result, seriesOf } from '../../../bench/harness.ts';
 import { BENCHES } from '../../../bench/index.ts';
 import { benchCommand } from '../../../src/bin/bench.ts';
@@ -120,14 +120,44 @@ test.each(Object.entries(BENCHES))(
   },
 );
 
-test('the report of any bench is stored in the folder of -out, which is created', async () => {
+/** A folder of the test, which is removed after it. */
+function ownFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-bench-'));
-  try {
-    const { code, world } = start(command, ['easy', '-json', `-out=${join(folder, 'results')}`]);
-    expect(await code).toBe(0);
-    const stored = JSON.parse(readFileSync(join(folder, 'results', 'easy.json'), 'utf8'));
-    expect(stored).toEqual(JSON.parse(world.stdout()));
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+test('the report of any bench is stored in the folder of -out, which is created', async () => {
+  const folder = join(ownFolder(), 'results');
+  const { code, world } = start(command, ['easy', '-json', `-out=${folder}`]);
+  expect(await code).toBe(0);
+  expect(JSON.parse(readFileSync(join(folder, 'easy.json'), 'utf8'))).toEqual(JSON.parse(world.stdout()));
+});
+
+test('selected parts are stored beside the report of all parts, which stays as it is', async () => {
+  const folder = ownFolder();
+  expect(await start(command, ['easy', `-out=${folder}`]).code).toBe(0);
+  const whole = readFileSync(join(folder, 'easy.json'), 'utf8');
+  expect(await start(command, ['easy', '-only=rate,../bytes', `-out=${folder}`]).code).toBe(0);
+  expect(readdirSync(folder).sort()).toEqual(['easy-rate-___bytes.json', 'easy.json']);
+  expect(readFileSync(join(folder, 'easy.json'), 'utf8')).toBe(whole);
+});
+
+test('an interrupted bench says that its report is not stored, and leaves the stored one', async () => {
+  const folder = ownFolder();
+  const waiting: Bench = {
+    ...probe(0.9),
+    run: ({ drain }) =>
+      new Promise((resolve) => {
+        drain.addEventListener('abort', () => resolve([]));
+        queueMicrotask(() => world.signal('SIGTERM'));
+      }),
+  };
+  const interrupted = benchCommand({ easy: () => Promise.resolve({ bench: waiting }) }) as unknown as Command;
+  expect(await start(command, ['easy', `-out=${folder}`]).code).toBe(0);
+  const whole = readFileSync(join(folder, 'easy.json'), 'utf8');
+  const { code, world } = start(interrupted, ['easy', `-out=${folder}`]);
+  expect(await code).toBe(0);
+  expect(world.stderr()).toContain('interrupted: the report is not stored\n');
+  expect(readFileSync(join(folder, 'easy.json'), 'utf8')).toBe(whole);
 });
