@@ -203,8 +203,8 @@ function checkBrokerProperties({ settings }: Context, bench: Bench): void {
   });
 }
 
-/** Stores the report in the folder of -out. That of an interrupted run lacks results, and leaves the
- *  stored one as it is. */
+/** Stores the report in the folder of -out. An interrupted run lacks results, and leaves the stored
+ *  report as it is. */
 function storeWhole({ settings, drain, say }: Context, report: BenchReport): void {
   if (settings.out === undefined) return;
   if (drain.aborted) say('interrupted: the report is not stored');
