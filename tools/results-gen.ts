@@ -2,7 +2,7 @@
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
  *  rollout bench, the sweep, the comparison with other engines, the load of contracts, the
  *  replays, the runs of chaos and the legs of volume have pages of their own. The plot of the
- *  comparison is also in README.md. */
+ *  comparison is also in README.md, chosen rows in figures.md. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,6 +18,7 @@ import { madeByText } from '../bench/stored.ts';
 import { type SweepReport, sweepPage, sweepPlots } from '../bench/sweep/page.ts';
 import { type VolumeReport, volumePage } from '../bench/volume/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
+import { withFigures } from './figures.ts';
 
 const FOLDER = 'docs/results';
 const PAGE = `${FOLDER}/README.md`;
@@ -35,6 +36,10 @@ const runsOf = ({ runs = [] }: BenchResult): string =>
 
 const verdict = (met: boolean | null): string => (met === null ? '' : met ? 'met' : '**missed**');
 
+/** A row as cells, with the values of its single runs if asked for. */
+const tableRow = (row: BenchResult, runs = ''): string =>
+  `| ${row.metric} | ${short(row.value)} ${row.unit}${runs} | ${Math.round(row.spread * 100)}% | ${row.against ?? ''} | ${short(row.against_value)} | ${short(row.ratio)} | ${row.goal ?? ''} | ${verdict(row.met)} |`;
+
 function section(name: string, report: BenchReport): string[] {
   const flags = (report.flags ?? []).map((flag) => ` ${flag}`).join('');
   return [
@@ -44,11 +49,17 @@ function section(name: string, report: BenchReport): string[] {
     '',
     '| what | value | spread | beside | its value | ratio | goal | |',
     '| --- | --- | --- | --- | --- | --- | --- | --- |',
-    ...report.results.map(
-      (row) =>
-        `| ${row.metric} | ${short(row.value)} ${row.unit}${runsOf(row)} | ${Math.round(row.spread * 100)}% | ${row.against ?? ''} | ${short(row.against_value)} | ${short(row.ratio)} | ${row.goal ?? ''} | ${verdict(row.met)} |`,
-    ),
+    ...report.results.map((row) => tableRow(row, runsOf(row))),
     '',
+  ];
+}
+
+/** The page of figures with its tables. */
+function figuresFile(reports: ReadonlyMap<string, BenchReport>): readonly [string, string] {
+  const path = `${FOLDER}/figures.md`;
+  return [
+    path,
+    withFigures(readFileSync(join(packageRoot(), path), 'utf8'), reports, (row) => tableRow(row)),
   ];
 }
 
@@ -95,6 +106,7 @@ export function generateResults(): ReadonlyMap<string, string> {
   const peers = reportOf('engine-peers') as PeersReport | undefined;
   return new Map([
     ...peersFiles(peers),
+    figuresFile(new Map(reports.map(({ name, report }) => [name, report]))),
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
     ...(load === undefined

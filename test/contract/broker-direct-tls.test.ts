@@ -1,5 +1,5 @@
-/** TLS of the direct client: the certificates that it refuses, and the one that it shows.
- *  librdkafka, which would refuse first, takes no part. */
+/** TLS of the direct client: the certificates that it refuses, and its own certificate. librdkafka,
+ *  which would refuse first, takes no part. */
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect } from 'node:net';

@@ -56,6 +56,7 @@ const JUSTIFIED = [
   { file: 'src/', phrase: /^nobody$/i, why: 'the user nobody of Unix, who runs PostgreSQL' },
   { file: 'src/devstack/errors', phrase: /^strange$/, why: 'error code strange_folder, which users see' },
   { file: 'test/', phrase: /^nobody$/i, why: 'a published hash text, and messages that are expected' },
+  { file: 'tools/figures', phrase: /^at once$/, why: 'names of figures in recorded results' },
   { file: 'bench/', phrase: /^(?:at once|is there|twin)$/, why: 'names of figures in recorded results' },
   { file: 'test/e2e/registry-bench', phrase: /^at once$/, why: 'names of figures in recorded results' },
 ];

@@ -25,6 +25,6 @@ test('every missed goal is marked as missed on the page', () => {
     .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport);
   expect(reports.length).toBeGreaterThan(0);
   const missed = reports.flatMap((report) => report.results.filter((row) => row.met === false));
-  const page = [...pages.values()].join('');
+  const page = [...pages].flatMap(([path, text]) => (path.endsWith('figures.md') ? [] : [text])).join('');
   expect(page.match(/\*\*missed\*\*/g)?.length ?? 0).toBe(missed.length);
 });
