@@ -17,6 +17,8 @@ import {
   type ConsumeResult,
   type ConsumerOptions,
   NO_OFFSET,
+  OFFSET_BEGINNING,
+  OFFSET_END,
   OFFSET_STORED,
   type PartitionLag,
   type TopicPartition,
@@ -36,9 +38,11 @@ const keyOf = ({ topic, partition }: TopicPartition): string => `${partition}@${
 const fallbackEvent = (why: string): BrokerEvent =>
   brokerEvent(UNSUPPORTED, `librdkafka reads instead of the direct client: ${why}`);
 
+const isSymbolic = (offset: bigint): boolean => offset === OFFSET_BEGINNING || offset === OFFSET_END;
+
 /** Consumer whose assigned partitions the direct client reads, until there is something that it
  *  cannot do; from then on librdkafka reads. */
-class DirectConsumer implements BatchConsumer {
+export class DirectConsumer implements BatchConsumer {
   readonly topics: string[] = [];
   private readonly addon: Addon;
   private readonly options: ConsumerOptions;
@@ -48,6 +52,8 @@ class DirectConsumer implements BatchConsumer {
   private handle: DirectHandle | undefined;
   private readonly assigned = new Map<string, TopicPartition>();
   private readonly paused = new Map<string, TopicPartition>();
+  /** Symbolic starts of partitions whose position the direct client does not know yet. */
+  private readonly starts = new Map<string, bigint>();
   private events: BrokerEvent[] = [];
   private consuming = false;
   private closing: Promise<void> | undefined;
@@ -77,6 +83,8 @@ class DirectConsumer implements BatchConsumer {
     demand('assign', await this.addon.brokerDirectAssign(this.handle, ...flat(places)));
     this.assigned.clear();
     for (const at of partitions) this.assigned.set(keyOf(at), { topic: at.topic, partition: at.partition });
+    this.starts.clear();
+    for (const at of places) this.keepStart(at);
   }
 
   async subscribe(topics: readonly string[]): Promise<void> {
@@ -100,6 +108,7 @@ class DirectConsumer implements BatchConsumer {
       this.topics.push(...topics);
       const old = events.find(([code]) => code === UNSUPPORTED);
       if (old !== undefined) await this.continueByControl(this.textOf(old));
+      else if (this.starts.size > 0 && this.closing === undefined) await this.positions(handle);
       const reported = [
         ...this.events.splice(0),
         ...events.filter((event) => event !== old).map((event) => eventOf(event)),
@@ -134,6 +143,7 @@ class DirectConsumer implements BatchConsumer {
     const places = await this.stored([position]);
     const what = `seek ${position.topic}/${position.partition}`;
     demand(what, await this.addon.brokerDirectSeek(this.handle, ...flat(places)));
+    for (const at of places) this.keepStart(at);
   }
 
   async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
@@ -153,7 +163,7 @@ class DirectConsumer implements BatchConsumer {
   async lag(timeoutMs: number): Promise<readonly PartitionLag[]> {
     this.checkOpen();
     if (this.handle === undefined) return this.control.lag(timeoutMs);
-    const positions = demand('positions', await this.addon.brokerDirectPositions(this.handle)).map(placeOf);
+    const positions = await this.positions(this.handle);
     return Promise.all(
       positions.map(async ({ offset, ...at }) => ({
         ...at,
@@ -212,6 +222,19 @@ class DirectConsumer implements BatchConsumer {
     );
   }
 
+  private keepStart(at: TopicPartitionOffset): void {
+    if (isSymbolic(at.offset)) this.starts.set(keyOf(at), at.offset);
+    else this.starts.delete(keyOf(at));
+  }
+
+  /** Positions of the direct client. A known position ends the memory of a symbolic start: from
+   *  then on a position that is lost again is found by auto.offset.reset. */
+  private async positions(handle: DirectHandle): Promise<readonly TopicPartitionOffset[]> {
+    const positions = demand('positions', await this.addon.brokerDirectPositions(handle)).map(placeOf);
+    for (const at of positions) if (at.offset !== OFFSET_STORED) this.starts.delete(keyOf(at));
+    return positions;
+  }
+
   /** Closes the direct client. @param isNews the next consume reports it */
   private replace(why: string, isNews = true): void {
     if (this.handle !== undefined) this.addon.brokerDirectClose(this.handle);
@@ -219,12 +242,14 @@ class DirectConsumer implements BatchConsumer {
     if (isNews) this.events.push(fallbackEvent(why));
   }
 
-  /** Lets librdkafka continue at the positions of the direct client. */
+  /** Lets librdkafka continue at the positions of the direct client. A partition without a position
+   *  begins where its caller asked: librdkafka would begin at a stored offset, or by
+   *  auto.offset.reset. */
   private async continueByControl(why: string): Promise<void> {
-    const handle = this.handle as DirectHandle;
-    const positions = demand('positions', await this.addon.brokerDirectPositions(handle)).map(placeOf);
+    const positions = await this.positions(this.handle as DirectHandle);
+    const places = positions.map((at) => ({ ...at, offset: this.starts.get(keyOf(at)) ?? at.offset }));
     this.replace(why);
-    await this.control.assign(positions);
+    await this.control.assign(places);
     if (this.paused.size > 0) await this.control.pause([...this.paused.values()]);
   }
 
