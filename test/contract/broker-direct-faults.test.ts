@@ -1,6 +1,7 @@
 /** The direct client before brokers that change, damage and lose what it reads. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { BrokerSource } from '../../src/engine/source/events.ts';
 import { directDriver } from '../../src/io/kafka/direct/driver.ts';
 import type { BatchConsumer, BrokerEvent, ConsumerOptions } from '../../src/io/kafka/port.ts';
 import { realClock, until } from '../wait.ts';
@@ -233,6 +234,57 @@ describe('faults of brokers', () => {
     const { values, events } = await read(consumer, named('_BAD_MSG'));
     expect(values).toEqual([]);
     expect(events.some(({ message }) => message.includes('receive.message.max.bytes is 2048'))).toBe(true);
+  });
+
+  it.each<readonly [string, string, (records: Buffer) => Answer]>([
+    [
+      'a batch with a wrong checksum',
+      'has a wrong CRC-32C',
+      (records) => {
+        records[records.length - 2] = (records.at(-2) as number) ^ 1;
+        return { records };
+      },
+    ],
+    ['an offset that the broker no longer has', 'offset 2 is outside of the partition', () => ({ error: 1 })],
+    [
+      'a log that was truncated below what was read',
+      'the log was truncated to offset 1',
+      () => ({ diverging: { epoch: 0, offset: 1 } }),
+    ],
+  ])('%s ends a run of the engine, which reads only the records before it', async (_what, why, lose) => {
+    const brokers = await start(1, (asked) => {
+      if (asked?.offset === 0) return { records: batchAt(0, 1, ['a', 'b']) };
+      return asked?.offset === 2 ? lose(batchAt(2, 1, ['c', 'd'])) : NOTHING;
+    });
+    const consumer = await reader(brokers.address, { autoOffsetReset: 'error' });
+    const source = new BrokerSource({
+      ...{
+        consumer,
+        clock: realClock,
+        topic: TOPIC,
+        partitionCount: 1,
+        rowCapacity: 100,
+        arenaBytes: 1 << 16,
+      },
+      ...{ input: { isReady: true, decode: () => undefined }, onEvent: () => {} },
+      findTopic: async () => ({ partitions: 1, id: undefined }),
+      stages: { recordsReady: () => {}, enter: () => {} },
+    });
+    open.push({ close: () => source.stop() });
+    await source.start([0]);
+    const values: string[] = [];
+    const ended = await until('the end of the run', async () => {
+      try {
+        const rows = await source.next(50);
+        for (let row = 0; row < (rows?.records.rowCount ?? 0); row++)
+          values.push(Buffer.from(rows?.records.value(row) as Uint8Array).toString());
+        return undefined;
+      } catch (thrown) {
+        return thrown as Error;
+      }
+    });
+    expect(ended).toMatchObject({ code: 'source_failed', message: expect.stringContaining(why) });
+    expect(values).toEqual(['a', 'b']);
   });
 
   it('the direct client authenticates with PLAIN', async () => {
