@@ -17,8 +17,10 @@ interface Settings {
 }
 type Context = FlinkContext & { readonly settings: Settings };
 
-/** Compares the sink with that of the Flink job. @throws usage, and errors of the sinks */
-export async function verifyAgainstFlink(context: Context): Promise<number> {
+/** Compares the sink with that of the Flink job.
+ *  @param read reads all results of a sink
+ *  @throws usage, and errors of the sinks */
+export async function verifyAgainstFlink(context: Context, read = readSink): Promise<number> {
   const { settings } = context;
   const other = sinkContext(context);
   if (other.settings.sink === settings.sink && other.settings['sink-table'] === settings['sink-table'])
@@ -29,7 +31,7 @@ export async function verifyAgainstFlink(context: Context): Promise<number> {
   const range = rangeOf(settings);
   const own = new Map<string, string>();
   const here = new RowsDigest();
-  for await (const [window, values] of rowsOf(context, range)) {
+  for await (const [window, values] of rowsOf(context, read, range)) {
     here.add(`${window}|${values}`);
     own.set(window, values);
     if (own.size > settings['verify-windows-max'])
@@ -44,7 +46,7 @@ export async function verifyAgainstFlink(context: Context): Promise<number> {
     differing++;
     if (differences.length < DIFFERENCES_MAX) differences.push(line);
   };
-  for await (const [window, values] of rowsOf(other, range)) {
+  for await (const [window, values] of rowsOf(other, read, range)) {
     there.add(`${window}|${values}`);
     const expected = own.get(window);
     if (expected === undefined) differ(`${window}: of Flink alone (${values})`);
@@ -56,10 +58,14 @@ export async function verifyAgainstFlink(context: Context): Promise<number> {
 }
 
 /** Windows and their values as texts. */
-async function* rowsOf(context: Context, range: Range): AsyncGenerator<readonly [string, string]> {
+async function* rowsOf(
+  context: Context,
+  read: typeof readSink,
+  range: Range,
+): AsyncGenerator<readonly [string, string]> {
   const { aggregate, key } = context.settings;
   const isUnsigned = key?.endsWith(':u64') === true;
-  const results = await readSink(context, { aggregate, emit: undefined });
+  const results = await read(context, { aggregate, emit: undefined });
   for await (const page of results.pages)
     for (const row of page)
       if (isIn(row, range)) yield [windowText(row, results, isUnsigned), valuesText(row)];
