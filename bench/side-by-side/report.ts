@@ -101,6 +101,10 @@ export class Runs {
     return this.series(cell, contestant, ({ recovery }) => recovery?.recoveryMs);
   }
 
+  firstEventMs(cell: Cell, contestant: Name): Series | undefined {
+    return this.series(cell, contestant, ({ drain }) => drain?.firstEventMs);
+  }
+
   firstResultMs(cell: Cell, contestant: Name): Series | undefined {
     return this.series(cell, contestant, ({ drain }) => drain?.firstResultMs);
   }
@@ -175,6 +179,14 @@ function memoryRows(runs: Runs, cell: Cell): readonly BenchResult[] {
 function timeRows(runs: Runs, cell: Cell): readonly BenchResult[] {
   return OURS.flatMap((own) =>
     ENGINES.flatMap((peer) => [
+      ...compared({
+        metric: `${runs.title(own)}: start to the first event read, ${cellName(cell)}`,
+        unit: 's',
+        ours: runs.firstEventMs(cell, own),
+        against: runs.title(peer),
+        theirs: runs.firstEventMs(cell, peer),
+        factor: 1e-3,
+      }),
       ...compared({
         metric: `${runs.title(own)}: start to first result, ${cellName(cell)}`,
         unit: 's',

@@ -250,7 +250,7 @@ const WIDE = { ...BASE, keys: 10_000_000 };
 const RUNS: readonly Run[] = [
   drained('millrace', {}),
   drained('millrace-direct', { cpuUs: 0.5 }),
-  drained('bare-fetch', { cpuUs: 0.25, firstResultMs: null }),
+  drained('bare-fetch', { cpuUs: 0.25, firstEventMs: null, firstResultMs: null }),
   drained('flink-heap', { cpuUs: 4.5, rate: 2e5 }),
   drained('kafka-streams', { cpuUs: 11, problems: ['rows: 3, expected 4'] }),
   recovered('millrace', 1000),
@@ -333,10 +333,27 @@ describe('the page of the comparison', () => {
     expect(page).toContain('| no measurement: out of memory |');
     expect(page).toContain('| **rows: 3, expected 4** |');
     expect(page).toContain(
-      '| The millrace | 1,000,000 | 1 | 1.5 | 1 | 1,000,000 | 100 | 1 | 1 | 1 | equal |',
+      '| The millrace | 1,000,000 | 1 | 1.5 | 1 | 1,000,000 | 100 | 0.5 | 1 | 1 | 1 | equal |',
     );
     expect(page).toContain('Not run.');
     expect(page).not.toMatch(/NaN|undefined|Infinity/);
+  });
+
+  it('the page of stored runs has the start to the first event and to the first result of each engine', () => {
+    const stored = JSON.parse(readFileSync('docs/results/engine-peers.json', 'utf8')) as PeersReport;
+    const page = peersPage(stored);
+    expect(page).toContain('| start to the first event read, s | start to the first result, s |');
+    expect(page).not.toMatch(/NaN|undefined|Infinity/);
+    const rows = page.split('\n').filter((line) => /^\| (Millrace|Apache|Kafka|Hazelcast)/.test(line));
+    const measured = rows.map((line) => line.split(' | ')).filter((cells) => cells.length === 12);
+    expect(measured.length).toBeGreaterThan(5);
+    for (const cells of measured) expect(Number(cells[7])).toBeLessThanOrEqual(Number(cells[8]));
+  });
+
+  it('the results have the start to the first event of two engines beside each other', () => {
+    const found = reportOf(RUNS).results.filter(({ metric }) => metric.includes('start to the first event'));
+    expect(found[0]).toMatchObject({ unit: 's', value: 0.5, against: 'The flink-heap', against_value: 0.5 });
+    expect(found.every(({ goal }) => goal === null)).toBe(true);
   });
 
   it('the page links exactly the plots that exist', () => {
