@@ -251,7 +251,7 @@ describe('faults of brokers', () => {
       'the log was truncated to offset 1',
       () => ({ diverging: { epoch: 0, offset: 1 } }),
     ],
-  ])('%s ends a run of the engine, which reads only the records before it', async (_what, why, lose) => {
+  ])('a run of the engine ends at %s, and has read only the records before it', async (_what, why, lose) => {
     const brokers = await start(1, (asked) => {
       if (asked?.offset === 0) return { records: batchAt(0, 1, ['a', 'b']) };
       return asked?.offset === 2 ? lose(batchAt(2, 1, ['c', 'd'])) : NOTHING;

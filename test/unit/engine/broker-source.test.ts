@@ -47,7 +47,7 @@ function sourceOver(results: readonly ConsumeResult[]) {
 }
 
 describe('events after which records would be missing', () => {
-  it.each(Object.entries(CODES))('%s ends the run with source_failed', async (name, code) => {
+  it.each(Object.entries(CODES))('the event %s ends the run with source_failed', async (name, code) => {
     const event = at(code, 'the batch at offset 7 is lost');
     expect(event.name).toBe(name);
     const { source, reported, decoded } = sourceOver([readOf(3), readOf(2, [event])]);
@@ -63,7 +63,7 @@ describe('events after which records would be missing', () => {
     expect(reported).toEqual([]);
   });
 
-  it.each(Object.entries(CODES))('%s of a read ahead fails the next start', async (_name, code) => {
+  it.each(Object.entries(CODES))('the event %s of a read ahead fails the next start', async (_name, code) => {
     const { source } = sourceOver([readOf(1), readOf(0, [at(code, 'lost')])]);
     await source.start([0, 0]);
     await source.next(10);
@@ -91,7 +91,7 @@ describe('events after which the client reads on', () => {
     ['_TRANSPORT', -195],
     ['_ALL_BROKERS_DOWN', -187],
     ['_UNSUPPORTED_FEATURE', -165],
-  ])('%s is reported, and the rows of the read are used', async (name, code) => {
+  ])('the event %s is reported, and the rows of the read are used', async (name, code) => {
     const { source, reported } = sourceOver([readOf(2, [at(code, 'away')]), readOf(2)]);
     await source.start([0, 0]);
     expect(await source.next(10)).toBeDefined();

@@ -175,7 +175,7 @@ describe('positions after the direct client is replaced', () => {
   });
 });
 
-describe('pauses after the direct client is replaced', () => {
+describe('a pause after the direct client is replaced', () => {
   it('paused partitions stay paused, and resumed ones are read', async () => {
     const { consumer, consume, control } = consumerOver();
     await consumer.assign([at('a', 0, 0n), at('a', 1, 0n), at('b', 0, 0n)]);
@@ -185,7 +185,7 @@ describe('pauses after the direct client is replaced', () => {
     expect(control).toEqual(['assign a/0 0,a/1 0,b/0 0', 'pause a/1']);
   });
 
-  it('pauses of an earlier assignment are forgotten', async () => {
+  it('a pause of an earlier assignment is forgotten', async () => {
     const { consumer, consume, control } = consumerOver();
     await consumer.assign([at('a', 0, 0n)]);
     await consumer.pause([at('a', 0, 0n)]);
