@@ -5,17 +5,20 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { FLINK_JARS, jarFile } from '../../src/engine/flink/jars.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { SchemaRegistry } from '../../src/registry/index.ts';
 import { packageRoot } from '../../src/shell/package.ts';
+import { batchOf } from '../contract/broker-world.ts';
 import { runEngine } from '../fixtures/engine.ts';
 import { type Flink, startFlink } from '../fixtures/flink.ts';
 import { generateEvents, runGen } from '../fixtures/gen.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { createTopic } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
 
@@ -61,6 +64,46 @@ const JSON_FIELDS = [
 ];
 const SKEWED = ['-allowed-skew=1s', '-allowed-lateness=1s'];
 
+/** Local time of an offset of so many minutes, without its zone. */
+const local = (at: number, minutes: number): string =>
+  new Date(at + minutes * 60_000).toISOString().slice(0, -1);
+/** The same time in the forms that the engine reads. */
+const ISO_FORMS: ReadonlyArray<(at: number) => string> = [
+  (at) => `${local(at, 0)}Z`,
+  (at) => `${local(at, 0)}z`.toLowerCase(),
+  (at) => `${local(at, 120).replace('T', ' ')}+02:00`,
+  (at) => `${local(at, -330)}-0530`,
+  (at) => `${local(at, 23 * 60 + 59)}+23:59`,
+  (at) => `${local(at, 0).replace('.', ',')}999Z`,
+  (at) => `${local(at, 0).replace(/(:00)?[.]000$/, '')}Z`,
+  (at) => `${local(at, 60).replace(/00$/, '')}+01:00`,
+];
+/** JSON values that are no time. */
+const NO_TIMES = [
+  ...['"2026-02-30T12:00:00Z"', '"2026-01-31T12:00:00"', '"2026-01-31T24:00:00Z"', '"2026-01-31T12:00:60Z"'],
+  ...['"2026-01-31T12:00:00Z\\n"', '"2026-01-31T12:00:00+24:00"', '"now"', '20260131', 'null'],
+];
+const ISO_EVENTS = 1600;
+
+/** Fills a topic with events in order, whose times are texts, and with records without a time. */
+async function fillIso(topic: string): Promise<void> {
+  await createTopic(stack.brokers, topic, PARTITIONS);
+  const from = Date.UTC(2026, 0, 31, 23, 55);
+  const values = Array.from({ length: ISO_EVENTS }, (_, i) => {
+    // Each form has whole minutes too.
+    const form = ISO_FORMS[(i + Math.floor(i / 8)) % ISO_FORMS.length] as (at: number) => string;
+    return `{"account_id":"a${i % 7}","at":${JSON.stringify(form(from + i * 500))},"value":${i}}`;
+  });
+  const invalid = NO_TIMES.map((at) => `{"account_id":"a0","at":${at},"value":1}`);
+  const rows = [...invalid, ...values, ...invalid].map((value, i) => ({
+    partition: i % PARTITIONS,
+    value: Buffer.from(value),
+  }));
+  const producer = await librdkafkaDriver.producer({ brokers: stack.brokers, clientId: 'engine-flink' });
+  expect((await producer.produce(batchOf(rows), [topic])).failed).toBe(0);
+  await producer.close();
+}
+
 /** Flags of a job of both engines. */
 const job = (topic: string, name: string, flags: readonly string[]): readonly string[] =>
   withDefaults(
@@ -96,6 +139,14 @@ async function stateOf(id: string): Promise<string> {
   return ((await answer.json()) as { readonly state: string }).state;
 }
 
+/** Compares the tables of a bounded job. */
+async function compared(topic: string, name: string, flags: readonly string[]) {
+  const whole = job(topic, name, [...flags, '-bounded']);
+  const table = `-flink-table=${tableOf('flink', name)}`;
+  const verified = await runEngine(own, ['verify', '-against=flink', ...whole, table, '-json']);
+  return { verified, report: JSON.parse(verified.stdout) };
+}
+
 /** Runs a bounded job on both engines, and compares the tables. */
 async function both(topic: string, name: string, flags: readonly string[], more: readonly string[] = []) {
   const whole = job(topic, name, [...flags, '-bounded']);
@@ -110,9 +161,7 @@ async function both(topic: string, name: string, flags: readonly string[], more:
     600_000,
   );
   expect(state, await follow('logs', id)).toBe('FINISHED');
-  const table = `-flink-table=${tableOf('flink', name)}`;
-  const verified = await runEngine(own, ['verify', '-against=flink', ...whole, table, '-json']);
-  return { ran, verified, report: JSON.parse(verified.stdout) };
+  return { ran, ...(await compared(topic, name, flags)) };
 }
 
 describe('topics without late events', () => {
@@ -133,6 +182,39 @@ describe('topics without late events', () => {
     expect(verified.code).toBe(0);
     expect(report.windows).toBeGreaterThan(500);
     expect(ran).toMatchObject({ consumed: EVENTS, droppedLate: 0, invalid: 0 });
+  });
+
+  it('times of text are read in every form of the engine, and texts that are no time are left out', async () => {
+    await fillIso(topicOf('iso'));
+    const fields = ['-format=json', '-key=account_id:string', '-time=at:iso', '-value=value', '-size=2s'];
+    const { ran, verified, report } = await both('iso', 'iso', fields);
+    expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
+    expect(ran).toMatchObject({ accepted: ISO_EVENTS, droppedLate: 0, invalid: 2 * NO_TIMES.length });
+    expect((await counted(tableOf('flink', 'iso'))).events).toBe(ISO_EVENTS);
+  });
+
+  it('a changed, a missing and a further result make the comparison unequal', async () => {
+    const flags = [...AVRO, '-size=2s'];
+    const { report: before } = await both('avro', 'changed', flags);
+    expect(before.equal).toBe(true);
+    const table = tableOf('flink', 'changed');
+    const first = (row: number): string =>
+      `(SELECT ctid FROM ${table} ORDER BY account_id, window_start OFFSET ${row} LIMIT 1)`;
+    await pool.query(`UPDATE ${table} SET sum = sum + 1 WHERE ctid = ${first(0)}`);
+    await pool.query(`DELETE FROM ${table} WHERE ctid = ${first(1)}`);
+    await pool.query(`UPDATE ${table} SET account_id = -7 WHERE ctid = ${first(1)}`);
+    const { verified, report } = await compared('avro', 'changed', flags);
+    expect(verified.code).toBe(1);
+    expect(report).toMatchObject({ equal: false, differing: 4, flink_windows: before.windows - 1 });
+    expect(report).toMatchObject({ windows: before.windows, digest: before.digest });
+    expect(report.flink_digest).not.toBe(report.digest);
+    const kinds = report.differences.map((line: string) => /in Flink|of \S+ (engine )?alone/.exec(line)?.[0]);
+    expect(kinds.sort()).toEqual([
+      'in Flink',
+      'of Flink alone',
+      'of this engine alone',
+      'of this engine alone',
+    ]);
   });
 });
 
@@ -365,6 +447,7 @@ describe('docs/how-to/outgrow-one-machine.md', () => {
         { page: 'kafka:orders', real: `kafka:${topicOf('orders')}` },
         { page: 'topic: orders', real: `topic: ${topicOf('orders')}` },
         { page: '-topic=orders', real: `-topic=${topicOf('orders')}` },
+        { page: '-group=orders', real: `-group=${topicOf('orders')}` },
         { page: 'millrace orders ', real: `millrace ${topicOf('orders')} ` },
         { page: "'topic' = 'orders'", real: `'topic' = '${topicOf('orders')}'` },
         { page: '`orders`', real: `\`${topicOf('orders')}\`` },

@@ -28,7 +28,6 @@ export type FieldType =
   | 'STRING'
   | 'BOOLEAN'
   | 'BYTES'
-  | 'TIMESTAMP_LTZ(3)'
   | 'other';
 
 export interface FlinkFields {
@@ -197,7 +196,7 @@ function jsonDemands(fields: InputFields): readonly Demand[] {
 }
 
 function jsonTime({ path, unit }: Extract<TimeSpec, { from: 'field' }>): FieldType {
-  if (unit !== undefined) return unit === 'iso' ? 'TIMESTAMP_LTZ(3)' : 'BIGINT';
+  if (unit !== undefined) return unit === 'iso' ? 'STRING' : 'BIGINT';
   const name = path.join('.');
   throw unsayable(
     'time',

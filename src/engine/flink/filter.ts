@@ -64,7 +64,7 @@ function memberSql(
 const NUMBERS: readonly FieldType[] = ['INT', 'BIGINT', 'DECIMAL(20, 0)', 'FLOAT', 'DOUBLE'];
 
 function isOfType({ type, text }: Named, literal: Plain): boolean {
-  if (type === 'other' || type === 'BYTES' || type === 'TIMESTAMP_LTZ(3)')
+  if (type === 'other' || type === 'BYTES')
     throw unsayable('where', text, 'compares a value that Flink SQL compares otherwise', NEXT);
   if (NUMBERS.includes(type)) return typeof literal === 'number' || typeof literal === 'bigint';
   return typeof literal === (type === 'STRING' ? 'string' : 'boolean');

@@ -4,6 +4,7 @@ import type { InputFields, KeySpec, TimeSpec, TimeUnit } from '../source/input/d
 import type { ViewColumn } from './aggregates.ts';
 import { unsayable } from './error.ts';
 import type { FlinkField, FlinkFields } from './fields.ts';
+import { isoMillisSql } from './iso.ts';
 
 /** Parts of the source's definition that the key or the time needs. */
 export interface FlinkKey {
@@ -19,8 +20,10 @@ export const RECORD_KEY = 'millrace_key';
 const UUID = "'^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$'";
 /** A literal of Flink SQL without a type has at most 64 bits. */
 const U64_MAX = `CAST('${2n ** 64n - 1n}' AS DECIMAL(20, 0))`;
-/** Earliest time that Flink SQL has: a record without a time gets it, and advances no watermark. */
-const NO_TIME_MS = -62_135_596_800_000;
+/** Time of a record without one: the first of year 1, which advances no watermark. */
+const NO_TIME = 'TO_TIMESTAMP_LTZ(-62135596800000, 3)';
+/** Column of the time. */
+export const TIME = 'millrace_time';
 
 /** @param names columns of the view by the parts of the key. @throws flink_unsupported */
 export function flinkKey({ key }: InputFields, source: FlinkFields, names: readonly string[]): FlinkKey {
@@ -112,24 +115,23 @@ const UNITS: Readonly<Record<string, TimeUnit>> = {
 /** @throws flink_unsupported */
 export function flinkTime({ time }: InputFields, source: FlinkFields): FlinkTime {
   if (time.from === 'record') return { sql: undefined, required: [] };
-  const field = source.of(time.path);
-  const instant = instantSql(time, field);
-  return {
-    sql: `COALESCE(${instant}, TO_TIMESTAMP_LTZ(${NO_TIME_MS}, 3))`,
-    required: [`${field.sql} IS NOT NULL`],
-  };
+  const instant = instantSql(time, source.of(time.path), source.reader === undefined);
+  return { sql: `COALESCE(${instant}, ${NO_TIME})`, required: [`${quotedName(TIME)} > ${NO_TIME}`] };
 }
 
-function instantSql({ path, unit }: Extract<TimeSpec, { from: 'field' }>, field: FlinkField): string {
-  const { sql, type, logical } = field;
-  if (type === 'TIMESTAMP_LTZ(3)') return sql;
+function instantSql(
+  { path, unit }: Extract<TimeSpec, { from: 'field' }>,
+  { sql, type, logical }: FlinkField,
+  isJson: boolean,
+): string {
+  if (isJson && unit === 'iso') return `TO_TIMESTAMP_LTZ(${isoMillisSql(sql)}, 3)`;
   const known = unit ?? UNITS[logical ?? ''];
   if ((type !== 'BIGINT' && type !== 'INT') || known === undefined || known === 'iso')
     throw unsayable(
       'time',
       path.join('.'),
       `is ${logical ?? type}${known === undefined ? '' : ` in ${known}`}, which Flink SQL does not read as a time`,
-      'give a timestamp type, an integer with its unit (:s, :ms, :us, :ns), a JSON text in ISO 8601 with Z (:iso), or @timestamp',
+      'give a timestamp type, an integer with its unit (:s, :ms, :us, :ns), a JSON text in ISO 8601 (:iso), or @timestamp',
     );
   return `TO_TIMESTAMP_LTZ(${millisSql(type === 'INT' ? `CAST(${sql} AS BIGINT)` : sql, known)}, 3)`;
 }

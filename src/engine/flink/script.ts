@@ -19,7 +19,7 @@ import { flinkAggregates } from './aggregates.ts';
 import { avroFields, type FlinkFields, jsonFields } from './fields.ts';
 import { filterSql } from './filter.ts';
 import { FLINK_JARS, type FlinkJar } from './jars.ts';
-import { flinkKey, flinkTime, RECORD_KEY } from './keys.ts';
+import { flinkKey, flinkTime, RECORD_KEY, TIME } from './keys.ts';
 import { type PostgresTarget, postgresSink } from './sink.ts';
 
 export interface FlinkJob {
@@ -60,7 +60,6 @@ export interface FlinkScript {
 const EVENTS = 'millrace_events';
 const ON_TIME = 'millrace_on_time';
 const RESULTS = 'millrace_results';
-const TIME = 'millrace_time';
 /** The time without its role as an attribute, which an aggregate may read. */
 const EVENT_TIME = 'millrace_event_time';
 const ONE_MS = "INTERVAL '0.001' SECOND(1, 3)";
@@ -169,7 +168,7 @@ function eventsTable(
   const format = registry === undefined ? 'json' : 'avro-confluent';
   const own: TableOptions =
     registry === undefined
-      ? { 'value.json.ignore-parse-errors': 'true', 'value.json.timestamp-format.standard': 'ISO-8601' }
+      ? { 'value.json.ignore-parse-errors': 'true' }
       : {
           'value.avro-confluent.url': registry.url,
           'value.avro-confluent.schema': source.reader,
@@ -250,8 +249,8 @@ function notesOf({ job, parallelism, registry }: FlinkJob, own: readonly string[
       ? [`sessions that touch stay apart: the gap is ${job.gapMs - 1} ms, and window_end is 1 ms later`]
       : []),
     registry === undefined
-      ? 'a record that is not valid JSON, or lacks the key or the time, is skipped; no record is quarantined'
-      : 'a record that lacks the key or the time is skipped, and one that its schema does not describe stops the job; no record is quarantined',
+      ? 'a record that is not valid JSON, or lacks the key or a time of the years 1 to 9999, is skipped; no record is quarantined'
+      : 'a record that lacks the key or a time of the years 1 to 9999 is skipped, and one that its schema does not describe stops the job; no record is quarantined',
     ...own,
   ];
 }

@@ -99,11 +99,23 @@ describe('scripts of Flink SQL', () => {
     ['at:s', 'TO_TIMESTAMP_LTZ(`at` * 1000, 3)'],
     ['at:ms', 'TO_TIMESTAMP_LTZ(`at`, 3)'],
     ['at:us', 'TO_TIMESTAMP_LTZ(CASE WHEN `at` >= 0 THEN `at` / 1000 ELSE (`at` - 999) / 1000 END, 3)'],
-    ['at:iso', 'COALESCE(`at`, TO_TIMESTAMP_LTZ('],
+    ['at:iso', "`at` STRING,\n  `millrace_time` AS COALESCE(TO_TIMESTAMP_LTZ(CASE WHEN REGEXP(`at`, '"],
     ['@timestamp', "`millrace_time` TIMESTAMP_LTZ(3) METADATA FROM 'timestamp'"],
   ])('the time %s becomes an attribute, and units are rounded down', (time, sql) => {
     const events = statement({ input: { ...JSON_INPUT, time } }, 'CREATE TEMPORARY TABLE `millrace_events`');
     expect(events).toContain(sql);
+  });
+
+  it('a record without a time, or with one that Flink SQL does not have, is in no window', () => {
+    for (const input of [{}, { ...JSON_INPUT, time: 'at:iso' }]) {
+      const view = statement({ input }, 'CREATE TEMPORARY VIEW');
+      expect(view).toContain('AND `millrace_time` > TO_TIMESTAMP_LTZ(-62135596800000, 3)');
+    }
+  });
+
+  it('a time of text may be compared as a text', () => {
+    const input = { ...JSON_INPUT, time: 'at:iso', where: 'at >= "2026"' };
+    expect(statement({ input }, 'CREATE TEMPORARY VIEW')).toContain("COALESCE(`at` >= '2026', FALSE)");
   });
 
   it('settings of Flink and a savepoint of Flink are set before the tables', () => {

@@ -34,7 +34,7 @@ CREATE TEMPORARY VIEW `millrace_on_time` AS SELECT
   CAST(`millrace_time` AS TIMESTAMP(3)) AS `millrace_event_time`
 FROM `millrace_events`
 WHERE (CURRENT_WATERMARK(`millrace_time`) IS NULL OR `millrace_time` > CURRENT_WATERMARK(`millrace_time`))
-  AND `created` IS NOT NULL
+  AND `millrace_time` > TO_TIMESTAMP_LTZ(-62135596800000, 3)
   AND `customer`.`country` IS NOT NULL
   AND `customer`.`no` IS NOT NULL
   AND `amount` IS NOT NULL;

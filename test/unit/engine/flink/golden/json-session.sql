@@ -21,8 +21,7 @@ CREATE TEMPORARY TABLE `millrace_events` (
   'scan.watermark.emit.strategy' = 'on-event',
   'scan.watermark.idle-timeout' = '10000 ms',
   'value.format' = 'json',
-  'value.json.ignore-parse-errors' = 'true',
-  'value.json.timestamp-format.standard' = 'ISO-8601'
+  'value.json.ignore-parse-errors' = 'true'
 );
 
 CREATE TEMPORARY VIEW `millrace_on_time` AS SELECT
@@ -32,7 +31,7 @@ CREATE TEMPORARY VIEW `millrace_on_time` AS SELECT
   CAST(`millrace_time` AS TIMESTAMP(3)) AS `millrace_event_time`
 FROM `millrace_events`
 WHERE (CURRENT_WATERMARK(`millrace_time`) IS NULL OR `millrace_time` - INTERVAL '0.001' SECOND(1, 3) > CURRENT_WATERMARK(`millrace_time`))
-  AND `at` IS NOT NULL
+  AND `millrace_time` > TO_TIMESTAMP_LTZ(-62135596800000, 3)
   AND `user`.`id` IS NOT NULL
   AND `user`.`id` BETWEEN 0 AND CAST('18446744073709551615' AS DECIMAL(20, 0))
   AND (COALESCE(`user`.`kind` <> 'bot', FALSE) AND COALESCE(`score` < CAST('0.5' AS DOUBLE), FALSE));
