@@ -1,7 +1,7 @@
 /** `-checkpoint-store` on a real broker, in a folder and in an emulator of S3 with conditional PUT:
  *  the job of a dead machine continues on another with the same results, a standby takes over, and
  *  an owner that was replaced writes nothing more. */
-import { rmSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -85,8 +85,8 @@ const flags = (topic: Topic, state: string, store: string, ...more: readonly str
   ...[`-checkpoint-store=${store}`, '-checkpoint-store-interval=100ms', ...more],
 ];
 
-async function rowsOf(state: string): Promise<string[]> {
-  const { code, stdout, stderr } = await runEngine(own, ['export', `-state-dir=${folder(state)}`]);
+async function rowsOf(state: string, ...sink: readonly string[]): Promise<string[]> {
+  const { code, stdout, stderr } = await runEngine(own, ['export', `-state-dir=${folder(state)}`, ...sink]);
   expect(code, stderr).toBe(0);
   const [, ...rows] = stdout.trim().split('\n');
   return rows.map((row) => row.split(',').slice(0, 5).join()).sort();
@@ -195,6 +195,28 @@ describe.each([
     expect(back, back.stderr).toMatchObject({ code: 0 });
     expect(lineOf({ log: () => back.stderr }, 'checkpoint fetched from the store')).toBeDefined();
     expect(await rowsOf(`${kind}-e`)).toEqual(topic.expected());
+  });
+});
+
+describe('results in a folder that both machines reach', () => {
+  it('a Parquet sink continues in its folder on another machine, and each start warns once of the folder', async () => {
+    const topic = await new Topic('parquet').open();
+    const results = folder('results');
+    const sink = `-sink=parquet:${results}`;
+    const run = (state: string, ...more: readonly string[]) =>
+      flags(topic, state, folder('store-parquet'), sink, '-migrate', ...more);
+    const warnings = (one: Pick<Running, 'log'>) => linesOf(one).filter((line) => line['folder'] === results);
+    await topic.send();
+    const first = startEngine(own, run('parquet-a'), 'parquet');
+    await stored(first, topic);
+    expect(warnings(first)).toHaveLength(1);
+    await first.die();
+    await topic.send();
+    const second = await runEngine(own, run('parquet-b', '-bounded'));
+    expect(second, second.stderr).toMatchObject({ code: 0 });
+    expect(warnings({ log: () => second.stderr })).toHaveLength(1);
+    expect(await rowsOf('parquet-b', sink)).toEqual(topic.expected());
+    expect(readdirSync(results).filter((name) => /unfinished|tmp/.test(name))).toEqual([]);
   });
 });
 

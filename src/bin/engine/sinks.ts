@@ -18,7 +18,7 @@ import {
   RegisteredRecords,
 } from '../../engine/output/registered/records.ts';
 import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
-import type { WindowSink } from '../../engine/output/sink/port.ts';
+import type { SinkLease, WindowSink } from '../../engine/output/sink/port.ts';
 import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
 import { aggregatesIn } from '../../engine/source/input/definition.ts';
 import type { WindowResult } from '../../engine/window/accumulator.ts';
@@ -274,7 +274,12 @@ async function openScratch(context: Context) {
   };
 }
 
-async function openKafka(context: Context, topic: string, known: KnownResults): Promise<WindowSink> {
+async function openKafka(
+  context: Context,
+  topic: string,
+  known: KnownResults,
+  lease: SinkLease | undefined,
+): Promise<WindowSink> {
   const { settings } = context;
   if (settings.brokers === undefined) {
     throw coreError('usage', '-brokers is required for -sink=kafka:TOPIC', {
@@ -294,6 +299,7 @@ async function openKafka(context: Context, topic: string, known: KnownResults): 
     partitions: settings.partitions,
     replicationFactor: settings['replication-factor'],
     log: context.log,
+    lease,
     scratch: () => openScratch(context),
   });
   context.onClose(() => sink.close());
@@ -344,43 +350,54 @@ class DeferredSink implements WindowSink {
   }
 }
 
+/** Writer of a sink. */
+interface SinkJob {
+  readonly job: Job;
+  /** Absent: no other engine writes the sink. */
+  readonly lease?: SinkLease | undefined;
+}
+
+/** @param writer absent: the sink is read alone */
 function openExternal(
   context: Context,
   what: Exclude<ChosenSink, { kind: 'rocksdb' }>,
-  job?: Job,
-  known: KnownResults = { aggregate: aggregatesIn(job?.input ?? {}), emit: job?.emit },
+  known: KnownResults,
+  writer?: SinkJob,
 ): Promise<WindowSink> {
   switch (what.kind) {
     case 'postgres':
       return openPostgres(context, what.url, known);
     case 'kafka':
-      return openKafka(context, what.topic, known);
+      return openKafka(context, what.topic, known, writer?.lease);
     case 'parquet':
-      return Promise.resolve(openParquet(what.folder, job));
+      return Promise.resolve(openParquet(what.folder, writer));
   }
 }
 
-/** @param job absent: the sink is read alone */
-function openParquet(folder: string, job: Job | undefined): WindowSink {
+function openParquet(folder: string, writer: SinkJob | undefined): WindowSink {
   return new ParquetSink({
     folder,
     open: (missing) => (missing === 'make' ? openDisk(folder) : existingDisk(folder)),
-    ...(job === undefined ? {} : { job: { topic: job.topic, windows: shapeOf(job) } }),
+    ...(writer === undefined
+      ? {}
+      : { job: { topic: writer.job.topic, windows: shapeOf(writer.job) }, lease: writer.lease }),
   });
 }
 
 /** Opens and checks an external sink, and migrates it if -migrate is on. Undefined for rocksdb: the
  *  store of fired windows is the sink. Creates nothing in the state folder.
  *  @param shape shape of the results; undefined: the first records decide it
- *  @throws sink_missing, unreachable */
+ *  @throws sink_missing, store_fenced, unreachable */
 export async function openSink(
   context: Context,
   shape: ResultShape | undefined,
-  job: Job,
+  writer: SinkJob,
 ): Promise<WindowSink | undefined> {
   const what = chosenSink(context);
   if (what.kind === 'rocksdb') return undefined;
-  const sink = await openExternal(context, what, job);
+  const { job } = writer;
+  const known = { aggregate: aggregatesIn(job.input ?? {}), emit: job.emit };
+  const sink = await openExternal(context, what, known, writer);
   const { migrate } = context.settings;
   if (shape !== undefined) await sink.bind?.(shape.keyType, shape);
   if (migrate) await sink.migrate();
@@ -434,7 +451,7 @@ export async function readSink(context: Context, known: KnownResults): Promise<S
     const { keyType, aggregates } = await firedRows(store);
     return { pages: readFired(store), keyType: () => keyType, aggregate: aggregates };
   }
-  const sink = await openExternal(context, what, undefined, known);
+  const sink = await openExternal(context, what, known);
   await sink.check();
   return { pages: sink.read(), keyType: () => sink.keyType, aggregate: known.aggregate };
 }

@@ -8,7 +8,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { jobOf } from '../../../src/bin/engine/job.ts';
 import { readJobDocument } from '../../../src/bin/engine/jobfile/document.ts';
 import { jobTable } from '../../../src/bin/engine/jobfile/schema.ts';
-import { demandStorable } from '../../../src/bin/engine/store/open.ts';
+import { demandStorable, warnOfSinkFolder } from '../../../src/bin/engine/store/open.ts';
 import { runAll } from '../../../src/bin/engine/windows/run.ts';
 import { demandSameEvents, settingsOf, verifySettings } from '../../../src/bin/engine/windows/settings.ts';
 import { windowSpecs } from '../../../src/bin/engine/windows/specs.ts';
@@ -20,6 +20,7 @@ import {
   writeSet,
 } from '../../../src/bin/engine/windows/state.ts';
 import { command } from '../../../src/bin/engine.ts';
+import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { type EngineQueries, engineOf } from '../../../src/engine/api/routes.ts';
 import { sharesOf } from '../../../src/engine/durability/spill/budget.ts';
@@ -170,6 +171,26 @@ describe('actions over windows', () => {
   it('a store of checkpoints is refused beside a sink that is lost with the machine', () => {
     demandStorable(load('-checkpoint-store=/x', '-window=a=tumbling:1m'));
     expect(() => demandStorable(load('-checkpoint-store=/x', '-sink=rocksdb:/r'))).toThrowError(/is lost/);
+  });
+
+  it('a store of checkpoints warns once of results in a folder, and accepts it', () => {
+    const warned = (...flags: string[]): unknown[] => {
+      const warnings: unknown[] = [];
+      const settings = load('-checkpoint-store=s3://bucket/x', ...flags);
+      demandStorable(settings);
+      const log = { ...silentLogger, warn: (...line: unknown[]) => void warnings.push(line) };
+      warnOfSinkFolder({ settings, log });
+      return warnings;
+    };
+    const windows = ['-window=a=tumbling:1m', '-window=b=session:1s'];
+    expect(warned('-sink=parquet:/data/results', ...windows)).toEqual([
+      [
+        { folder: '/data/results' },
+        expect.stringMatching(/every machine that may run the job must reach the same folder/),
+      ],
+    ]);
+    for (const sink of ['rocksdb', 'postgres:postgres://h/d', 'kafka:results'])
+      expect(warned(`-sink=${sink}`)).toEqual([]);
   });
 
   it('the state of one of several windows is not saved alone', async () => {

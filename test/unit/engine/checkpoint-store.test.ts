@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { sizeIn } from '../../../src/bin/engine/savepoint/folder.ts';
 import { decodeHead, decodeLease, HEAD, type Head, LEASE } from '../../../src/bin/engine/store/head.ts';
-import { LEASE_MS, RENEW_MS, StoreLease } from '../../../src/bin/engine/store/lease.ts';
+import { LEASE_MS, RENEW_MS, type StoreLease } from '../../../src/bin/engine/store/lease.ts';
 import {
   CheckpointPublisher,
   type CheckpointPublisherParts,
@@ -23,83 +23,12 @@ import {
 import { checkedFiles, prefixOf, WINDOWS_FILE } from '../../../src/engine/durability/savepoint/files.ts';
 import { openDisk } from '../../../src/io/disk/node.ts';
 import { folderStore } from '../../../src/io/objects/folder.ts';
-import { type ObjectStore, objectError, type StoredObject } from '../../../src/io/objects/port.ts';
+import type { ObjectStore, StoredObject } from '../../../src/io/objects/port.ts';
 import { locks } from '../../locks.ts';
-import { pause, turn, until } from '../../wait.ts';
+import { pause, until } from '../../wait.ts';
+import { Machine, MemoryStore, outcome, take } from './lease-kit.ts';
 
-/** Store in memory that counts its tags and can be away. */
-class MemoryStore implements ObjectStore {
-  readonly where = 'memory';
-  readonly objects = new Map<string, StoredObject>();
-  isAway = false;
-  private tags = 0;
-  private demand(): void {
-    if (this.isAway) throw objectError('store_unavailable', 'away');
-  }
-  async get(name: string): Promise<StoredObject | undefined> {
-    this.demand();
-    return this.objects.get(name);
-  }
-  async put(name: string, bytes: Uint8Array): Promise<void> {
-    this.demand();
-    this.objects.set(name, { bytes: bytes.slice(), tag: `t${++this.tags}` });
-  }
-  async replace(name: string, bytes: Uint8Array, tag: string | undefined): Promise<string | undefined> {
-    this.demand();
-    if (this.objects.get(name)?.tag !== tag) return undefined;
-    await this.put(name, bytes);
-    return this.objects.get(name)?.tag;
-  }
-  async list(prefix: string): Promise<readonly string[]> {
-    this.demand();
-    return [...this.objects.keys()].filter((name) => name.startsWith(prefix));
-  }
-  async remove(name: string): Promise<void> {
-    this.objects.delete(name);
-  }
-}
-
-/** Clock of one process, which sleeps as far as it is moved. */
-class Machine {
-  private nowMs = 0;
-  private sleepers: { readonly untilMs: number; readonly wake: () => void }[] = [];
-  readonly clock = { monotonicMs: (): number => this.nowMs };
-  readonly sleep = (ms: number): Promise<void> =>
-    new Promise((wake) => this.sleepers.push({ untilMs: this.nowMs + ms, wake }));
-
-  get isAsleep(): boolean {
-    return this.sleepers.length > 0;
-  }
-
-  async move(ms: number): Promise<void> {
-    for (const end = this.nowMs + ms; this.nowMs < end; ) {
-      this.nowMs += 100;
-      const due = this.sleepers.filter(({ untilMs }) => untilMs <= this.nowMs);
-      this.sleepers = this.sleepers.filter(({ untilMs }) => untilMs > this.nowMs);
-      for (const { wake } of due) wake();
-      for (let turns = 0; turns < 5; turns++) await turn();
-    }
-  }
-}
-
-const running = new AbortController().signal;
-const take = (store: ObjectStore, { clock, sleep }: Machine, waits = true): Promise<StoreLease | undefined> =>
-  StoreLease.take(
-    { store, clock, sleep, log: silentLogger },
-    { waits, signal: running, onWait: async () => {} },
-  );
 const leaseIn = (store: MemoryStore) => decodeLease(store.objects.get(LEASE) as StoredObject);
-
-/** Result of a promise, if it has one by now. */
-async function outcome<T>(promise: Promise<T>): Promise<T | Error | 'pending'> {
-  return Promise.race([
-    promise.catch((thrown: Error) => thrown),
-    (async () => {
-      for (let turns = 0; turns < 20; turns++) await turn();
-      return 'pending' as const;
-    })(),
-  ]);
-}
 
 describe('lease of a job', () => {
   it('the first process has the first epoch, and a released lease is taken immediately', async () => {

@@ -101,7 +101,7 @@ export async function runEngine(context: EngineContext): Promise<number> {
   });
   const set = await openSet(root, plans, context);
   const outside = [];
-  for (const one of set.windows) outside.push(await openOutside(one, root));
+  for (const one of set.windows) outside.push(await openOutside(one, root, stored));
   const failure = new AbortController();
   const drain = AbortSignal.any([context.drain, failure.signal]);
   const shared = {

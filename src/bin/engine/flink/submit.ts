@@ -70,7 +70,7 @@ async function submit(context: FlinkContext): Promise<number> {
   const server = serverOf('flink', settings.flink, secretsOfPlan(plan));
   const script = flinkScript(plan);
   // The connector finds the table missing only when the job runs.
-  await openSink(sinkContext(context), resultShape(plan.job), plan.job);
+  await openSink(sinkContext(context), resultShape(plan.job), { job: plan.job });
   const folder = settings['flink-jars'];
   const jars = folder === undefined ? [] : await fetchJars(folder, script.jars);
   log.info({ jars: script.jars.map(coordinatesOf) }, 'the job needs jars in Flink');

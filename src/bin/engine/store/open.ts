@@ -101,10 +101,10 @@ const fileOf = (part: string): string => part.replaceAll('/', '-');
 
 /** Checkpoint store of one run, whose lease it holds. */
 export class OpenedStore {
+  readonly lease: StoreLease;
   private readonly context: Context;
   private readonly disk: Disk;
   private readonly store: ObjectStore;
-  private readonly lease: StoreLease;
   private readonly found: Found | undefined;
 
   constructor(context: Context, disk: Disk, store: ObjectStore, lease: StoreLease, found: Found | undefined) {
@@ -120,7 +120,8 @@ export class OpenedStore {
     return this.lease.lost;
   }
 
-  /** Sinks that are written only while the lease is held. */
+  /** Sinks whose steps begin only while the lease is held. A sink of several steps is given the
+   *  lease too. */
   guard(sinks: readonly WindowSink[]): readonly WindowSink[] {
     return sinks.map((sink) => guarded(sink, () => this.lease.held()));
   }
@@ -144,13 +145,15 @@ export class OpenedStore {
   }
 }
 
+const GUARDED: ReadonlySet<string | symbol> = new Set(['write', 'finish'] satisfies (keyof WindowSink)[]);
+
 function guarded(sink: WindowSink, held: () => Promise<void>): WindowSink {
   return new Proxy(sink, {
     get(target, name) {
       const value: unknown = Reflect.get(target, name, target);
       if (typeof value !== 'function') return value;
       const call = value.bind(target) as (...args: readonly unknown[]) => unknown;
-      return name === 'write'
+      return GUARDED.has(name)
         ? async (...args: readonly unknown[]) => held().then(() => call(...args))
         : call;
     },
@@ -178,6 +181,19 @@ export function demandStorable({
   );
 }
 
+/** Warns of results in a folder, which the store does not have. */
+export function warnOfSinkFolder({
+  settings,
+  log,
+}: Pick<Context, 'log'> & { readonly settings: { readonly sink: string } }): void {
+  const folder = /^parquet:(.+)$/s.exec(settings.sink)?.[1];
+  if (folder === undefined) return;
+  log.warn(
+    { folder },
+    'results in this folder are not in the checkpoint store: every machine that may run the job must reach the same folder under this path, such as a mount of a network file system. Windows in a folder of one machine are lost with it, and are not computed again elsewhere',
+  );
+}
+
 /** Undefined without -checkpoint-store; `stopped` if the run is to end while it waits.
  *  @throws usage, bad_value, state_locked, state_corrupt, store_unavailable, store_refused */
 export async function openCheckpointStore(
@@ -188,6 +204,7 @@ export async function openCheckpointStore(
   const address = settings['checkpoint-store'];
   if (address === undefined) return undefined;
   demandStorable(settings);
+  warnOfSinkFolder(context);
   const store = await openStore(context, address);
   const parts = new Parts(store, disk);
   let fetchedTag: string | undefined;

@@ -76,8 +76,12 @@ async function knownShape(disk: Parameters<typeof savedJob>[0], job: Job): Promi
 }
 
 /** Opens what is outside of the engine: the sink, and the table of late events beside it. */
-async function openTables(context: EngineContext, job: Job, shape: ResultShape | undefined) {
-  const sink = await openSink(context, shape, job);
+async function openTables(
+  context: EngineContext,
+  shape: ResultShape | undefined,
+  writer: Parameters<typeof openSink>[2],
+) {
+  const sink = await openSink(context, shape, writer);
   return { sink, lateTable: await openLateTable(context, shape) };
 }
 
@@ -160,10 +164,11 @@ export async function openWindow(
 }
 
 /** Opens the folder and the outside of a window, before the broker is reached. */
-export async function openOutside(plan: WindowPlan, root: Disk) {
+export async function openOutside(plan: WindowPlan, root: Disk, stored: OpenedStore | undefined) {
   const { name, context, job, shares } = plan;
   const disk = name === undefined ? root : await openDisk(context.settings['state-dir']);
-  const tables = await openTables(context, job, await knownShape(disk, job));
+  const shape = await knownShape(disk, job);
+  const tables = await openTables(context, shape, { job, lease: stored?.lease });
   return { ...plan, ...tables, disk, keys: openKeys(context, job, shares) };
 }
 

@@ -8,7 +8,9 @@
  *  Invariants: (1) rows are durable when `finish` of their firing settles; until then the engine
  *  does not record them as fired; (2) rows of a firing that has not ended are held as at most one
  *  row group and bytes that wait for the disk, the rest is in an unfinished file; (3) a repeated
- *  `write` or `finish` adds nothing twice. */
+ *  `write` or `finish` adds nothing twice; (4) under a lease, the unfinished files of an owner have
+ *  its epoch in their names, no other owner opens them, and only later owners remove them. A name
+ *  that owners share is replaced by a rename alone, right after the lease was found to be held. */
 import { findMillraceError } from '../../../core/errors.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { Disk, RandomFile } from '../../../io/disk/port.ts';
@@ -19,7 +21,7 @@ import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 import { type ResultShape, shapeOfKeys } from '../columns.ts';
 import { type FiredShape, mayBecome, shapeText } from '../fired/mark.ts';
-import type { WindowSink } from '../sink/port.ts';
+import type { SinkLease, WindowSink } from '../sink/port.ts';
 import { ResultRows } from '../sink/rows.ts';
 import { ParquetEncoder, ROW_GROUP_ROWS, readParquet } from './file.ts';
 
@@ -34,6 +36,8 @@ const SESSION_FILE_MS = 60_000;
 const MARK = '_millrace.json';
 const FORM = 1;
 const UNFINISHED = '.unfinished';
+/** Epoch in the name of an unfinished file. */
+const OWNER = /\.e(\d{1,15})\.unfinished(?:\.tmp)?$/;
 const FILE_NAME = /^(windows|sessions)_-?\d{1,16}_-?\d{1,16}\.parquet$/;
 
 export interface ParquetSinkParts {
@@ -43,6 +47,8 @@ export interface ParquetSinkParts {
   readonly folder: string;
   /** Topic and windows of the job; absent: for reading only. */
   readonly job?: { readonly topic: string; readonly windows: FiredShape };
+  /** Absent: no other engine writes the folder. */
+  readonly lease?: SinkLease | undefined;
 }
 
 interface Mark {
@@ -67,6 +73,8 @@ interface OpenWindow {
   /** Bytes in the unfinished file. */
   saved: number;
   isEncoded: boolean;
+  /** True once the unfinished file is whole, durable and closed. */
+  isWhole: boolean;
 }
 
 /** Sink of results in Parquet files, one for each closed window. */
@@ -98,7 +106,7 @@ export class ParquetSink implements WindowSink {
     if (disk === undefined || found === undefined || now === undefined) return;
     this.demandSame(found, now);
     // Aggregates were added, or it is known now since when they exist.
-    if (found.aggregates !== now.aggregates) await saved(() => writeMark(disk, now));
+    if (found.aggregates !== now.aggregates) await saved(() => this.replace(disk, MARK, markBytes(now)));
   }
 
   /** Creates the folder with its description. */
@@ -106,7 +114,7 @@ export class ParquetSink implements WindowSink {
     const disk = await this.opened('make');
     const mark = this.markNow();
     if (mark === undefined || (await readMark(disk)) !== undefined) return;
-    await saved(() => writeMark(disk, mark));
+    await saved(() => this.replace(disk, MARK, markBytes(mark)));
   }
 
   async check(): Promise<void> {
@@ -122,7 +130,18 @@ export class ParquetSink implements WindowSink {
     if (now !== undefined) this.demandSame(found, now);
     if (this.parts.job === undefined)
       this.shape = { ...shapeOfKeys(found.key, found.aggregates), isFixed: found.isFixed };
-    else for (const name of await disk.list()) if (isUnfinished(name)) await disk.remove(name);
+    else await this.removeUnfinished(disk);
+  }
+
+  /** Removes the unfinished files that ended runs left. */
+  private async removeUnfinished(disk: Disk): Promise<void> {
+    const { lease } = this.parts;
+    await lease?.held();
+    for (const name of await disk.list()) {
+      // A pause may end here: files of the next owner must stay.
+      const isLater = lease !== undefined && Number(OWNER.exec(name)?.[1] ?? 0) >= lease.epoch;
+      if (isUnfinished(name) && !isLater) await disk.remove(name);
+    }
   }
 
   private demandSame(found: Mark, now: Mark): void {
@@ -205,8 +224,8 @@ export class ParquetSink implements WindowSink {
     let window = this.windows.get(name);
     if (window === undefined) {
       const encoder = new ParquetEncoder((this.shape as ResultShape).columns);
-      const empty = { rows: [], unsaved: [], unsavedBytes: 0, file: undefined, saved: 0, isEncoded: false };
-      window = { name, encoder, ...empty };
+      const empty = { rows: [], unsaved: [], unsavedBytes: 0, file: undefined, saved: 0 };
+      window = { name, encoder, ...empty, isEncoded: false, isWhole: false };
       this.windows.set(name, window);
     }
     return window;
@@ -225,7 +244,7 @@ export class ParquetSink implements WindowSink {
   /** Moves encoded bytes into the unfinished file. */
   private async save(window: OpenWindow): Promise<void> {
     const disk = await this.opened('refuse');
-    window.file ??= await disk.edit(window.name + UNFINISHED);
+    window.file ??= await disk.edit(this.unfinished(window.name));
     const bytes = Buffer.concat(window.unsaved);
     await window.file.write(bytes, window.saved);
     window.saved += bytes.length;
@@ -258,15 +277,16 @@ export class ParquetSink implements WindowSink {
       add(window, window.encoder.end());
       window.isEncoded = true;
     }
-    if (window.file === undefined) await disk.write(window.name, window.unsaved);
-    else {
+    if (!window.isWhole) {
       await this.save(window);
-      await window.file.truncate(window.saved);
-      await window.file.sync({ offThread: true });
-      await window.file.close();
+      const file = window.file as RandomFile;
+      await file.truncate(window.saved);
+      await file.sync({ offThread: true });
+      window.isWhole = true;
       window.file = undefined;
-      await disk.rename(window.name + UNFINISHED, window.name);
+      await file.close();
     }
+    await this.publish(disk, window.name);
     this.windows.delete(window.name);
   }
 
@@ -285,7 +305,25 @@ export class ParquetSink implements WindowSink {
       chunks.push(encoder.rowGroup(sorted.slice(from, from + ROW_GROUP_ROWS)));
       await turn();
     }
-    await disk.write(name, [...chunks, encoder.end()]);
+    await this.replace(disk, name, [...chunks, encoder.end()]);
+  }
+
+  /** Name of a file of this owner until it is whole. */
+  private unfinished(name: string): string {
+    const { lease } = this.parts;
+    return `${name}${lease === undefined ? '' : `.e${lease.epoch}`}${UNFINISHED}`;
+  }
+
+  /** Replaces a file by the chunks. */
+  private async replace(disk: Disk, name: string, chunks: readonly Uint8Array[]): Promise<void> {
+    await disk.write(this.unfinished(name), chunks);
+    await this.publish(disk, name);
+  }
+
+  /** Gives an unfinished file its name. @throws store_fenced */
+  private async publish(disk: Disk, name: string): Promise<void> {
+    await this.parts.lease?.held();
+    await disk.rename(this.unfinished(name), name);
   }
 
   async *read(): AsyncIterable<readonly WindowResult[]> {
@@ -309,7 +347,8 @@ export class ParquetSink implements WindowSink {
   }
 }
 
-const isUnfinished = (name: string): boolean => name.endsWith(UNFINISHED) || name.endsWith('.parquet.tmp');
+/** True for an unfinished file of this build or of an earlier one. */
+const isUnfinished = (name: string): boolean => /\.unfinished(?:\.tmp)?$|\.parquet\.tmp$/.test(name);
 
 /** Encodes row groups while at least `least` rows wait. */
 function encodeFull(window: OpenWindow, least: number): void {
@@ -337,8 +376,8 @@ async function saved<T>(step: () => Promise<T>): Promise<T> {
     return await step();
   } catch (thrown) {
     const known = findMillraceError(thrown);
-    const isDisk =
-      known?.code === 'not_writable' || typeof (thrown as NodeJS.ErrnoException).code === 'string';
+    const code = known === undefined ? (thrown as NodeJS.ErrnoException).code : known.code;
+    const isDisk = known === undefined ? typeof code === 'string' : code === 'not_writable';
     if (!isDisk) throw thrown;
     throw engineError('sink_failed', `results cannot be written: ${(thrown as Error).message}`, {
       next: 'check the folder, its owner and the free space',
@@ -347,8 +386,7 @@ async function saved<T>(step: () => Promise<T>): Promise<T> {
   }
 }
 
-const writeMark = (disk: Disk, mark: Mark): Promise<void> =>
-  disk.write(MARK, [Buffer.from(`${JSON.stringify(mark)}\n`)]);
+const markBytes = (mark: Mark): readonly Uint8Array[] => [Buffer.from(`${JSON.stringify(mark)}\n`)];
 
 /** Undefined: the folder has no description. @throws sink_foreign */
 async function readMark(disk: Disk): Promise<Mark | undefined> {

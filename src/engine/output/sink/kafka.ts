@@ -32,7 +32,7 @@ import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredPage } from '../../window/firing.ts';
 import type { ResultShape } from '../columns.ts';
 import type { ResultRecords } from './kafka-records.ts';
-import type { WindowSink } from './port.ts';
+import type { SinkLease, WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
 export const SINK_TOPIC_NAME = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/;
@@ -89,6 +89,8 @@ export interface KafkaSinkParts {
   readonly records?: ResultRecords;
   /** Receives the warning about a topic that can lose acknowledged results. */
   readonly log?: Logger;
+  /** Awaited before each batch; absent: no other engine writes the topic. */
+  readonly lease?: SinkLease | undefined;
   /** Opens an empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
   readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;
 }
@@ -250,10 +252,10 @@ export class KafkaSink implements WindowSink {
     await this.send();
   }
 
-  /** @throws sink_missing, sink_failed, and errors of the client */
+  /** @throws sink_missing, sink_failed, store_fenced, and errors of the client */
   private async send(): Promise<void> {
     if (this.batch.rowCount === 0) return;
-    const { driver, brokers, topic } = this.parts;
+    const { driver, brokers, topic, lease } = this.parts;
     this.producer ??= await driver.producer({
       brokers,
       clientId: 'millrace-engine-sink',
@@ -262,9 +264,12 @@ export class KafkaSink implements WindowSink {
       compression: 'lz4',
       properties: { 'message.timeout.ms': DELIVERY_MS, 'linger.ms': 5 },
     });
+    const { producer } = this;
+    // A stale early result behind the final one of the next owner would stay the newest value.
+    await lease?.held();
     let report: DeliveryReport;
     try {
-      report = await this.producer.produce(this.batch, [topic]);
+      report = await producer.produce(this.batch, [topic]);
     } catch (thrown) {
       await this.close();
       throw thrown;

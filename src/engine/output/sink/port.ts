@@ -5,6 +5,16 @@ import type { WindowResult } from '../../window/accumulator.ts';
 import type { FiredBounds, FiredPage } from '../../window/firing.ts';
 import type { ResultShape } from '../columns.ts';
 
+/** Lease of sinks that the engines of a job write one after the other. A sink awaits `held` before
+ *  each step that its readers see. */
+export interface SinkLease {
+  /** Greater than that of every owner before. */
+  readonly epoch: number;
+  /** Settles while this process may write. @throws store_fenced when another process has taken the
+   *  job */
+  held(): Promise<void>;
+}
+
 export interface WindowSink {
   readonly name: string;
   /** Most rows of one write. */

@@ -1,6 +1,7 @@
 /** The Parquet sink on a simulated disk: whole files, each row once, through crashes and full
  *  disks. */
 import { describe, expect, it } from 'vitest';
+import { coreError } from '../../../../src/core/errors.ts';
 import type { ResultShape } from '../../../../src/engine/output/columns.ts';
 import { resultShape } from '../../../../src/engine/output/columns.ts';
 import type { FiredShape } from '../../../../src/engine/output/fired/mark.ts';
@@ -29,10 +30,11 @@ async function sinkOn(
     shape = FIXED,
     topic = 'events',
   }: { windows?: FiredShape; shape?: ResultShape; topic?: string } = {},
+  view = disk.view(),
 ): Promise<ParquetSink> {
   const sink = new ParquetSink({
     folder: 'results',
-    open: async () => disk.view(),
+    open: async () => view,
     job: { topic, windows },
   });
   await sink.bind(shape.keyType, shape);
@@ -160,6 +162,30 @@ describe('Parquet sink', () => {
     await sink.finish([bounds]);
     expect(await rowsOn(disk)).toEqual(sorted({ bounds, rows, rowCount: 160_000 }));
   });
+
+  it.each([500, 120_000])(
+    'a window of %i rows whose rename fails is whole after the next attempt',
+    async (rowCount) => {
+      const disk = new SimDisk();
+      const view = disk.view();
+      let isFailing = false;
+      const rename: typeof view.rename = async (from, to) => {
+        if (isFailing) throw coreError('not_writable', `cannot write ${to}: the server does not answer`);
+        await view.rename(from, to);
+      };
+      const sink = await sinkOn(disk, {}, { ...view, rename });
+      const bounds = windowBounds(0, 10);
+      const page = { bounds, rows: manyRows(rowCount), rowCount };
+      await sink.write([page]);
+      isFailing = true;
+      for (let tries = 0; tries < 2; tries++)
+        await expect(sink.finish([bounds])).rejects.toMatchObject({ code: 'sink_failed' });
+      expect(await rowsOn(disk)).toEqual([]);
+      isFailing = false;
+      await sink.finish([bounds]);
+      expect(await rowsOn(disk)).toEqual(sorted(page));
+    },
+  );
 
   it('sessions that end in one minute share a file, through firings in other groups', async () => {
     const disk = new SimDisk();
