@@ -1,5 +1,6 @@
 /** `engine verify` on a real broker, registry and database: it agrees with the engine over every
  *  format, sink, kind of window and aggregate, on compressed topics too, and names what differs. */
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -36,6 +37,8 @@ const args = (topic: string, ...more: readonly string[]): readonly string[] =>
 const verify = (flags: readonly string[]) => runEngine(own, ['verify', ...flags]);
 
 const AT = 1_750_000_000_000;
+/** Records of the topic whose runs do not begin at its first one. */
+const STARTS = 3000;
 /** Events of one partition that are out of order and partly late, with repeated and missing values.
  */
 const eventOf = (n: number) => ({
@@ -79,6 +82,13 @@ beforeAll(async () => {
     value: Buffer.from(n % 500 === 7 ? 'no JSON' : JSON.stringify(eventOf(n))),
   }));
   expect((await producer.produce(batchOf(rows, 4 << 20), [topic])).failed).toBe(0);
+  const starts = topicOf('starts');
+  await admin.createTopics([{ topic: starts, partitions: 1, config: { 'retention.ms': '-1' } }]);
+  const timed = Array.from({ length: STARTS }, (_, n) => ({
+    ...{ partition: 0, timestamp: BigInt(AT + n * 10) },
+    value: Buffer.from(JSON.stringify({ user: `user-${n % 7}`, at: AT + n * 10, amount: n })),
+  }));
+  expect((await producer.produce(batchOf(timed), [starts])).failed).toBe(0);
 });
 afterAll(async () => {
   await producer?.close();
@@ -193,11 +203,51 @@ describe('results of the engine', () => {
     await one.drain();
   });
 
+  it.each([
+    ['earliest', 'earliest', STARTS],
+    ['an offset', '1234', STARTS - 1234],
+    ['a time', new Date(AT + 2001 * 10).toISOString(), STARTS - 2001],
+  ])('a run that started at %s is equal in the sink', async (_what, start, read) => {
+    const flags = [
+      ...[`-brokers=${stack.brokers}`, `-topic=${topicOf('starts')}`, '-format=json', '-key=user'],
+      ...['-time=at:ms', '-value=amount', '-size=2s', '-bounded', `-start=${start}`],
+      `-state-dir=${join(own.dir, `start-${read}`)}`,
+    ];
+    const run = await runEngine(own, flags);
+    expect(run, run.stderr).toMatchObject({ code: 0 });
+    const same = await verify([...flags, '-json']);
+    expect(same, `${same.stdout} ${same.stderr}`).toMatchObject({ code: 0 });
+    const document = JSON.parse(same.stdout);
+    expect(document).toMatchObject({ equal: true, read, accepted: read });
+    expect(document.compared).toBeGreaterThan(30);
+  });
+
+  it('a job file whose start moves with the topic is refused, until a flag has the place', async () => {
+    const job = join(own.dir, 'starts.yaml');
+    const lines = [
+      ...[`brokers: ${stack.brokers}`, `topic: ${topicOf('starts')}`, 'format: json', 'key: user'],
+      ...['time: at:ms', 'value: amount', 'size: 2s', 'start: latest'],
+    ];
+    writeFileSync(job, lines.join('\n'));
+    const flags = [`-job=${job}`, `-state-dir=${join(own.dir, 'start-file')}`, '-bounded'];
+    const run = await runEngine(own, [...flags, '-start=1000']);
+    expect(run, run.stderr).toMatchObject({ code: 0 });
+    expect(await verify(flags)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('-start=latest depends on the end of the topic'),
+    });
+    const same = await verify([...flags, '-start=1000']);
+    expect(same, `${same.stdout} ${same.stderr}`).toMatchObject({ code: 0 });
+    expect(same.stdout).toContain(`recomputed from ${STARTS - 1000} records`);
+  });
+
   it('a call that cannot be verified is refused with one error', async () => {
     const flags = args(topicOf('binary256'), '-bounded');
     const cases = [
       [[...flags, '-verify-windows-max=10'], 2, 'more than 10 windows'],
       [[...flags, '-verify-from=yesterday'], 2, 'is not a time'],
+      [[...flags, '-start=latest'], 2, '-start=latest depends on the end of the topic'],
+      [[...flags, '-start=-50'], 2, '-start=-50 depends on the end of the topic'],
       [args(topicOf('binary256'), '-bounded', '-size=3s'), 2, '-size was 2000ms, is 3000ms'],
       [
         args(topicOf('binary256'), '-bounded', '-watermark=global', `-state-dir=${join(own.dir, 'none')}`),

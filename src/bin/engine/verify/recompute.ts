@@ -34,14 +34,13 @@ import { existingDisk } from '../../../io/disk/node.ts';
 import type { BatchConsumer, BrokerDriver } from '../../../io/kafka/port.ts';
 import type { CommandContext } from '../../../shell/command.ts';
 import { brokerDriver, kernels } from '../../../shell/drivers.ts';
-import { parseStart } from '../../registry-clients/start.ts';
 import { openInput, readerOf, registryOf } from '../input.ts';
 import { jobOf } from '../job.ts';
 import { readSink } from '../sinks.ts';
-import { startOf } from '../source/start.ts';
 import type { VerifiedWindow } from '../windows/settings.ts';
 import { rangeOf } from './range.ts';
 import type { VERIFY_SETTINGS } from './settings.ts';
+import { type Bounds, firstOffsets, fixedStart } from './start.ts';
 
 const WAIT_MS = 1_000;
 const BOUNDS_TIMEOUT_MS = 10_000;
@@ -55,11 +54,6 @@ type Settings = SettingsOf<typeof VERIFY_SETTINGS> &
     readonly 'batch-bytes': number;
   };
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
-
-interface Bounds {
-  readonly low: number;
-  readonly high: number;
-}
 
 /** Result of the verification of one window. */
 interface Verdict {
@@ -96,6 +90,7 @@ async function verifyWindow(context: Context, aggregates: readonly string[]): Pr
     throw coreError('usage', '-brokers is required', {
       next: 'give -brokers=… of the cluster that has the topic',
     });
+  const start = fixedStart(settings.start);
   const range = rangeOf(settings);
   const saved = await newestManifest(settings['state-dir']);
   if (saved !== undefined) demandSameJob(saved, job);
@@ -106,7 +101,8 @@ async function verifyWindow(context: Context, aggregates: readonly string[]): Pr
   });
   context.onClose(() => consumer.close());
   const bounds = await boundsOf(context, driver, consumer, brokers);
-  const offsets = await firstOffsets(context, driver, brokers, bounds, range.fromMs);
+  const place = { brokers, topic: job.topic };
+  const offsets = await firstOffsets(start, driver, place, { bounds, fromMs: range.fromMs });
   // Records that the checkpoint has; without one, and of a bounded run, all records.
   const progress = settings.bounded ? undefined : saved?.progress;
   const ends = bounds.map(({ high }, partition) =>
@@ -195,27 +191,6 @@ async function boundsOf(
   } finally {
     await admin.close();
   }
-}
-
-/** Offsets at which the engine began. @throws usage if records of it are gone */
-async function firstOffsets(
-  { settings }: Context,
-  driver: BrokerDriver,
-  brokers: string,
-  bounds: readonly Bounds[],
-  fromMs: bigint | undefined,
-): Promise<readonly number[]> {
-  const start = parseStart(settings.start);
-  const { startAt } = startOf(start, driver, { brokers, topic: settings.topic });
-  const offsets = (await startAt?.(bounds)) ?? bounds.map(({ low }) => low);
-  const gone = bounds.findIndex(({ low, high }) => low > 0 && low < high);
-  if (startAt === undefined && gone >= 0 && fromMs === undefined)
-    throw coreError(
-      'usage',
-      `partition ${gone} of ${settings.topic} begins at offset ${bounds[gone]?.low}: earlier records are gone, so the first windows cannot be recomputed`,
-      { next: 'give -verify-from=TIME with a time behind the first windows of the records that are left' },
-    );
-  return offsets;
 }
 
 /** Definition of the input: the checkpoint's, or what the flags and the first records decide. */
