@@ -65,7 +65,7 @@ const TOP_VALUES_MAX = 100;
 const AGGREGATES_MAX = 64;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 /** Behind the name of an aggregate, the name of the column with its error. */
-const ERROR_SUFFIX = '_error';
+export const ERROR_SUFFIX = '_error';
 /** Names of other columns of the results. */
 const RESERVED = ['account_id', 'window_start', 'window_end', 'last_update_ts', 'overflow'];
 

@@ -1,5 +1,4 @@
 /** OpenAPI 3.1 description of the engine's HTTP interface. */
-import { RANKED_NAMES } from '../output/columns.ts';
 import { TOP_LIMIT_MAX, TOP_VISITS_MAX } from '../output/fired/range.ts';
 import { LATE_LIMIT, LATE_LIMIT_MAX } from './late.ts';
 import { OFFSET_MAX } from './savepoints.ts';
@@ -249,7 +248,11 @@ const PATHS: Json = {
           `Only this many windows of the range, those with the greatest values of \`by\`, the greatest first. Not with limit or cursor. A range of more than ${TOP_VISITS_MAX} windows is refused.`,
           { type: 'integer', minimum: 1, maximum: TOP_LIMIT_MAX },
         ),
-        query('by', 'Column of `top`; default count.', { enum: RANKED_NAMES }),
+        query(
+          'by',
+          'Column of `top`: window_start, window_end, last_update_ts, or an aggregate of the job that is a number (without -aggregate count, sum, min and max). Default: count, or the first such aggregate of a job without it.',
+          { type: 'string' },
+        ),
       ],
       responses: {
         200: {

@@ -3,6 +3,7 @@
 import type { Timers } from '../../core/clock.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
+import { ERROR_SUFFIX } from '../aggregate/definition.ts';
 import { engineError } from '../errors.ts';
 import { isRanked, type ResultColumn } from '../output/columns.ts';
 import type { FiredFeed } from '../output/feed.ts';
@@ -175,12 +176,22 @@ function readTop(
     if (params.get(name) !== null)
       throw engineError('bad_range', `${name} has no meaning with top: its answer is one page`);
   const ranked = engine.columns.filter(isRanked);
-  const column = ranked.find(({ name }) => name === (by ?? 'count'));
+  const column = by === null ? defaultRank(engine.columns) : ranked.find(({ name }) => name === by);
   if (column === undefined) {
     const names = ranked.map(({ name }) => name).join(', ');
     throw engineError('bad_range', `by is none of ${names}: ${quoted(by ?? 'count')}`);
   }
   return { top: readLimit(top, 1, TOP_LIMIT_MAX, 'top'), by: column };
+}
+
+/** Column by which windows are ranked without `by`: count, else the job's first aggregate that has
+ *  an order. The error of an estimate is none. */
+function defaultRank(columns: readonly ResultColumn[]): ResultColumn | undefined {
+  const errors = new Set(columns.map(({ name }) => name + ERROR_SUFFIX));
+  const ranked = columns.filter(
+    (column) => isRanked(column) && column.role === 'aggregate' && !errors.has(column.name),
+  );
+  return ranked.find(({ name }) => name === 'count') ?? ranked[0];
 }
 
 function readRangeCursor(text: string | null): Uint8Array | undefined {

@@ -138,11 +138,6 @@ export const rankOf = ({ type, read }: ResultColumn, result: WindowResult): Colu
   return type === 'decimal' && value !== null ? unscaledOf(value as string) : value;
 };
 
-/** Names of these columns in a job without aggregates of its own. */
-export const RANKED_NAMES: readonly string[] = [...BOUNDS, ...AGGREGATES]
-  .filter(isRanked)
-  .map(({ name }) => name);
-
 /** In the results of a job with early results. */
 const FINAL = column('aggregate', 'final', 'bool', ({ isEarly }) => isEarly !== true);
 

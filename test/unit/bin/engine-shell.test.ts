@@ -340,6 +340,26 @@ describe('engine HTTP interface', () => {
   });
 
   it.each([
+    ['sum(amount),max(amount)', 'sum_amount'],
+    ['topk(sku,3),min(amount:double) as least', 'least'],
+    ['topk(sku,3)', 'last_update_ts'],
+    ['sum(amount),count', 'count'],
+    ['count(amount) as n,count(sku) as count', 'count'],
+  ])('GET /windows?top of a job with %s ranks by %s without by', async (aggregate, ranked) => {
+    const asked: string[] = [];
+    const answers = {
+      restored: true,
+      columns: resultColumns({ input: { format: 'json', key: 'k:i64', time: 't:ms', aggregate } }),
+      topWindows: async ({ by }: { readonly by: { readonly name: string } }) => {
+        asked.push(by.name);
+        return [];
+      },
+    } as unknown as EngineQueries;
+    expect(await get(answers, '/windows?top=3')).toMatchObject({ status: 200, body: [] });
+    expect(asked).toEqual([ranked]);
+  });
+
+  it.each([
     ['top=0', 'top is not a number from 1 to 1000'],
     ['top=1001', 'top is not a number from 1 to 1000'],
     ['top=2&limit=3', 'limit has no meaning with top'],
