@@ -20,7 +20,10 @@ export type DrizzleSql = (strings: TemplateStringsArray, ...values: any[]) => un
  *  });
  */
 export function drizzleTransaction(tx: DrizzleTransaction, sql: DrizzleSql): OpenTransaction {
+  // All transactions of a database object share its dialect.
+  const { dialect } = tx as { readonly dialect?: object };
   return {
+    catalog: dialect ?? tx,
     async query(text, params) {
       const { parts, values } = positional(text, params);
       const strings = Object.assign(parts, { raw: parts }) as unknown as TemplateStringsArray;

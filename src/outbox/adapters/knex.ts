@@ -15,7 +15,10 @@ export interface KnexTransaction {
  *  });
  */
 export function knexTransaction(trx: KnexTransaction): OpenTransaction {
+  // All transactions of a knex instance share its configuration.
+  const { client } = trx as { readonly client?: { readonly config?: object } };
   return {
+    catalog: client?.config ?? trx,
     async query(text, params) {
       const { parts, values } = positional(text, params);
       // A question mark is a parameter, and with a backslash it is itself.

@@ -16,7 +16,10 @@ export interface KyselyTransaction {
  *  });
  */
 export function kyselyTransaction(trx: KyselyTransaction): OpenTransaction {
+  // All transactions of a kysely instance share its adapter of the dialect.
+  const { getExecutor } = trx as { getExecutor?(): { readonly adapter?: object } };
   return {
+    catalog: getExecutor?.call(trx).adapter ?? trx,
     async query(text, params) {
       const given = numbered(text, params);
       // The form of CompiledQuery.raw, a public type of the client.

@@ -20,6 +20,7 @@ export interface PostgresJsSql {
  */
 export function postgresJsTransaction(sql: PostgresJsSql): OpenTransaction {
   return {
+    catalog: sql,
     async query(text, params) {
       const given = numbered(text, params);
       // An unprepared statement with parameters costs a second round trip for their types.

@@ -16,6 +16,7 @@ export interface PrismaTransaction {
  */
 export function prismaTransaction(tx: PrismaTransaction): OpenTransaction {
   return {
+    catalog: tx,
     async query(text, params) {
       const given = numbered(text, params);
       const rows: TextRow[] = await tx.$queryRawUnsafe(given.text, ...given.values);

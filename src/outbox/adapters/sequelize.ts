@@ -20,6 +20,7 @@ export function sequelizeTransaction(
   transaction: object | null,
 ): OpenTransaction {
   return {
+    catalog: sequelize,
     async query(text, params) {
       const given = numbered(text, params);
       // Without a type, the client derives the form of the result from the text of the statement.

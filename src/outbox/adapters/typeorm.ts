@@ -3,12 +3,16 @@ import { numbered, type TextRow } from './text-params.ts';
 
 /** Query runner of TypeORM with a started transaction. */
 export interface TypeormQueryRunner {
+  /** Data source. */
+  readonly connection?: object;
   // biome-ignore lint/suspicious/noExplicitAny: the client's own types of parameters and results
   query(text: string, values: any[], structured: true): Promise<any>;
 }
 
 /** Entity manager of TypeORM: the argument of `dataSource.transaction`. */
 export interface TypeormManager {
+  /** Data source. */
+  readonly connection?: object;
   readonly queryRunner?: TypeormQueryRunner | undefined;
   // biome-ignore lint/suspicious/noExplicitAny: the client's own types of parameters and results
   query(text: string, values: any[]): Promise<any>;
@@ -26,6 +30,7 @@ export function typeormTransaction(manager: TypeormManager | TypeormQueryRunner)
   const runner =
     'queryRunner' in manager && manager.queryRunner !== undefined ? manager.queryRunner : manager;
   return {
+    catalog: runner.connection ?? runner,
     async query(text, params) {
       const given = numbered(text, params);
       const result = await (runner as TypeormQueryRunner).query(given.text, given.values, true);

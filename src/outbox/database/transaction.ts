@@ -22,6 +22,9 @@ export type TransactionValue = string | number | bigint | null | Uint8Array | re
  *  a client needs no knowledge of our types.
  */
 export interface OpenTransaction {
+  /** Object that all transactions on the same database and search path share, such as the pool. The
+   *  library keeps for it what it knows about the tables. Default: the transaction itself. */
+  readonly catalog?: object;
   query(
     text: string,
     // biome-ignore lint/suspicious/noExplicitAny: the only common type of all clients

@@ -35,6 +35,7 @@ interface TimedQuery extends pg.QueryConfig {
 }
 
 interface SessionParts {
+  readonly catalog: object;
   readonly client: pg.ClientBase;
   readonly names: Map<string, string>;
   readonly where: Where;
@@ -48,6 +49,10 @@ class PgSession implements SqlSession {
 
   constructor(parts: SessionParts) {
     this.parts = parts;
+  }
+
+  get catalog(): object {
+    return this.parts.catalog;
   }
 
   /** True when the connection is lost, or an answer is overdue. */
@@ -153,7 +158,7 @@ class PgPool implements SqlPool {
     }
     const { where, names } = this;
     const { answerTimeoutMs, onOverdue } = this.options;
-    const session = new PgSession({ client, names, where, answerTimeoutMs, onOverdue });
+    const session = new PgSession({ catalog: this, client, names, where, answerTimeoutMs, onOverdue });
     let broken = false;
     try {
       return await work(session);

@@ -54,6 +54,8 @@ export interface StatementLimits {
 }
 
 export interface SqlSession {
+  /** Pool of the session, which all sessions on the same database and search path share. */
+  readonly catalog?: object;
   /** Runs one statement. @throws sql_failed with details.sqlstate; unreachable when the connection
    *  is lost */
   query<R extends SqlRow = SqlRow>(
