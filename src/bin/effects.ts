@@ -11,7 +11,7 @@ import {
   redriveEffects,
   releaseEffects,
 } from '../outbox/effects/dead.ts';
-import type { DeadReason } from '../outbox/effects/store.ts';
+import type { DeadReason } from '../outbox/effects/retry.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { sqlDriver } from '../shell/drivers.ts';
 
@@ -113,8 +113,8 @@ export const command = defineCommand({
   summary: 'List, redrive and release the dead letters among calls to third parties',
   description: `
 Effects are calls to third parties that a service added with effect() of millrace/outbox. One that was refused, that used up its
-budget, or whose outcome is unknown is a dead letter, and blocks its key unless its handler says otherwise. redrive makes it due
-again under the same id; release lets later effects of its key pass it.
+budget, whose outcome is unknown, or that ended its runner each time is a dead letter, and blocks its key unless its handler says
+otherwise. redrive makes it due again under the same id; release lets later effects of its key pass it.
 
   millrace effects redrive -postgres=postgres://me@127.0.0.1/shop -name=capture -reason=budget
 `,

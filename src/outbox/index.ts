@@ -54,9 +54,9 @@ export {
   effectNotDone,
   effectRefused,
 } from './effects/handler.ts';
+export type { DeadReason } from './effects/retry.ts';
 export { EFFECT_TIMES, EffectRunner, type EffectRunnerOptions } from './effects/runner.ts';
-export type { DeadReason } from './effects/store.ts';
-export { effectsTableSql, effectsTraceSql } from './effects/table.ts';
+export { effectsRunnerEndsSql, effectsTableSql, effectsTraceSql } from './effects/table.ts';
 export { OUTBOX_ERRORS } from './errors.ts';
 // Idempotent endpoints: one effect for each key that a client sends.
 export {

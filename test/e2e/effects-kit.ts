@@ -11,7 +11,7 @@ import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import type { EffectHandler } from '../../src/outbox/effects/handler.ts';
 import { EffectRunner, type EffectRunnerOptions } from '../../src/outbox/effects/runner.ts';
-import { effectsTableSql } from '../../src/outbox/effects/table.ts';
+import { effectsRunnerEndsSql, effectsTableSql } from '../../src/outbox/effects/table.ts';
 import { connectPool } from '../fixtures/database.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
@@ -53,6 +53,7 @@ export async function effectsWorld(): Promise<EffectsWorld> {
   });
   await pool.query(`CREATE SCHEMA ${schema}`);
   await pool.query(effectsTableSql('effects'));
+  await pool.query(effectsRunnerEndsSql('effects'));
   const rows = async (): Promise<readonly EffectRow[]> =>
     (
       await pool.query<EffectRow & Record<string, unknown>>(

@@ -5,9 +5,12 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
 import { effect } from '../../src/outbox/effects/add.ts';
 import { listDeadEffects, redriveEffects, releaseEffects } from '../../src/outbox/effects/dead.ts';
-import { effectNotDone, effectRefused } from '../../src/outbox/effects/handler.ts';
+import { type EffectHandler, effectNotDone, effectRefused } from '../../src/outbox/effects/handler.ts';
+import { effectsRunnerEndsSql, effectsTableSql, effectsTraceSql } from '../../src/outbox/effects/table.ts';
+import { connectPool, ownDatabase } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { projectRoot } from '../repository/root.ts';
@@ -32,13 +35,17 @@ const codeOf = async (work: Promise<unknown>): Promise<string | undefined> =>
   findMillraceError(await work.catch((thrown: unknown) => thrown))?.code;
 
 /** Starts a runner in a process of its own. */
-function startWorker(delivery: string): ChildProcess & { said(): string } {
+function startWorker(
+  delivery: string,
+  retry: EffectHandler['retry'] = {},
+): ChildProcess & { said(): string } {
   const args = [
     join(projectRoot, 'test/e2e/effects.worker.mjs'),
     projectRoot,
     world.url,
     provider.url,
     delivery,
+    JSON.stringify(retry),
   ];
   const worker = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   let said = '';
@@ -113,6 +120,35 @@ describe('effects of a transaction', () => {
       expect(await codeOf(world.pool.transaction((tx) => effect(tx, 'effects', wrong)))).toBe('bad_effect');
     expect(await codeOf(world.pool.transaction((tx) => effect(tx, 'Effects"', good)))).toBe('bad_table_name');
     expect(await world.rows()).toEqual([]);
+  });
+});
+
+describe('tables of one name in two databases', () => {
+  const TRACE = {
+    traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+    tracestate: 'vendor=1',
+  };
+
+  it('an effect of each database has the tracestate exactly where its table has the column', async () => {
+    const { postgres } = await sharedStack();
+    const url = await ownDatabase(postgres, `${world.schema}_two`);
+    const two = await connectPool(url);
+    onTestFinished(() => two.close());
+    const given = { name: 'pay', key: 'k', input: 1, ...TRACE };
+    for (const [table, order] of [
+      ['first_absent', [world.pool, two]],
+      ['first_present', [two, world.pool]],
+    ] as const) {
+      for (const pool of order) {
+        await pool.query(effectsTableSql(table));
+        if (pool === two) await pool.query(effectsTraceSql(table));
+        await pool.transaction((tx) => effect(tx, table, given));
+      }
+      expect((await world.pool.query(`SELECT traceparent FROM ${table}`)).rows).toEqual([
+        { traceparent: TRACE.traceparent },
+      ]);
+      expect((await two.query(`SELECT traceparent, tracestate FROM ${table}`)).rows).toEqual([TRACE]);
+    }
   });
 });
 
@@ -253,6 +289,139 @@ describe('order of a key', () => {
     await add();
     expect(await world.settled('dead')).toMatchObject([{ reason: 'budget', error: 'still away' }]);
     await stop();
+  });
+});
+
+describe('an effect that ends its runner', () => {
+  /** Ends a runner at its call of the effect with SIGKILL, this number of times. */
+  async function endRunners(times: number, retry: EffectHandler['retry']): Promise<void> {
+    provider.after = () => 'silence';
+    for (let ended = 0; ended < times; ended++) {
+      const before = provider.calls.length;
+      const worker = startWorker('at_least_once', retry);
+      await until('a call in flight', () => provider.calls.length > before);
+      worker.kill('SIGKILL');
+      await new Promise((resolve) => worker.once('exit', resolve));
+    }
+  }
+  const isDead = (): Promise<boolean> =>
+    world.rows().then((rows) => rows.some(({ state }) => state === 'dead'));
+
+  it('an effect becomes a dead letter after its last allowed runner, blocks its key, and leaves other keys', async () => {
+    const retry = { ...FAST_RETRY, runnerEndsMax: 3 };
+    const id = await add('poison');
+    await endRunners(3, retry);
+    provider.after = () => 'answer';
+    const [behind, other] = [await add('poison'), await add('account-2')];
+    const { metrics, stop } = world.runner({ pay: { call: pay(provider), retry } }, { leaseMs: 500 });
+    await until('a dead letter', isDead);
+    await until('the effect of the other key', () => provider.acts.includes(other));
+    expect(await listDeadEffects(world.pool, 'effects')).toMatchObject([
+      { id, reason: 'runner_ended', attempts: 3, blocks: true, behind: 1 },
+    ]);
+    expect((await world.rows())[0]?.error).toContain('its runner ended during attempt 3');
+    expect(provider.calls.filter((one) => one === id)).toHaveLength(3);
+    expect(provider.acts).not.toContain(behind);
+    const attempts = metrics.snapshot().find(({ name }) => name === 'effect_attempts_total');
+    expect(attempts?.samples).toContainEqual(
+      expect.objectContaining({ labels: { name: 'pay', outcome: 'dead' }, value: 1 }),
+    );
+    // A redrive starts a new count.
+    expect(await redriveEffects(world.pool, 'effects', { reasons: ['runner_ended'] })).toBe(1);
+    await world.settled('done');
+    expect(provider.acts).toContain(behind);
+    await stop();
+  });
+
+  it('an effect waits for its backoff after the end of its runner, as after a failed attempt', async () => {
+    await add();
+    await endRunners(1, {});
+    const { stop } = world.runner(
+      { pay: { call: pay(provider), retry: { firstDelayMs: 600_000, maxDelayMs: 600_000 } } },
+      { leaseMs: 500, random: { ...systemRandom, fraction: () => 0.5 } },
+    );
+    await until('an effect that waits', async () => (await world.rows())[0]?.state === 'waiting');
+    const { rows } = await world.pool.query<{ after: number; runner_ends: number }>(
+      'SELECT extract(epoch FROM due_at - clock_timestamp())::float8 AS after, runner_ends FROM effects',
+    );
+    expect(rows[0]?.after).toBeGreaterThan(0);
+    expect(rows[0]?.after).toBeLessThanOrEqual(300);
+    expect(rows[0]?.runner_ends).toBe(1);
+    await stop();
+  });
+
+  it('an attempt with an outcome resets the count of ended runners', async () => {
+    await add();
+    await world.pool.query('UPDATE effects SET runner_ends = 2, attempts = 2, first_tried_at = now()');
+    const retry = { firstDelayMs: 600_000, runnerEndsMax: 3 };
+    const { stop } = world.runner({ pay: { call: () => Promise.reject(new Error('away')), retry } });
+    await until('a failed attempt', async () => (await world.rows())[0]?.error === 'away');
+    const { rows } = await world.pool.query('SELECT state, attempts, runner_ends FROM effects');
+    expect(rows).toEqual([{ state: 'waiting', attempts: 3, runner_ends: 0 }]);
+    await stop();
+  });
+
+  it('an effect of a table without the count becomes a dead letter after its budget of time', async () => {
+    await world.pool.query(effectsTableSql('old_effects'));
+    const insert = (key: string, age: string): Promise<unknown> =>
+      world.pool.query(
+        `INSERT INTO old_effects (effect_id, name, key, input, state, attempts, owner, lease_until, first_tried_at)
+         VALUES (gen_random_uuid(), 'pay', $1, '1', 'running', 40, gen_random_uuid(), now() - interval '1 s', now() - $2::interval)`,
+        [key, age],
+      );
+    await insert('young', '1 s');
+    await insert('old', '1 hour');
+    const retry = { firstDelayMs: 600_000, maxDelayMs: 600_000, budgetMs: 1_800_000 };
+    const { stop } = world.runner({ pay: { call: pay(provider), retry } }, { table: 'old_effects' });
+    await until('a dead letter', async () => (await listDeadEffects(world.pool, 'old_effects')).length === 1);
+    const [letter] = await listDeadEffects(world.pool, 'old_effects');
+    expect(letter).toMatchObject({ key: 'old', reason: 'budget', attempts: 40 });
+    expect(letter?.error).toContain('its runner ended during attempt 40');
+    const { rows } = await world.pool.query(`SELECT state FROM old_effects WHERE key = 'young'`);
+    expect(rows).toEqual([{ state: 'waiting' }]);
+    // The migration of a table in use, which may be repeated.
+    for (let n = 0; n < 2; n++) await world.pool.query(effectsRunnerEndsSql('old_effects'));
+    await world.pool.query(`UPDATE old_effects SET reason = 'runner_ended' WHERE state = 'dead'`);
+    await stop();
+  });
+});
+
+describe('the retention of effects', () => {
+  it('a turn deletes all effects that were done before the retention, in batches, and no other', async () => {
+    await world.pool.query(
+      `INSERT INTO effects (effect_id, name, key, input, state, ended_at)
+       SELECT gen_random_uuid(), 'pay', n::text, '1', 'done', now() - CASE WHEN n > 5 THEN interval '1 hour' ELSE interval '0' END
+       FROM generate_series(1, 12345) AS n`,
+    );
+    // Time stands still, so the runner has a single turn.
+    const clock = { ...systemClock, monotonicMs: () => 0 };
+    const { stop } = world.runner({ pay: { call: pay(provider) } }, { clock, keepMs: 1_800_000 });
+    await until('the rows within the retention', async () => (await world.rows()).length === 5);
+    expect((await world.rows()).map(({ key }) => key)).toEqual(['1', '2', '3', '4', '5']);
+    await stop();
+  });
+
+  it('a drain ends the deletions after their current batch', async () => {
+    await world.pool.query(
+      `INSERT INTO effects (effect_id, name, key, input, state, ended_at)
+       SELECT gen_random_uuid(), 'pay', n::text, '1', 'done', now() - interval '1 hour' FROM generate_series(1, 5000) AS n`,
+    );
+    const holder = await world.pool.transaction(async (tx) => {
+      // The deletion of the first batch waits for this lock.
+      await tx.query('LOCK TABLE effects IN SHARE MODE');
+      const { stop } = world.runner({ pay: { call: pay(provider) } }, { keepMs: 1 });
+      await until('a deletion that waits', async () => {
+        const { rows } = await world.pool.query(
+          `SELECT 1 AS found FROM pg_stat_activity
+           WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE FROM effects%' AND application_name = $1`,
+          [world.schema],
+        );
+        return rows.length === 1;
+      });
+      return { stopped: stop() };
+    });
+    await holder.stopped;
+    expect(await world.rows()).toHaveLength(4000);
   });
 });
 

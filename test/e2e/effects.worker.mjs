@@ -1,8 +1,8 @@
 /** Runner of effects in a process of its own, which a test kills in the middle of a call.
- *  Arguments: root of the repository, database, provider, delivery. */
+ *  Arguments: root of the repository, database, provider, delivery, options of retries as JSON. */
 import { pathToFileURL } from 'node:url';
 
-const [root, postgres, provider, delivery] = process.argv.slice(2);
+const [root, postgres, provider, delivery, retry] = process.argv.slice(2);
 const from = (name) => import(pathToFileURL(`${root}/dist/src/${name}.js`).href);
 const { EffectRunner } = await from('outbox/index');
 const { Metrics, openSql, silentLogger, systemClock, systemRandom } = await from('drivers');
@@ -20,7 +20,7 @@ const call = async ({ id }, signal) => {
 const runner = new EffectRunner({
   pool,
   table: 'effects',
-  handlers: { pay: { call, delivery, timeoutMs: 600_000 } },
+  handlers: { pay: { call, delivery, timeoutMs: 600_000, retry: JSON.parse(retry) } },
   clock: systemClock,
   random: systemRandom,
   metrics: new Metrics(),

@@ -39,7 +39,7 @@ export class ColumnCheck {
   }
 }
 
-export async function readHasColumn(on: Asked, table: string, column: string): Promise<boolean> {
+async function readHasColumn(on: Asked, table: string, column: string): Promise<boolean> {
   const { rows } = await on.query(
     `SELECT count(*)::text AS n FROM pg_attribute
      WHERE attrelid = to_regclass($1) AND attname = $2 AND NOT attisdropped`,

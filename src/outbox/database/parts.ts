@@ -3,7 +3,7 @@
  *  accepted and upgraded. */
 
 import { outboxJsonSql, outboxRecordSql, outboxTableSql } from '../append/table.ts';
-import { effectsTableSql, effectsTraceSql } from '../effects/table.ts';
+import { effectsRunnerEndsSql, effectsTableSql, effectsTraceSql } from '../effects/table.ts';
 import { idempotencyTableSql } from '../idempotency/table.ts';
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from '../inbox/table.ts';
 import type { Migration } from './migrations.ts';
@@ -41,7 +41,7 @@ export function partMigrations({
     outbox: [outboxTable, made(outboxTableSql), outboxJsonSql, outboxRecordSql],
     inbox: [inbox, made(inboxTableSql)],
     parked: [parkedTable, made(parkedTableSql), parkedDigestSql],
-    effects: [effectsTable, made(effectsTableSql), effectsTraceSql],
+    effects: [effectsTable, made(effectsTableSql), effectsTraceSql, effectsRunnerEndsSql],
     idempotency: [idempotencyTable, made(idempotencyTableSql)],
   };
   return Object.entries(parts).flatMap(([part, [table, ...scripts]]) => {

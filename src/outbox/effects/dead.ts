@@ -1,12 +1,13 @@
 /** Dead letters of a table of effects: lists them, redrives them under their ids, and lets later
  *  effects of their keys pass. */
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { hasColumn } from '../database/column-check.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
-import type { DeadReason } from './store.ts';
+import type { DeadReason } from './retry.ts';
 import { effectsName } from './table.ts';
 
-export const DEAD_REASONS: readonly DeadReason[] = ['refused', 'budget', 'unknown_outcome'];
+export const DEAD_REASONS: readonly DeadReason[] = ['refused', 'budget', 'unknown_outcome', 'runner_ended'];
 
 /** Choice of dead letters; each absent field admits all. */
 export interface DeadFilter {
@@ -121,11 +122,12 @@ export async function redriveEffects(
     throw outboxError('bad_option', 'effects of unknown outcome may have been done', {
       next: 'ask the third party about their ids, and set unknownWereNotDone for those that it does not know',
     });
+  const count = (await hasColumn(pool, effectsName(table), 'runner_ends')) ? ', runner_ends = 0' : '';
   return changeAll(
     pool,
     table,
     { ...filter, reasons },
-    `state = 'waiting', attempts = 0, first_tried_at = NULL, reason = NULL, blocks = true, due_at = clock_timestamp()`,
+    `state = 'waiting', attempts = 0, first_tried_at = NULL, reason = NULL, blocks = true, due_at = clock_timestamp()${count}`,
   );
 }
 

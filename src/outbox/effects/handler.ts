@@ -27,6 +27,9 @@ export interface EffectRetry {
   readonly maxDelayMs: number;
   /** Time from the first attempt to the last, ms. */
   readonly budgetMs: number;
+  /** Number of attempts in a row that end with their runner, such as those that crash its process,
+   *  until the effect becomes a dead letter. Each attempt with an outcome resets the count. */
+  readonly runnerEndsMax: number;
 }
 
 export interface EffectHandler {
@@ -51,11 +54,12 @@ export interface EffectHandler {
   readonly breaker?: Partial<BreakerSettings>;
 }
 
-/** Options that fit most third parties: attempts of up to 30 s, retried for a day. */
+/** Options that fit most third parties: attempts of up to 30 s, retried for a day, or until ten
+ *  attempts in a row have ended with their runner. */
 export const EFFECT_DEFAULTS = {
   timeoutMs: 30_000,
   concurrency: 16,
-  retry: { firstDelayMs: 500, maxDelayMs: 15 * 60_000, budgetMs: 24 * 3_600_000 },
+  retry: { firstDelayMs: 500, maxDelayMs: 15 * 60_000, budgetMs: 24 * 3_600_000, runnerEndsMax: 10 },
   breaker: { failures: 10, openMs: 5000, openMaxMs: 5 * 60_000 },
 } as const;
 

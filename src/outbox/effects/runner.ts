@@ -4,7 +4,8 @@
  *  Invariants: (1) effects of one name and key are called one after another, in the order of their
  *  ids; (2) a handler of `at_most_once` is not called again after an attempt whose outcome is
  *  unknown; (3) a call is aborted before another runner may take its effect over; (4) an outcome is
- *  written only while the effect is this runner's.
+ *  written only while the effect is this runner's; (5) a claim whose lease expired is an attempt: a
+ *  delay follows it, and a dead letter follows several in a row.
  */
 import { type Cancel, type Random, randomUuid, sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
@@ -23,7 +24,8 @@ import {
   settledHandler,
 } from './handler.ts';
 import { type EffectMetrics, effectMetrics } from './metrics.ts';
-import { type Claimed, type DeadReason, EffectStore } from './store.ts';
+import { deadReason, expiredOutcome, retryDelayMs } from './retry.ts';
+import { type Claimed, EffectStore, type Expired, type ExpiredVerdict } from './store.ts';
 
 export interface EffectRunnerOptions {
   readonly pool: SqlPool;
@@ -49,7 +51,12 @@ export interface EffectRunnerOptions {
 export const EFFECT_TIMES = { leaseMs: 30_000, pollMs: 250, keepMs: 7 * 24 * 3_600_000 } as const;
 
 const UPKEEP_EVERY_MS = 10_000;
-const PRUNE_ROWS = 1000;
+/** Rows of one statement that ends expired claims or deletes effects that are done. */
+const BATCH_ROWS = 1000;
+/** Pause between two batches of deletions, ms: the database serves other statements meanwhile. */
+const PRUNE_PAUSE_MS = 10;
+/** Longest turn of the deletions, ms. The next upkeep starts another one. */
+const PRUNE_TURN_MS = 60_000;
 const BACKOFF_MAX_MS = 5000;
 const RETRY_MS = 100;
 const DOUBLINGS_MAX = 20;
@@ -83,6 +90,8 @@ export class EffectRunner {
   private wakePending = false;
   private woken: (() => void) | undefined;
   private upkeepMs = Number.NEGATIVE_INFINITY;
+  /** Turn of the deletions that is in progress. */
+  private pruning: Promise<void> | undefined;
 
   /** @throws bad_table_name, bad_option */
   constructor(options: EffectRunnerOptions) {
@@ -135,6 +144,7 @@ export class EffectRunner {
     drain.removeEventListener('abort', end);
     while (this.running.size > 0) await Promise.race(this.running);
     await renewing;
+    await this.pruning;
     this.lapse();
   }
 
@@ -274,14 +284,13 @@ export class EffectRunner {
     failure: AttemptFailure,
     tookMs: number,
   ): Promise<Outcome> {
-    const reason = deadReason(handler, claimed, failure, tookMs);
+    const reason = deadReason(handler, failure, claimed.triedMs + tookMs);
     if (reason !== undefined) {
       const isMine = await this.store.bury(claimed, reason, failure.message, handler.onDead === 'block');
       return isMine ? 'dead' : 'lost';
     }
-    const { firstDelayMs, maxDelayMs } = handler.retry;
-    const most = Math.min(maxDelayMs, firstDelayMs * 2 ** Math.min(claimed.attempt - 1, DOUBLINGS_MAX));
-    const delayMs = Math.max(failure.retryAfterMs, this.options.random.fraction() * most);
+    const backoffMs = retryDelayMs(handler.retry, claimed.attempt, this.options.random.fraction());
+    const delayMs = Math.max(failure.retryAfterMs, backoffMs);
     return (await this.store.retry(claimed, delayMs, failure.message)) ? 'retry' : 'lost';
   }
 
@@ -328,28 +337,59 @@ export class EffectRunner {
     }
   }
 
-  /** Takes the effects of silent runners over, counts, and prunes; each at most every 10 s. */
+  /** Ends the claims of silent runners, counts, and starts the deletions, at most every 10 s. */
   private async upkeep(): Promise<void> {
-    const { clock, log, keepMs = EFFECT_TIMES.keepMs } = this.options;
+    const { clock } = this.options;
     const nowMs = clock.monotonicMs();
     if (nowMs - this.upkeepMs < Math.min(UPKEEP_EVERY_MS, this.leaseMs)) return;
-    const names = this.kinds.map(({ name }) => name);
-    const chosen = (holds: (handler: SettledHandler) => boolean): string[] =>
-      this.kinds.filter(({ handler }) => holds(handler)).map(({ name }) => name);
-    const taken = await this.store.takeExpired(
-      names,
-      chosen(({ delivery }) => delivery === 'at_most_once'),
-      chosen(({ onDead }) => onDead === 'release'),
-    );
-    if (taken.waiting + taken.dead > 0) log.warn(taken, 'took over the effects of a silent runner');
-    await this.store.prune(keepMs, PRUNE_ROWS);
+    await this.endExpired();
+    this.pruning ??= this.prune().finally(() => {
+      this.pruning = undefined;
+    });
     const counts = await this.store.counts();
-    for (const name of names)
+    for (const { name } of this.kinds)
       for (const state of ['waiting', 'running', 'dead']) {
         const found = counts.find((one) => one.name === name && one.state === state);
         this.metrics.rows.set(found?.n ?? 0, this.metrics.rows.series(name, state));
       }
     this.upkeepMs = nowMs;
+  }
+
+  /** Ends the claims whose runners were silent for a lease: each was an attempt. */
+  private async endExpired(): Promise<void> {
+    const { log, random, drain } = this.options;
+    const handlers = new Map(this.kinds.map(({ name, handler }) => [name, handler]));
+    const judge = (expired: Expired): ExpiredVerdict => {
+      const handler = handlers.get(expired.name) as SettledHandler;
+      const outcome = expiredOutcome(handler, expired, random.fraction());
+      return { ...outcome, blocks: outcome.state === 'waiting' || handler.onDead === 'block' };
+    };
+    for (;;) {
+      const ended = await this.store.endExpired([...handlers.keys()], BATCH_ROWS, judge);
+      for (const [{ id, name, key, attempt }, verdict] of ended) {
+        const outcome = verdict.state === 'dead' ? 'dead' : 'retry';
+        this.metrics.attempts.add(1, this.metrics.attempts.series(name, outcome));
+        log.warn(
+          { effect: id, name, key, attempt, outcome },
+          'the runner of an effect ended during an attempt',
+        );
+      }
+      if (ended.length < BATCH_ROWS || drain.aborted) return;
+    }
+  }
+
+  /** Deletes effects that were done before `keepMs`, batch by batch. Never rejects. */
+  private async prune(): Promise<void> {
+    const { clock, drain, log, keepMs = EFFECT_TIMES.keepMs } = this.options;
+    const endMs = clock.monotonicMs() + PRUNE_TURN_MS;
+    try {
+      while ((await this.store.prune(keepMs, BATCH_ROWS)) === BATCH_ROWS) {
+        if (drain.aborted || clock.monotonicMs() >= endMs) return;
+        await sleep(clock, PRUNE_PAUSE_MS, drain, 'background');
+      }
+    } catch (thrown) {
+      log.warn({ error: (thrown as Error).message }, 'effects that are done could not be deleted');
+    }
   }
 }
 
@@ -363,15 +403,3 @@ const DRAIN_LOOK_MS = 50;
 const LATE: Attempt = {
   failure: { kind: 'not_done', message: 'the claim was too old to begin the call', retryAfterMs: 0 },
 };
-
-/** Returns why the effect becomes a dead letter; undefined: it is tried again. */
-function deadReason(
-  { delivery, retry }: SettledHandler,
-  { triedMs }: Claimed,
-  { kind }: AttemptFailure,
-  tookMs: number,
-): DeadReason | undefined {
-  if (kind === 'refused') return 'refused';
-  if (kind === 'unknown' && delivery === 'at_most_once') return 'unknown_outcome';
-  return triedMs + tookMs >= retry.budgetMs ? 'budget' : undefined;
-}

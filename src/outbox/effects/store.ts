@@ -6,11 +6,10 @@
  *  decides about all times.
  */
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
-import { readHasColumn } from '../database/column-check.ts';
+import { hasColumn } from '../database/column-check.ts';
 import type { Effect } from './handler.ts';
+import type { DeadReason, ExpiredAttempt, ExpiredOutcome } from './retry.ts';
 import { effectsName } from './table.ts';
-
-export type DeadReason = 'refused' | 'budget' | 'unknown_outcome';
 
 /** Effect that this owner has claimed. */
 export interface Claimed extends Effect {
@@ -18,6 +17,16 @@ export interface Claimed extends Effect {
   /** Time since the first attempt, ms. */
   readonly triedMs: number;
 }
+
+/** Attempt whose owner let the lease expire. */
+export interface Expired extends ExpiredAttempt {
+  readonly id: string;
+  readonly name: string;
+  readonly key: string;
+}
+
+/** Outcome of an expired attempt. `blocks`: a dead letter that blocks its key. */
+export type ExpiredVerdict = ExpiredOutcome & { readonly blocks: boolean };
 
 interface ClaimedRow {
   readonly row: bigint;
@@ -27,6 +36,16 @@ interface ClaimedRow {
   readonly attempts: number;
   readonly traceparent: string | null;
   readonly tracestate: string | null;
+  readonly tried_ms: number;
+}
+
+interface ExpiredRow {
+  readonly row: bigint;
+  readonly effect_id: string;
+  readonly name: string;
+  readonly key: string;
+  readonly attempts: number;
+  readonly ends: number | null;
   readonly tried_ms: number;
 }
 
@@ -41,7 +60,6 @@ export class EffectStore {
   readonly table: string;
   private readonly pool: SqlPool;
   private readonly owner: string;
-  private hasState: boolean | undefined;
 
   /** @param owner UUID of this runner. @throws bad_table_name */
   constructor(pool: SqlPool, table: string, owner: string) {
@@ -53,6 +71,7 @@ export class EffectStore {
   /** Claims due effects of a name, the longest due first. */
   async claim(name: string, limit: number, leaseMs: number): Promise<readonly Claimed[]> {
     const { table } = this;
+    const state = (await this.has('tracestate')) ? 'tracestate' : 'NULL::text AS tracestate';
     const { rows } = await this.pool.query<ClaimedRow & Record<string, unknown>>(
       `WITH heads AS MATERIALIZED (
          SELECT e.id FROM ${table} e
@@ -63,7 +82,7 @@ export class EffectStore {
        UPDATE ${table} t SET state = 'running', owner = $3::uuid, attempts = attempts + 1,
          lease_until = clock_timestamp() + $4::float8 ${MS}, first_tried_at = coalesce(first_tried_at, clock_timestamp())
        FROM heads WHERE t.id = heads.id
-       RETURNING t.id AS row, effect_id::text AS effect_id, key, input::text AS input, attempts, traceparent, ${await this.stateColumn()},
+       RETURNING t.id AS row, effect_id::text AS effect_id, key, input::text AS input, attempts, traceparent, ${state},
          (extract(epoch FROM clock_timestamp() - first_tried_at) * 1000)::float8 AS tried_ms`,
       [name, limit, this.owner, leaseMs],
     );
@@ -89,24 +108,50 @@ export class EffectStore {
     );
   }
 
-  /** Ends the claims of owners that are silent: their outcome is unknown.
-   *  @param released names whose dead letters do not block; @param once names that are called at
-   *  most once. @returns the number of effects by their new state */
-  async takeExpired(
+  /** Ends some of the claims whose owners let their lease expire, as `judge` decides.
+   *  @returns them with the new states; fewer than `limit` when no other is left */
+  async endExpired(
     names: readonly string[],
-    once: readonly string[],
-    released: readonly string[],
-  ): Promise<{ readonly waiting: number; readonly dead: number }> {
-    const { rows } = await this.pool.query<{ state: string }>(
-      `UPDATE ${this.table} SET owner = NULL, lease_until = NULL, error = 'its runner was silent for a lease',
-         state = CASE WHEN name = ANY ($2::text[]) THEN 'dead' ELSE 'waiting' END,
-         reason = CASE WHEN name = ANY ($2::text[]) THEN 'unknown_outcome' END,
-         blocks = NOT (name = ANY ($2::text[]) AND name = ANY ($3::text[])), due_at = clock_timestamp()
-       WHERE state = 'running' AND lease_until < clock_timestamp() AND name = ANY ($1::text[]) RETURNING state`,
-      [names, once, released],
-    );
-    const dead = rows.filter(({ state }) => state === 'dead').length;
-    return { waiting: rows.length - dead, dead };
+    limit: number,
+    judge: (expired: Expired) => ExpiredVerdict,
+  ): Promise<ReadonlyArray<readonly [Expired, ExpiredVerdict]>> {
+    const { table } = this;
+    const counts = await this.has('runner_ends');
+    return this.pool.transaction(async (tx) => {
+      // A row that another runner has locked is ended by that runner.
+      const { rows } = await tx.query<ExpiredRow & Record<string, unknown>>(
+        `SELECT id AS row, effect_id::text AS effect_id, name, key, attempts, ${counts ? 'runner_ends + 1' : 'NULL::int'} AS ends,
+           (extract(epoch FROM clock_timestamp() - first_tried_at) * 1000)::float8 AS tried_ms
+         FROM ${table} WHERE state = 'running' AND lease_until < clock_timestamp() AND name = ANY ($1::text[])
+         ORDER BY lease_until LIMIT $2::int FOR UPDATE SKIP LOCKED`,
+        [names, limit],
+      );
+      const ended = rows.map((row) => {
+        const expired = {
+          ...{ id: row.effect_id, name: row.name, key: row.key, attempt: row.attempts },
+          triedMs: row.tried_ms,
+          runnerEnds: row.ends ?? undefined,
+        };
+        return [expired, judge(expired)] as const;
+      });
+      if (ended.length === 0) return ended;
+      const verdicts = ended.map(([, verdict]) => verdict);
+      await tx.query(
+        `UPDATE ${table} t SET owner = NULL, lease_until = NULL, state = g.state, reason = g.reason, error = g.error,
+           blocks = g.blocks, due_at = clock_timestamp() + g.delay_ms ${MS}${counts ? ', runner_ends = t.runner_ends + 1' : ''}
+         FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::float8[])
+           AS g (id, state, reason, error, blocks, delay_ms) WHERE t.id = g.id`,
+        [
+          rows.map(({ row }) => row),
+          verdicts.map(({ state }) => state),
+          verdicts.map((verdict) => (verdict.state === 'dead' ? verdict.reason : null)),
+          verdicts.map(({ error }) => textOf(error)),
+          verdicts.map(({ blocks }) => blocks),
+          verdicts.map((verdict) => (verdict.state === 'dead' ? 0 : verdict.delayMs)),
+        ],
+      );
+      return ended;
+    });
   }
 
   /** Marks an effect as done, with the local consequence in the same transaction. False: another
@@ -131,8 +176,9 @@ export class EffectStore {
 
   /** Schedules the next attempt. False: another owner has the effect. */
   async retry(claimed: Claimed, delayMs: number, message: string): Promise<boolean> {
+    const count = (await this.has('runner_ends')) ? 'runner_ends = 0, ' : '';
     const { rowCount } = await this.pool.query(
-      `UPDATE ${this.table} SET state = 'waiting', owner = NULL, lease_until = NULL, error = $5,
+      `UPDATE ${this.table} SET state = 'waiting', owner = NULL, lease_until = NULL, error = $5, ${count}
          due_at = clock_timestamp() + $4::float8 ${MS} WHERE ${MINE}`,
       [...this.claimOf(claimed), delayMs, textOf(message)],
     );
@@ -149,12 +195,13 @@ export class EffectStore {
     return rowCount === 1;
   }
 
-  /** Deletes some of the effects that were done before this time. Returns their number. */
+  /** Deletes some of the effects that were done before this time, without those that another runner
+   *  deletes. Returns their number. */
   async prune(olderThanMs: number, rowsMax: number): Promise<number> {
     const { table } = this;
     const { rowCount } = await this.pool.query(
       `DELETE FROM ${table} WHERE id = ANY (ARRAY(SELECT id FROM ${table} WHERE state = 'done'
-         AND ended_at < clock_timestamp() - $1::float8 ${MS} ORDER BY ended_at LIMIT $2))`,
+         AND ended_at < clock_timestamp() - $1::float8 ${MS} ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))`,
       [olderThanMs, rowsMax],
     );
     return rowCount;
@@ -170,10 +217,9 @@ export class EffectStore {
     return rows.map(({ name, state, n }) => ({ name, state, n: Number(n) }));
   }
 
-  /** Expression of the tracestate: a table of an earlier release has no column for it. */
-  private async stateColumn(): Promise<string> {
-    this.hasState ??= await readHasColumn(this.pool, this.table, 'tracestate');
-    return this.hasState ? 'tracestate' : 'NULL::text AS tracestate';
+  /** True when the table has the column: a table of an earlier release lacks some. */
+  private has(column: string): Promise<boolean> {
+    return hasColumn(this.pool, this.table, column);
   }
 
   private claimOf({ row, attempt }: Claimed): readonly [bigint, string, number] {

@@ -2,7 +2,7 @@
  *  the intent; its `effect_id` is the idempotency key that the third party sees at each attempt.
  *
  *    waiting ──claim──▶ running ──▶ done
- *       ▲                 │  └────▶ dead    (refused, budget used up, or outcome unknown)
+ *       ▲                 │  └────▶ dead (refused, budget used up, outcome unknown, runner ended)
  *       └───── retry ─────┘
  */
 import { outboxError } from '../errors.ts';
@@ -71,3 +71,20 @@ CREATE INDEX ${local}_ended ON ${name} (ended_at) WHERE state = 'done';
  */
 export const effectsTraceSql = (table: string): string =>
   `ALTER TABLE ${effectsName(table)} ADD COLUMN IF NOT EXISTS tracestate text;\n`;
+
+/** Returns the script that adds the count of attempts in a row that ended with their runner, and
+ *  the reason `runner_ended` of dead letters, to a table of effectsTableSql; it can be repeated. A
+ *  separate script, because effectsTableSql was released before.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(effectsRunnerEndsSql('effects'));
+ */
+export function effectsRunnerEndsSql(table: string): string {
+  const name = effectsName(table);
+  const constraint = `${name.slice(name.indexOf('.') + 1)}_reason_check`;
+  // NOT VALID avoids a scan under the lock: the constraint before admitted no further reason.
+  return `ALTER TABLE ${name} ADD COLUMN IF NOT EXISTS runner_ends int NOT NULL DEFAULT 0,
+  DROP CONSTRAINT IF EXISTS ${constraint},
+  ADD CONSTRAINT ${constraint} CHECK (reason IN ('refused', 'budget', 'unknown_outcome', 'runner_ended')) NOT VALID;
+`;
+}
