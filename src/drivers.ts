@@ -151,7 +151,7 @@ export async function registerMetrics(
  *  @example
  *  const [brokers, postgres] = ['localhost:9092', 'postgres://localhost/shop'];
  *  const options = { name: 'shipping', schema: 'shipping', postgres, brokers };
- *  const service = new Service({ ...(await openDrivers()), ...options });
+ *  const service = await Service.open({ ...(await openDrivers()), ...options });
  */
 export async function openDrivers(config?: Pick<BrokerConfig, 'properties'>): Promise<{
   readonly sql: SqlDriver;
