@@ -112,13 +112,15 @@ async function holdPayments(): Promise<() => Promise<void>> {
   };
 }
 
-const blockedInserts = async (): Promise<number> =>
+const blocked = async (statement: 'INSERT INTO' | 'UPDATE'): Promise<number> =>
   (
     await pool.query(
       `SELECT count(*)::int AS n FROM pg_stat_activity
-       WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO payments%' AND datname = current_database()`,
+       WHERE wait_event_type = 'Lock' AND query LIKE $1 AND datname = current_database()`,
+      [`${statement} payments%`],
     )
   ).rows[0].n;
+const blockedInserts = (): Promise<number> => blocked('INSERT INTO');
 
 let cents = 0;
 
@@ -228,4 +230,33 @@ describe('the example with recovery points', () => {
       await Promise.all([one.kill(), two.kill()]);
     },
   );
+
+  it('another server completes the request after SIGSTOP within a step that holds the lock of a row', async () => {
+    charges.length = 0;
+    let answer: () => void = () => {};
+    answering = new Promise((resolve) => {
+      answer = resolve;
+    });
+    const env = { PROVIDER: `http://127.0.0.1:${(provider.address() as AddressInfo).port}` };
+    const one = await startExample('steps', url, env);
+    const two = await startExample('steps', url, env);
+    const amount = ++cents;
+    const key = newKey();
+    const first = askHttp(one.port, key, amount).catch(() => [0, ''] as const);
+    await until('a call of the provider', () => charges.length === 1);
+    const release = await holdPayments();
+    answer();
+    await until('the last step in its transaction', async () => (await blocked('UPDATE')) === 1);
+    one.child.kill('SIGSTOP');
+    // The update takes effect in the transaction of the paused server, which then is idle and holds
+    // the lock of the payment that the last step of the other server updates.
+    await release();
+    const [status, body] = await persist(askHttp, () => [two.port], key, amount, 0);
+    expect([status, await paid(amount), charges.length]).toEqual([201, 1, 1]);
+    expect(body).toContain('"receipt":"receipt"');
+    one.child.kill('SIGCONT');
+    expect((await first)[0]).toBe(503);
+    expect(await paid(amount)).toBe(1);
+    await Promise.all([one.kill(), two.kill()]);
+  });
 });

@@ -1,10 +1,17 @@
 /** Endpoints with recovery points on a real database: resumption, leases, fencing, limits. */
+import { randomInt } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Timers } from '../../src/core/clock.ts';
-import { type IdempotencyOptions, idempotencySteps, type Steps } from '../../src/outbox/index.ts';
+import {
+  IDEMPOTENCY_DEFAULTS,
+  type IdempotencyOptions,
+  idempotencySteps,
+  type Steps,
+  type TransactionSource,
+} from '../../src/outbox/index.ts';
 import { realClock, until } from '../wait.ts';
 import { atEnd, DAY_MS, newKey, openShop, post, type Shop } from './idempotency-kit.ts';
 
@@ -46,8 +53,30 @@ const insert = (tx: pg.PoolClient, key: string, cents: number): Promise<{ id: st
     .query('INSERT INTO payments (key, cents) VALUES ($1, $2) RETURNING id', [key, cents])
     .then(({ rows }) => ({ id: rows[0].id }));
 
+/** Lets the lease of a request expire. */
+const expire = (key: string): Promise<unknown> =>
+  shop.pool.query(`UPDATE idempotency SET lease_until = now() - interval '1 s' WHERE key = $1`, [key]);
+
 /** Clock whose periodic timers never fire: an owner that does not renew its lease. */
 const stalled: Timers = { ...realClock, every: () => () => {} };
+
+/** Source whose transactions begin without a first statement. */
+const sourceOf = (pool: pg.Pool): TransactionSource<pg.PoolClient> => ({
+  async transaction(work) {
+    const client = await pool.connect();
+    try {
+      await client.query('BEGIN');
+      const value = await work(client);
+      await client.query('COMMIT');
+      return value;
+    } catch (thrown) {
+      await client.query('ROLLBACK');
+      throw thrown;
+    } finally {
+      client.release();
+    }
+  },
+});
 
 function gate() {
   let open: () => void = () => {};
@@ -128,36 +157,42 @@ describe('an endpoint with recovery points', () => {
   });
 
   it('an owner whose lease has expired writes nothing after another process has resumed the request', async () => {
-    const { opened, open } = gate();
-    const inside = gate();
-    let stalledSteps = 0;
     // Both transactions of the step are open at the same time; only the one of the new owner
-    // commits.
+    // commits. The old one waits for a lock, because the server would end an idle transaction.
+    const LOCK = randomInt(1, 2 ** 31);
+    const holder = await shop.pool.connect();
+    await holder.query('SELECT pg_advisory_lock($1)', [LOCK]);
     const old = await start(
       async ({ step }, key) => {
         await step('pay', async (tx) => {
-          stalledSteps++;
           await insert(tx, key, 1);
-          await opened;
+          await tx.query('SELECT pg_advisory_xact_lock($1)', [LOCK]);
         });
         return { status: 201, text: 'old' };
       },
-      { leaseMs: 100, clock: stalled },
+      { clock: stalled },
     );
     const next = await start(
       async ({ step }, key) => {
         await step('pay', (tx) => insert(tx, key, 2));
-        inside.open();
         return { status: 201, text: 'new' };
       },
       { waitMs: 60_000 },
     );
     const key = newKey();
     const first = post(old, key, {});
-    await until('a step in progress', () => stalledSteps === 1);
+    await until('a step that waits', async () => {
+      const { rows } = await shop.pool.query(
+        `SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted`,
+        [LOCK],
+      );
+      return rows[0].n === 1;
+    });
+    await expire(key);
     const second = await post(next, key, {});
     expect([second.status, second.text]).toEqual([201, 'new']);
-    open();
+    await holder.query('SELECT pg_advisory_unlock($1)', [LOCK]);
+    holder.release();
     const refused = await first;
     expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '1']);
     expect(refused.problem()).toMatchObject({ type: 'urn:millrace:problem:request-taken-over' });
@@ -176,7 +211,7 @@ describe('an endpoint with recovery points', () => {
         await opened;
         return { status: 201, text: 'old' };
       },
-      { leaseMs: 100, clock: stalled },
+      { clock: stalled },
     );
     const next = await start(
       async ({ step }, key) => {
@@ -188,11 +223,54 @@ describe('an endpoint with recovery points', () => {
     const key = newKey();
     const first = post(old, key, {});
     await until('a recorded step', () => reached);
+    await expire(key);
     expect((await post(next, key, {})).text).toBe('new');
     open();
     expect((await first).status).toBe(503);
     expect((await post(next, key, {})).text).toBe('new');
     expect(await shop.payments(key)).toBe(1);
+  });
+
+  it.each([
+    ['a pool of pg', () => shop.pool],
+    ['a source of transactions', () => sourceOf(shop.pool)],
+  ])(
+    'each transaction of %s is ended by the server when it is idle for the lease, and none after it',
+    async (_, sql) => {
+      const setting = async (on: { query(text: string): Promise<pg.QueryResult> }): Promise<string> =>
+        (await on.query('SHOW idle_in_transaction_session_timeout')).rows[0]
+          .idle_in_transaction_session_timeout;
+      const url = await start(
+        async ({ step }) => ({ status: 201, text: await step('read', (tx) => setting(tx)) }),
+        { sql: sql(), leaseMs: IDEMPOTENCY_DEFAULTS.leaseMs },
+      );
+      const seen = await post(url, newKey(), {});
+      expect([seen.status, seen.text]).toEqual([201, '4s']);
+      for (let n = 0; n < 6; n++) expect(await setting(shop.pool)).toBe('0');
+    },
+  );
+
+  it('a step whose connection the server ends leaves nothing, and its caller is asked to repeat the request', async () => {
+    const { opened, open } = gate();
+    const sessions: number[] = [];
+    const url = await start(async ({ step }, key) => {
+      await step('pay', async (tx) => {
+        await insert(tx, key, 1);
+        sessions.push((await tx.query('SELECT pg_backend_pid() AS pid')).rows[0].pid);
+        if (sessions.length === 1) await opened;
+      });
+      return { status: 201, text: 'paid' };
+    });
+    const key = newKey();
+    const first = post(url, key, {});
+    const session = await until('a step in progress', () => sessions[0]);
+    await shop.pool.query('SELECT pg_terminate_backend($1)', [session]);
+    const ended = await first;
+    expect([ended.status, ended.headers.get('retry-after'), await shop.payments(key)]).toEqual([503, '1', 0]);
+    expect(ended.problem()).toMatchObject({ type: 'urn:millrace:problem:database-unavailable' });
+    expect((await post(url, key, {})).status).toBe(201);
+    expect(await shop.payments(key)).toBe(1);
+    open();
   });
 
   it('a lease that is renewed is not taken over, and other processes get 409 or wait for the answer', async () => {

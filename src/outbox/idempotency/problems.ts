@@ -24,7 +24,11 @@ const isCode = (code: string | undefined): code is Code =>
   code !== undefined && Object.hasOwn(PROBLEMS, code);
 
 /** Errors of this module that are thrown while a handler runs. */
-const WITHIN_HANDLER: ReadonlySet<string> = new Set(['request_taken_over', 'answer_too_large']);
+const WITHIN_HANDLER: ReadonlySet<string> = new Set([
+  'request_taken_over',
+  'answer_too_large',
+  'database_unavailable',
+]);
 
 /** Answer of a refused request. */
 export interface KeyRefusal {

@@ -5,9 +5,13 @@
  *  after another process has resumed the request; (3) a finished request has no owner.
  *
  *  The owner renews a lease by the clock of the database. When it has expired, the next request
- *  with the key replaces the token and resumes after the last recorded step.
+ *  with the key replaces the token and resumes after the last recorded step. The server ends a
+ *  transaction that is idle for the time of the lease, so the locks of an owner that vanished or is
+ *  paused do not block the next one.
  */
 import { randomUuid } from '../../core/clock.ts';
+import { findMillraceError } from '../../core/errors.ts';
+import type { OpenTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { decodeAnswer, type EndpointAnswer, encodeAnswer } from './answer.ts';
 import { fingerprint } from './fingerprint.ts';
@@ -15,7 +19,8 @@ import type { Attempt } from './flights.ts';
 import type { Resolved } from './options.ts';
 import { foundOf, type KeyClaim, type KeyedRequest, requireSame } from './record.ts';
 import { HandlerFailure } from './single.ts';
-import { openOf } from './source.ts';
+import { isFused, isLost, openOf } from './source.ts';
+import { withLiterals } from './table.ts';
 
 /** Maximum number of steps of one request. */
 export const STEPS_MAX = 100;
@@ -62,11 +67,10 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   /** Takes the request if its key is free or its lease has expired.
    *  @throws idempotency_key_reused */
   async open(): Promise<Opened> {
-    const { source, sql, ttlMs, leaseMs } = this.options;
+    const { sql, ttlMs, leaseMs } = this.options;
     const { fingerprint: hash } = this.request;
     const [scope, key, owner] = this.mine;
-    const opened = await source.transaction<Opened>(async (tx, open) => {
-      const on = await openOf(tx, open);
+    const opened = await this.transaction<Opened>(async (on) => {
       const made = await on.query(sql.open, [scope, key, hash, ttlMs, owner, leaseMs]);
       if (made.rows.length === 1) return { kind: 'owned', steps: new Map() };
       const [taken] = (await on.query(sql.takeOver, [scope, key, hash, owner, leaseMs])).rows;
@@ -109,10 +113,13 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   }
 
   private async record<T>(name: string, work: (tx: Tx) => Promise<T>): Promise<T> {
-    const { source, sql, leaseMs } = this.options;
-    return source.transaction(async (tx, open) => {
-      const on = await openOf(tx, open);
-      const result = await work(tx);
+    const { sql, leaseMs } = this.options;
+    let isOwnFailure = false;
+    const committed = this.transaction(async (on, tx) => {
+      const result = await work(tx).catch((thrown: unknown) => {
+        isOwnFailure = true;
+        throw thrown;
+      });
       const json = JSON.stringify(result ?? null);
       if (json === undefined || Buffer.byteLength(json) > STEP_BYTES_MAX)
         throw outboxError(
@@ -126,6 +133,13 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
       const { rows } = await on.query(sql.step, [...this.mine, leaseMs, name, json]);
       if (rows.length !== 1) this.lose();
       return JSON.parse(json) as T;
+    });
+    return committed.catch((thrown: unknown) => {
+      if (isOwnFailure || findMillraceError(thrown) !== undefined || !isLost(thrown)) throw thrown;
+      throw outboxError('database_unavailable', `the connection of the step ${name} was lost`, {
+        next: 'send the same request with the same key again; the step runs again unless it has committed',
+        cause: thrown,
+      });
     });
   }
 
@@ -168,9 +182,24 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   }
 
   private write(text: string, params: readonly unknown[]): Promise<number> {
-    return this.options.source.transaction(
-      async (tx, open) => (await (await openOf(tx, open)).query(text, [...this.mine, ...params])).rows.length,
-    );
+    return this.transaction(async (on) => (await on.query(text, [...this.mine, ...params])).rows.length);
+  }
+
+  /** Runs a transaction that the server ends when it is idle for the time of the lease. */
+  private transaction<T>(work: (on: OpenTransaction, tx: Tx) => Promise<T>): Promise<T> {
+    const { source, sql, leaseMs } = this.options;
+    const limit = [String(leaseMs)];
+    if (isFused(source))
+      return source.fused(withLiterals(sql.limitIdle, limit), async (tx, fused) => {
+        const on = await openOf(tx, undefined);
+        if (fused === undefined) await on.query(sql.limitIdle, limit);
+        return work(on, tx);
+      });
+    return source.transaction(async (tx, open) => {
+      const on = await openOf(tx, open);
+      await on.query(sql.limitIdle, limit);
+      return work(on, tx);
+    });
   }
 
   private requireOwner(): void {

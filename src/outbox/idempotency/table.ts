@@ -46,6 +46,8 @@ CREATE INDEX ${local}_expires_at ON ${name} USING brin (expires_at) WITH (pages_
 
 export interface TableSql {
   readonly table: string;
+  /** Lets the server end the transaction when it is idle for $1 ms. */
+  readonly limitIdle: string;
   readonly claim: string;
   readonly find: string;
   readonly read: string;
@@ -73,6 +75,7 @@ export function tableSql(given: string): TableSql {
   const ended = 'owner = NULL, lease_until = NULL, steps = NULL';
   return {
     table,
+    limitIdle: `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true) AS idle`,
     // The lock tells a key in flight from a free key without a wait; the primary key decides. A
     // transaction idle for $6 ms is ended by the server, so a vanished host holds no key.
     claim: `INSERT INTO ${table} (scope, key, fingerprint, expires_at)
