@@ -15,7 +15,8 @@ export interface EndpointCall<Request> {
   readonly key: string;
   readonly method: string;
   readonly path: string;
-  readonly body: unknown;
+  /** Returns the body. @throws bad_option if neither the endpoint nor a parser has read it */
+  readonly body: () => unknown;
 }
 
 /** Key and tenant of the request that a handler serves. */
@@ -80,7 +81,14 @@ export class EndpointCore<Context extends object, Request> {
   ): Promise<KeyOutcome> {
     const { request, key, method, path, body } = call;
     const scope = requireScope(await this.options.scope(request));
-    const hash = fingerprint(this.options.parts({ request, method, path, body }));
+    // A selector that does not read the body also identifies a request whose body is a stream.
+    const selected = {
+      ...{ request, method, path },
+      get body() {
+        return body();
+      },
+    };
+    const hash = fingerprint(this.options.parts(selected));
     const keyed = { scope, key, fingerprint: hash };
     let stored = true;
     const outcome = await this.flights.run(keyed, async () => {

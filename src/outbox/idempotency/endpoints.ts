@@ -22,7 +22,8 @@ export interface TransactionContext<Tx> {
 
 /** The request body, where the endpoint or a parser has read it. */
 export interface BodyFacts {
-  /** Bytes that the endpoint read, or what a parser made of them; undefined without a body. */
+  /** Bytes that the endpoint read, or what a parser made of them; undefined without a body, and for
+   *  a body that the handler itself reads. */
   readonly body: unknown;
 }
 

@@ -15,14 +15,16 @@ import type { FingerprintPart } from './fingerprint.ts';
 import { type PgPoolLike, sourceOf, type TransactionSource } from './source.ts';
 import { TABLE_DEFAULT, type TableSql, tableSql } from './table.ts';
 
-/** Request as the fingerprint selector sees it. `body` is the bytes where the endpoint has read
- *  them, otherwise what the framework has parsed; undefined without a body. */
+/** Request as the fingerprint selector sees it. */
 export interface SelectedRequest<Request> {
   readonly request: Request;
   /** `POST` and the like; `gRPC` for a call. */
   readonly method: string;
   /** Path with its query; the path of the method for a call. */
   readonly path: string;
+  /** Bytes where the endpoint has read them, otherwise what the framework has parsed; undefined
+   *  without a body. To read it fails for a body that neither has read, such as a streamed upload:
+   *  select what else identifies the request. */
   readonly body: unknown;
 }
 

@@ -27,12 +27,12 @@ export async function readBounded(
   return Buffer.concat(held);
 }
 
-/** Error for a body that the fingerprint would miss. */
+/** Error for a fingerprint over a body that is not known. */
 export const bodyUnseen = (): Error =>
   outboxError(
     'bad_option',
     'the request has a body that neither this endpoint nor a parser before it has read',
     {
-      next: 'parse the body first, or give a fingerprint that selects what identifies the request',
+      next: 'parse the body first, or give a fingerprint that selects what identifies the request without its body',
     },
   );

@@ -59,7 +59,7 @@ export function honoHandler<Context extends object, Hono extends HonoLike>(
         body = await readBounded(raw.body as AsyncIterable<Uint8Array>, core.bodyBytesMax);
         c.req.raw = new Request(raw, { body: body.length === 0 ? null : new Uint8Array(body) });
       }
-      const call = { request: c, key, method: raw.method, path: pathname + search, body };
+      const call = { request: c, key, method: raw.method, path: pathname + search, body: () => body };
       const { answer, replayed } = await core.run(call, async (context) =>
         answerOf(await handler(c, Object.assign(context, { body })), core.answerBytesMax),
       );

@@ -67,7 +67,7 @@ export function grpcHandler<Context extends object, Call extends UnaryCallLike<M
 ): (call: Call, callback: Callback<Reply>) => void {
   const serve = async (call: Call, callback: Callback<Reply>): Promise<void> => {
     const key = readKey(call.metadata.get(KEY_NAME).map(String), 'metadata');
-    const body = method.requestSerialize(call.request);
+    const body = (): Buffer => method.requestSerialize(call.request);
     const facts = { request: call, key, method: 'gRPC', path: method.path, body };
     let first: Reply | undefined;
     const { answer, replayed } = await core.run(facts, async (context) => {

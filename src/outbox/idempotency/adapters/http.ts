@@ -55,9 +55,12 @@ const valuesOf = (raw: IncomingLike, name: string): readonly string[] => {
 const hasBody = ({ headers }: IncomingLike): boolean =>
   headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 
+/** Body that neither the endpoint nor a parser has read. */
+const UNSEEN = Symbol('unseen');
+
 /** Returns the body for the fingerprint: raw bytes where they are known, otherwise what a parser
- *  made of them.
- *  @throws body_too_large, bad_option */
+ *  made of them, or UNSEEN.
+ *  @throws body_too_large */
 async function bodyOf<Request>(
   { request, raw, mayRead }: HttpExchange<Request>,
   bytesMax: number,
@@ -69,8 +72,7 @@ async function bodyOf<Request>(
     requireLength(valuesOf(raw, 'content-length')[0], bytesMax);
     return readBounded(raw.iterator?.({ destroyOnReturn: false }) ?? raw, bytesMax);
   }
-  if (body === undefined || body === null) throw bodyUnseen();
-  return body;
+  return body ?? UNSEEN;
 }
 
 /** Serves one exchange: executes the handler or replays, and sends the answer after the commit.
@@ -86,8 +88,13 @@ export async function serveHttp<Context extends object, Request>(
   let captured: CapturedResponse | undefined;
   try {
     const key = readKey(valuesOf(raw, KEY_NAME));
-    const body = await bodyOf(exchange, core.bodyBytesMax);
-    const call = { request, key, method: raw.method ?? 'GET', path, body };
+    const seen = await bodyOf(exchange, core.bodyBytesMax);
+    const body = seen === UNSEEN ? undefined : seen;
+    const bodySeen = (): unknown => {
+      if (seen === UNSEEN) throw bodyUnseen();
+      return body;
+    };
+    const call = { request, key, method: raw.method ?? 'GET', path, body: bodySeen };
     const { answer, replayed } = await core.run(call, async (context) => {
       captured = new CapturedResponse(res, core.answerBytesMax);
       await invoke(Object.assign(context, { body }));
