@@ -49,7 +49,21 @@ it('the examples of the documentation compile, and wire a client with at most fi
   }
 });
 
-describe.each(CLIENTS)('adapter of $name', ({ example, connect }) => {
+/** Number of catalogs in two transactions of each of two clients. Transactions of postgres.js and
+ *  Prisma share no object; those of pg need none, because each is a client of its own. */
+const CATALOGS: Readonly<Record<string, number>> = {
+  pg: 1,
+  'postgres.js': 4,
+  'drizzle over pg': 2,
+  'drizzle over postgres.js': 2,
+  knex: 2,
+  kysely: 2,
+  TypeORM: 2,
+  Prisma: 4,
+  sequelize: 2,
+};
+
+describe.each(CLIENTS)('adapter of $name', ({ name, example, connect }) => {
   let client: ConnectedClient;
   beforeAll(async () => {
     const { Parcel } = await exampleOf(example);
@@ -67,6 +81,15 @@ describe.each(CLIENTS)('adapter of $name', ({ example, connect }) => {
   });
 
   it.each(contract.cases)('the contract of adapters holds: $name', ({ run }) => run());
+
+  it('transactions of this client share an object for what is known about its tables, and of no other client', async () => {
+    const catalogs = (of: ConnectedClient): Promise<readonly (object | undefined)[]> =>
+      Promise.all([0, 1].map(() => of.transaction(async (tx) => tx.catalog)));
+    const other = await connect(url, schema, []);
+    const [one, two] = [await catalogs(client), await catalogs(other)];
+    expect(new Set([...one, ...two]).size).toBe(CATALOGS[name]);
+    await other.close();
+  });
 
   it('the example of the documentation commits the change with its event', async () => {
     const id = randomUUID();

@@ -1,8 +1,11 @@
-/** Cases about the library through an adapter: outbox rows are exact, and an effect happens once.
- */
+/** Cases about the library through an adapter: outbox rows are exact, an effect happens once, and
+ *  keys of requests and calls to third parties commit with the transaction of the caller. */
 import { deepEqual, equal } from 'node:assert/strict';
 import { append } from '../append/events.ts';
 import { derivedAggregateId } from '../append/record-columns.ts';
+import type { OpenTransaction } from '../database/transaction.ts';
+import { effect } from '../effects/add.ts';
+import { type Idempotent, idempotent } from '../idempotency/record.ts';
 import { Inbox } from '../inbox/once.ts';
 import { systemIds } from '../system.ts';
 import { type AdapterCase, type ContractTables, rejection } from './harness.ts';
@@ -131,6 +134,81 @@ async function racesOnce(tables: ContractTables): Promise<void> {
   deepEqual([kinds.sort(), effects], [['done', 'seen'], 1]);
 }
 
+const ANSWER_BYTES = Uint8Array.from([0, 0x5c, 0x22, 0x7b, 255]);
+
+/** Executes the request of a key, which notes this id. */
+export const request = (
+  tables: ContractTables,
+  tx: OpenTransaction,
+  key: string,
+  noted: number,
+): Promise<Idempotent> => {
+  const given = {
+    scope: 'Kunde "17" \\ $1 ? é',
+    key,
+    parts: ['pay', noted],
+    ttlMs: 60_000,
+    table: tables.keys,
+  };
+  return idempotent(tx, given, async () => {
+    await tables.note(tx, noted);
+    return { status: 201, headers: [['location', '/notes/1']], body: ANSWER_BYTES };
+  });
+};
+
+async function recordsKeys(tables: ContractTables): Promise<void> {
+  const key = systemIds.next();
+  const failure = new Error('the work fails');
+  const thrown = await rejection(
+    tables.harness.transaction(async (tx) => {
+      equal((await request(tables, tx, key, 301)).kind, 'done');
+      throw failure;
+    }),
+  );
+  equal(thrown, failure, 'transaction() rejects with the error of the work');
+  equal(await tables.committed(tables.keys), 0, 'a transaction that rolled back leaves no record of a key');
+  const run = () => tables.harness.transaction((tx) => request(tables, tx, key, 301));
+  equal((await run()).kind, 'done', 'a key is free after a rollback');
+  const again = await run();
+  deepEqual(again, {
+    kind: 'replayed',
+    answer: { status: 201, headers: [['location', '/notes/1']], body: Buffer.from(ANSWER_BYTES) },
+  });
+  const noted = await tables.observed(`SELECT count(*)::text AS n FROM ${tables.notes} WHERE id = 301`);
+  deepEqual({ ...noted[0] }, { n: '1' }, 'the effect of a key is applied a single time');
+}
+
+async function addsCalls(tables: ContractTables): Promise<void> {
+  const given = {
+    name: 'contract',
+    key: 'Konto "17" \\ $1 ? é',
+    input: { text: '"q" \\ ? $1 {é} 🚚', n: [1, null] },
+  };
+  const failure = new Error('the work fails');
+  const thrown = await rejection(
+    tables.harness.transaction(async (tx) => {
+      await effect(tx, tables.effects, given);
+      throw failure;
+    }),
+  );
+  equal(thrown, failure, 'transaction() rejects with the error of the work');
+  equal(await tables.committed(tables.effects), 0, 'a transaction that rolled back leaves no call');
+  const traced = { ...given, traceparent: TRACE };
+  const id = await tables.harness.transaction(async (tx) => {
+    const added = await effect(tx, tables.effects, traced);
+    equal(await effect(tx, tables.effects, { ...traced, id: added }), added, 'an id is added a single time');
+    return added;
+  });
+  const rows = await tables.observed(
+    `SELECT effect_id::text AS id, name, key, input::text AS input, traceparent AS trace, state FROM ${tables.effects}`,
+  );
+  const input = JSON.stringify(given.input);
+  deepEqual(
+    rows.map((row) => ({ ...row })),
+    [{ id, name: given.name, key: given.key, input, trace: TRACE, state: 'waiting' }],
+  );
+}
+
 export function effectCases(tables: ContractTables): readonly AdapterCase[] {
   return [
     {
@@ -150,6 +228,14 @@ export function effectCases(tables: ContractTables): readonly AdapterCase[] {
     {
       name: 'of two transactions with the same message one applies the effect',
       run: () => racesOnce(tables),
+    },
+    {
+      name: 'the record of a key commits and rolls back with the transaction, and is replayed exactly',
+      run: () => recordsKeys(tables),
+    },
+    {
+      name: 'a call to a third party commits and rolls back with the transaction that adds it',
+      run: () => addsCalls(tables),
     },
   ];
 }

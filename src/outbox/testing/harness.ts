@@ -2,6 +2,8 @@
 import { ok } from 'node:assert/strict';
 import { outboxRecordSql, outboxTableSql } from '../append/table.ts';
 import type { OpenTransaction } from '../database/transaction.ts';
+import { effectsTableSql } from '../effects/table.ts';
+import { idempotencyTableSql } from '../idempotency/table.ts';
 import { inboxTableSql } from '../inbox/table.ts';
 import { systemIds } from '../system.ts';
 
@@ -31,6 +33,8 @@ export class ContractTables {
   readonly notes: string;
   readonly outbox: string;
   readonly inbox: string;
+  readonly keys: string;
+  readonly effects: string;
 
   constructor(harness: AdapterHarness) {
     this.harness = harness;
@@ -38,6 +42,8 @@ export class ContractTables {
     this.notes = `${run}_notes`;
     this.outbox = `${run}_outbox`;
     this.inbox = `${run}_in`;
+    this.keys = `${run}_keys`;
+    this.effects = `${run}_effects`;
   }
 
   async create(): Promise<void> {
@@ -46,12 +52,16 @@ export class ContractTables {
       outboxTableSql(this.outbox),
       outboxRecordSql(this.outbox),
       inboxTableSql(this.inbox),
+      idempotencyTableSql(this.keys),
+      effectsTableSql(this.effects),
     ];
     for (const sql of statements) await this.harness.observer.query(sql, []);
   }
 
   async drop(): Promise<void> {
-    const sql = `DROP TABLE IF EXISTS ${this.notes}, ${this.outbox}, ${this.inbox}, ${this.inbox}_floor`;
+    const { notes, outbox, inbox, keys, effects } = this;
+    const tables = [notes, outbox, inbox, `${inbox}_floor`, keys, effects];
+    const sql = `DROP TABLE IF EXISTS ${tables.join(', ')}`;
     await this.harness.observer.query(sql, []);
   }
 

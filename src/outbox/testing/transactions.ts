@@ -4,8 +4,10 @@ import { deepEqual, equal, notEqual } from 'node:assert/strict';
 import { findMillraceError } from '../../core/errors.ts';
 import { append, lockAggregates } from '../append/events.ts';
 import type { OpenTransaction } from '../database/transaction.ts';
+import { effect } from '../effects/add.ts';
 import { Inbox } from '../inbox/once.ts';
 import { systemIds } from '../system.ts';
+import { request } from './effects.ts';
 import { type AdapterCase, type ContractTables, rejection } from './harness.ts';
 
 const eventOf = () => ({ aggregateId: systemIds.next(), eventType: 'contract.v1', payload: { at: 1 } });
@@ -19,6 +21,9 @@ const WRITES = {
     }),
   lockAggregates: (tables: ContractTables, tx: OpenTransaction) =>
     lockAggregates(tx, tables.outbox, [systemIds.next()]),
+  idempotent: (tables: ContractTables, tx: OpenTransaction) => request(tables, tx, systemIds.next(), 41),
+  effect: (tables: ContractTables, tx: OpenTransaction) =>
+    effect(tx, tables.effects, { name: 'contract', key: 'k', input: 1 }),
 } as const;
 
 async function commits(tables: ContractTables): Promise<void> {
@@ -85,7 +90,10 @@ async function aborts(tables: ContractTables): Promise<void> {
 }
 
 async function refusesOutside(tables: ContractTables, name: keyof typeof WRITES): Promise<void> {
-  const before = [await tables.committed(tables.outbox), await tables.committed(tables.inbox)];
+  const { outbox, inbox, keys, effects, notes } = tables;
+  const counts = () =>
+    Promise.all([outbox, inbox, keys, effects, notes].map((table) => tables.committed(table)));
+  const before = await counts();
   await tables.harness.outside(async (tx) => {
     // A connection that wrote before must not pass for a transaction.
     for (let turn = 0; turn < 2; turn++) {
@@ -93,7 +101,7 @@ async function refusesOutside(tables: ContractTables, name: keyof typeof WRITES)
       equal(findMillraceError(thrown)?.code, 'not_in_transaction', `${name} fails with: ${thrown}`);
     }
   });
-  deepEqual([await tables.committed(tables.outbox), await tables.committed(tables.inbox)], before);
+  deepEqual(await counts(), before);
 }
 
 /** The first statement of a transaction, and one after a write, both count as in a transaction. */
