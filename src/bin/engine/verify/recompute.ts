@@ -40,7 +40,7 @@ import { readSink } from '../sinks.ts';
 import type { VerifiedWindow } from '../windows/settings.ts';
 import { rangeOf } from './range.ts';
 import type { VERIFY_SETTINGS } from './settings.ts';
-import { type Bounds, firstOffsets, fixedStart } from './start.ts';
+import { firstOffsets, fixedStart, type KeptOffsets } from './start.ts';
 
 const WAIT_MS = 1_000;
 const BOUNDS_TIMEOUT_MS = 10_000;
@@ -174,7 +174,7 @@ async function boundsOf(
   driver: BrokerDriver,
   consumer: BatchConsumer,
   brokers: string,
-): Promise<readonly Bounds[]> {
+): Promise<readonly KeptOffsets[]> {
   const { topic } = context.settings;
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-verify' });
   try {

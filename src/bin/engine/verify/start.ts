@@ -6,8 +6,8 @@ import { startOf } from '../source/start.ts';
 
 type FixedStart = Exclude<StartPosition, { readonly kind: 'latest' | 'last' }>;
 
-/** Records of a partition that the topic has now. */
-export interface Bounds {
+/** Offsets of the records of a partition that the topic has now. */
+export interface KeptOffsets {
   readonly low: number;
   readonly high: number;
 }
@@ -31,7 +31,7 @@ export async function firstOffsets(
   start: FixedStart,
   driver: BrokerDriver,
   { brokers, topic }: { readonly brokers: string; readonly topic: string },
-  { bounds, fromMs }: { readonly bounds: readonly Bounds[]; readonly fromMs: bigint | undefined },
+  { bounds, fromMs }: { readonly bounds: readonly KeptOffsets[]; readonly fromMs: bigint | undefined },
 ): Promise<readonly number[]> {
   const { startAt } = startOf(start, driver, { brokers, topic });
   const offsets = (await startAt?.(bounds)) ?? bounds.map(({ low }) => low);
