@@ -140,6 +140,31 @@ export class RecordBatch {
     this.words[ARENA_USED] = 0;
   }
 
+  /** Returns a copy with room for the rows of this batch alone. */
+  copy(): RecordBatch {
+    const rows = this.rowCount;
+    const used = this.arenaUsed;
+    const copy = RecordBatch.create(Math.max(1, rows), used);
+    const { columns: from } = this;
+    const { columns: into } = copy;
+    into.offset.set(from.offset.subarray(0, rows));
+    into.timestamp.set(from.timestamp.subarray(0, rows));
+    into.topicIndex.set(from.topicIndex.subarray(0, rows));
+    into.partition.set(from.partition.subarray(0, rows));
+    into.keyStart.set(from.keyStart.subarray(0, rows));
+    into.keyLength.set(from.keyLength.subarray(0, rows));
+    into.valueStart.set(from.valueStart.subarray(0, rows));
+    into.valueLength.set(from.valueLength.subarray(0, rows));
+    into.headersStart.set(from.headersStart.subarray(0, rows));
+    into.headersLength.set(from.headersLength.subarray(0, rows));
+    into.timestampType.set(from.timestampType.subarray(0, rows));
+    into.flags.set(from.flags.subarray(0, rows));
+    into.arena.set(from.arena.subarray(0, used));
+    copy.rowCount = rows;
+    copy.arenaUsed = used;
+    return copy;
+  }
+
   /** Appends a copy of one record. Returns false, and changes nothing, if a row or its bytes do not
    *  fit. */
   append(record: RecordInput): boolean {

@@ -1,7 +1,7 @@
 /** Fields of a job beside a schema: each kind of aggregate is judged by what it reads. */
 import { describe, expect, it } from 'vitest';
 import { loadColumnKernels } from '../../../src/addon/codec.ts';
-import { fieldFaults } from '../../../src/bin/engine/jobfile/fields.ts';
+import { checkFields } from '../../../src/bin/engine/jobfile/fields.ts';
 import { parseSchema } from '../../../src/formats/schema.ts';
 
 const FIELDS = [
@@ -15,7 +15,7 @@ const SCHEMAS = [
 
 describe.each(SCHEMAS)('aggregated fields beside a schema of $format', (schema) => {
   const faults = (aggregate: string) =>
-    fieldFaults({ format: 'undecided', aggregate }, schema, loadColumnKernels('reference')).map(
+    checkFields({ format: 'undecided', aggregate }, schema, loadColumnKernels('reference')).faults.map(
       ({ field }) => field,
     );
 
@@ -66,12 +66,45 @@ const LISTS = [
 
 describe.each(LISTS)('elements of a list beside a schema of $format', (schema) => {
   const faults = (definition: object) =>
-    fieldFaults({ format: 'undecided', ...definition }, schema, loadColumnKernels('reference')).map(
+    checkFields({ format: 'undecided', ...definition }, schema, loadColumnKernels('reference')).faults.map(
       ({ field }) => field,
     );
 
   it('a field of an element is found, and one that elements lack is a fault', () => {
     expect(faults({ key: 'id', value: 'items[].qty', where: 'items[].qty > 0' })).toEqual([]);
     expect(faults({ aggregate: 'sum(items[].qty),max(items[].price)' })).toEqual(['items[].price']);
+  });
+});
+
+describe('fields of a job beside a Protobuf schema of several messages', () => {
+  const schema = parseSchema(
+    'PROTOBUF',
+    'syntax = "proto3"; message Audit { string who = 1; } message Shop { message Order { int64 id = 1; string sku = 2; } message Refund { int64 id = 1; } }',
+  );
+  const check = (definition: object) =>
+    checkFields({ format: 'undecided', ...definition }, schema, loadColumnKernels('reference'));
+
+  it('fields that only a nested message has are accepted, and the message is named', () => {
+    expect(check({ key: 'id', dedup: 'sku' })).toEqual({ faults: [], messages: ['Shop.Order'] });
+  });
+
+  it('fields of several messages are accepted, and all of these messages are named', () => {
+    expect(check({ key: 'id' }).messages).toEqual(['Shop.Order', 'Shop.Refund']);
+  });
+
+  it('fields that no message has together are faults of the message that has most of them', () => {
+    const { faults, messages } = check({ key: 'who', value: 'id', dedup: 'sku' });
+    expect(messages).toEqual([]);
+    expect(faults).toEqual([
+      {
+        ...{ setting: 'key', field: 'who' },
+        message: '-key names who, which the message Shop.Order does not have',
+        next: 'its fields are id, sku',
+      },
+    ]);
+  });
+
+  it('a job that names no field names no message', () => {
+    expect(check({}).messages).toEqual([]);
   });
 });

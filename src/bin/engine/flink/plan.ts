@@ -151,9 +151,9 @@ async function decidedJob(
       'is framed with a schema id, and Flink has no format for it',
       'write the events as Avro, or as JSON without a frame',
     );
-  const time = input.time ?? inferredTime(schema) ?? '@timestamp';
+  const time = input.time ?? inferredTime(schema, undefined) ?? '@timestamp';
   timeSpec(time);
-  const known = withKinds({ ...input, format: 'avro', time }, schema, undefined);
+  const known = withKinds({ ...input, format: 'avro', time }, schema, undefined, []);
   return { job: { ...asked, input: known }, schema };
 }
 

@@ -7,6 +7,7 @@ import { avroPlan } from '../../../engine/source/input/avro.ts';
 import {
   fieldsOf,
   type InputDefinition,
+  type InputFields,
   keySpec,
   keyText,
   valuePath,
@@ -17,7 +18,6 @@ import { withKinds } from '../../../engine/source/input/topic-input.ts';
 import { isListName, plainName } from '../../../engine/source/list/path.ts';
 import type { AvroNode } from '../../../formats/avro/syntax/tree.ts';
 import type { JsonNode } from '../../../formats/json/text.ts';
-import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { Schema } from '../../../formats/schema.ts';
 
 export interface FieldFault {
@@ -34,6 +34,9 @@ interface Piece {
   readonly field: string;
   readonly definition: Partial<InputDefinition>;
 }
+
+/** The schema in messages. */
+const THE_SCHEMA = 'the schema';
 
 /** Most names of fields that a message lists. */
 const NAMES_SHOWN = 12;
@@ -69,65 +72,88 @@ function readerText(field: AggregateField): string {
   return `${isIdentifier ? 'distinct' : 'count'}(${fieldText(field)})`;
 }
 
-/** Faults of the fields that the schema lacks, or has in a type that the engine cannot read. */
-export function fieldFaults(
-  asked: InputDefinition,
-  schema: Schema,
-  columns: ColumnKernels,
-): readonly FieldFault[] {
-  const pieces = piecesOf(asked);
-  if (schema.format === 'JSON') return pieces.flatMap((piece) => jsonFaults(piece, schema.tree));
-  return pieces.flatMap((piece) => planFaults(piece, schema, columns));
+export interface FieldCheck {
+  readonly faults: readonly FieldFault[];
+  /** Messages of a Protobuf schema that have all fields of the job, by their names. A record says
+   *  which of them it has. Empty: none, or the schema has only one, or no field is named. */
+  readonly messages: readonly string[];
 }
 
-function planFaults(
-  piece: Piece,
-  schema: Exclude<Schema, { readonly format: 'JSON' }>,
-  columns: ColumnKernels,
-): readonly FieldFault[] {
+/** Finds the fields that the schema lacks, or has in a type that the engine cannot read. A Protobuf
+ *  schema is read by each of its messages, because only records say which of them they have: the
+ *  faults are those of the message with the fewest. */
+export function checkFields(asked: InputDefinition, schema: Schema, columns: ColumnKernels): FieldCheck {
+  const pieces = piecesOf(asked);
+  if (schema.format === 'JSON')
+    return { faults: pieces.flatMap((piece) => jsonFaults(piece, schema.tree)), messages: [] };
+  if (schema.format === 'AVRO') {
+    const reading: Reading = {
+      ...{ what: THE_SCHEMA, names: recordNames(schema.tree) },
+      withKinds: (known) => withKinds(known, schema, undefined, []),
+      plan: (fields) => avroPlan(columns, fields, undefined, schema),
+    };
+    return { faults: pieces.flatMap((piece) => planFaults(piece, reading)), messages: [] };
+  }
+  const { messages } = schema.tree;
+  const checks = messages.map((message) => {
+    const { name, fields: own } = message;
+    const reading: Reading = {
+      what: messages.length === 1 ? THE_SCHEMA : `the message ${name}`,
+      names: own.map((field) => field.name),
+      withKinds: (known) => withKinds(known, schema, undefined, [message]),
+      plan: (fields) => protobufPlan(columns, fields, undefined, message),
+    };
+    return { name, faults: pieces.flatMap((piece) => planFaults(piece, reading)) };
+  });
+  const [best] = [...checks].sort((a, b) => a.faults.length - b.faults.length);
+  const isOpen = messages.length > 1 && pieces.length > 0;
+  const valid = isOpen ? checks.filter(({ faults }) => faults.length === 0) : [];
+  return { faults: best?.faults ?? [], messages: valid.map(({ name }) => name) };
+}
+
+/** Reader of the records of a schema, or of one of its messages. */
+interface Reading {
+  readonly what: string;
+  /** Names of its fields. */
+  readonly names: readonly string[];
+  readonly withKinds: (asked: InputDefinition) => InputDefinition;
+  readonly plan: (fields: InputFields) => WriterPlan;
+}
+
+function planFaults(piece: Piece, reading: Reading): readonly FieldFault[] {
   const { setting, field } = piece;
   try {
-    const fields = fieldsOf(withKinds({ format: 'undecided', ...piece.definition }, schema, undefined));
-    const plan: WriterPlan =
-      schema.format === 'AVRO'
-        ? avroPlan(columns, fields, undefined, schema)
-        : protobufPlan(columns, fields, undefined, schema.tree.messages[0] as ProtoMessage);
+    const fields = fieldsOf(reading.withKinds({ format: 'undecided', ...piece.definition }));
+    const plan = reading.plan(fields);
     plan.close();
     return plan.absent.map((index) =>
-      missing(setting, (fields.where?.fields[index]?.steps ?? []).join('.'), schema),
+      missing(setting, (fields.where?.fields[index]?.steps ?? []).join('.'), reading),
     );
   } catch (thrown) {
-    if (thrown instanceof SchemaFault) return [missing(setting, field, schema)];
+    if (thrown instanceof SchemaFault) return [missing(setting, field, reading)];
     const error = findMillraceError(thrown);
     if (error === undefined) throw thrown;
     return [{ setting, field, message: error.message, next: error.next }];
   }
 }
 
-function missing(setting: FieldFault['setting'], field: string, schema: Schema): FieldFault {
-  const names = namesIn(schema);
+function missing(
+  setting: FieldFault['setting'],
+  field: string,
+  { what, names }: Pick<Reading, 'what' | 'names'>,
+): FieldFault {
   const near = nearest(field, names);
   const shown = names.slice(0, NAMES_SHOWN).join(', ');
   const more = names.length > NAMES_SHOWN ? ', …' : '';
   return {
     ...{ setting, field },
-    message: `-${setting} names ${field}, which the schema does not have`,
+    message: `-${setting} names ${field}, which ${what} does not have`,
     next: near === undefined ? `its fields are ${shown}${more}` : `did you mean ${near}?`,
   };
 }
 
-function namesIn(schema: Schema): readonly string[] {
-  switch (schema.format) {
-    case 'AVRO': {
-      const record: AvroNode = schema.tree;
-      return record.kind === 'record' ? record.fields.map(({ name }) => name) : [];
-    }
-    case 'PROTOBUF':
-      return schema.tree.messages[0]?.fields.map(({ name }) => name) ?? [];
-    case 'JSON':
-      return [...(membersOf(schema.tree, 'properties')?.keys() ?? [])];
-  }
-}
+const recordNames = (node: AvroNode): readonly string[] =>
+  node.kind === 'record' ? node.fields.map(({ name }) => name) : [];
 
 const memberOf = (node: JsonNode, name: string): JsonNode | undefined =>
   node.kind === 'object' ? node.members.get(name)?.value : undefined;
@@ -137,6 +163,8 @@ function membersOf(node: JsonNode, name: string) {
   return member?.kind === 'object' ? member.members : undefined;
 }
 
+const jsonNames = (root: JsonNode): readonly string[] => [...(membersOf(root, 'properties')?.keys() ?? [])];
+
 /** A JSON Schema denies a field only where it is closed: additionalProperties is false. */
 function jsonFaults({ setting, field, definition }: Piece, root: JsonNode): readonly FieldFault[] {
   const { where } = fieldsOf({ format: 'json', ...definition });
@@ -144,7 +172,7 @@ function jsonFaults({ setting, field, definition }: Piece, root: JsonNode): read
     where === undefined ? [field] : where.fields.map(({ steps }) => (steps as readonly string[]).join('.'));
   return paths
     .filter((path) => isDenied(root, path.split('.')))
-    .map((path) => missing(setting, path, { format: 'JSON', tree: root } as Schema));
+    .map((path) => missing(setting, path, { what: THE_SCHEMA, names: jsonNames(root) }));
 }
 
 function isDenied(root: JsonNode, path: readonly string[]): boolean {

@@ -27,7 +27,7 @@ import { demandStorable } from '../store/open.ts';
 import { demandSameEvents, settingsOf } from '../windows/settings.ts';
 import { AGGREGATE_FLAG, type WindowSpec, windowSpecs } from '../windows/specs.ts';
 import type { JobDocument, JobEntry, JobProblem } from './document.ts';
-import { fieldFaults } from './fields.ts';
+import { checkFields } from './fields.ts';
 import type { FilePlace } from './place.ts';
 import { byPlace, checkedJob, problemLine } from './read.ts';
 import { jobTable } from './schema.ts';
@@ -162,8 +162,12 @@ class JobCheck {
     }
     const columns = loadColumnKernels(kernels(context).name);
     const seen = new Set<string>();
-    for (const { input = { format } } of jobs)
-      for (const { setting, field, message, next } of fieldFaults(input, found.schema, columns)) {
+    const checks = jobs.map(({ input = { format } }) => ({
+      input,
+      ...checkFields(input, found.schema, columns),
+    }));
+    for (const { input, faults } of checks)
+      for (const { setting, field, message, next } of faults) {
         // A fault of a field is one, however many windows name it.
         if (seen.has(`${setting} ${message}`)) continue;
         seen.add(`${setting} ${message}`);
@@ -174,7 +178,10 @@ class JobCheck {
           field,
         );
       }
-    return `the fields were compared with ${name}`;
+    const messages = checks
+      .map((check) => check.messages)
+      .reduce((all, more) => all.filter((one) => more.includes(one)));
+    return `the fields were compared with ${name}${messagesText(messages)}`;
   }
 
   private async topic(job: Job): Promise<string> {
@@ -239,6 +246,15 @@ class JobCheck {
     const entry = setting === undefined ? undefined : this.document.entries.get(setting);
     this.problems.push({ setting, ...problem, ...placeIn(entry, field) });
   }
+}
+
+/** Names the messages of a Protobuf schema that have the fields: records say which of them they
+ *  have. */
+function messagesText(messages: readonly string[]): string {
+  const last = messages.at(-1);
+  if (last === undefined) return '';
+  if (messages.length === 1) return `, whose message ${last} has them`;
+  return `, whose messages ${messages.slice(0, -1).join(', ')} and ${last} have them: the message of most of the first records decides the kinds and the time that are not given`;
 }
 
 /** FilePlace of a field in a value; of the value where it has no such text; else of the file. */

@@ -1,5 +1,7 @@
-/** Source of a job that folds the elements of a list. */
+/** Source of the events of a job: records whose first decide the input, and their lists. */
+import type { Clock } from '../../../core/clock.ts';
 import type { EventSource } from '../../../engine/source/events.ts';
+import { FirstRecordsSource } from '../../../engine/source/first/source.ts';
 import { listIn } from '../../../engine/source/input/definition.ts';
 import type { EventInput } from '../../../engine/source/input/port.ts';
 import type { TopicInput } from '../../../engine/source/input/topic-input.ts';
@@ -12,19 +14,24 @@ type Settings = Parameters<typeof askedInput>[0] & {
   readonly 'batch-bytes': number;
 };
 
-/** Leaves the records to the source of their elements. */
+/** Leaves the records to the source that decodes them. */
 const UNREAD: Pick<EventInput, 'decode' | 'isReady'> = { decode() {}, isReady: true };
 
 /** Opens the source of the events. @param open opens the source of the records */
 export function openEvents(
   input: TopicInput,
-  settings: Settings,
-  stages: Pick<Stages, 'enter'>,
+  settings: Settings & { readonly bounded: boolean; readonly 'exit-at-end': boolean },
+  { stages, clock }: { readonly stages: Pick<Stages, 'enter'>; readonly clock: Clock },
   open: (input: Pick<EventInput, 'decode' | 'isReady'>) => EventSource,
 ): EventSource {
-  if (input.list === undefined) return open(input);
+  const decoder = input.list === undefined ? input : UNREAD;
+  const hasEnd = settings.bounded || settings['exit-at-end'];
+  const source = input.isDecided
+    ? open(decoder)
+    : new FirstRecordsSource({ ...{ source: open(UNREAD), input, decoder, stages, clock }, hasEnd });
+  if (input.list === undefined) return source;
   return new ListSource({
-    ...{ source: open(UNREAD), input, stages },
+    ...{ source, input, stages },
     rowCapacity: listRowCapacity(settings['batch-rows']),
     arenaBytes: settings['batch-bytes'],
   });

@@ -80,7 +80,8 @@ async function openSource(
     onEvent: (event: BrokerEvent) =>
       log.warn({ event: event.name, message: event.message, partition: event.partition }, 'broker'),
   };
-  const source = openEvents(input, settings, stages, (own) => new BrokerSource({ ...parts, input: own }));
+  const timing = { stages, clock: context.clock };
+  const source = openEvents(input, settings, timing, (own) => new BrokerSource({ ...parts, input: own }));
   context.onClose(async () => {
     await source.stop();
     await consumer.close();

@@ -17,6 +17,7 @@ import { type Job, jobChanges } from '../../../engine/job.ts';
 import type { KeyDictionary } from '../../../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, valueText } from '../../../engine/keys/type.ts';
 import { offsetIn } from '../../../engine/source/admission.ts';
+import { Sample } from '../../../engine/source/first/sample.ts';
 import { BINARY256 } from '../../../engine/source/input/binary256.ts';
 import {
   aggregatesIn,
@@ -222,11 +223,15 @@ async function decidedInput(
   const left = new Set(
     offsets.flatMap((offset, partition) => (offset < (ends[partition] as number) ? [partition] : [])),
   );
+  let sample = new Sample();
   while (decided === undefined && left.size > 0 && !drain.aborted) {
     records.clear();
-    const { rowCount, ends: ended } = await consumer.consume(records, WAIT_MS);
+    const { ends: ended } = await consumer.consume(records, WAIT_MS);
     for (const { partition } of ended) left.delete(partition);
-    if (rowCount > 0) await input.decide(records);
+    sample.add(records);
+    if (!sample.isFull && left.size > 0) continue;
+    await input.decide(sample.toBatch());
+    sample = new Sample();
   }
   return decided ?? { ...(job.input ?? BINARY256), format: 'binary256' };
 }

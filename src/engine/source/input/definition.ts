@@ -262,6 +262,18 @@ export function fieldsOf(definition: InputDefinition): InputFields {
   };
 }
 
+/** Paths that a record must have to be an event. @throws bad_setting, bad_value */
+export function neededPaths(definition: InputDefinition): readonly FieldPath[] {
+  const { key, time, value, dedup, aggregates } = fieldsOf(definition);
+  return [
+    ...(time.from === 'field' ? [time.path] : []),
+    ...(key.from === 'fields' ? key.fields.map(({ path }) => path) : []),
+    ...(value === undefined ? [] : [value]),
+    ...(dedup === undefined ? [] : [dedup]),
+    ...(aggregates?.fields ?? []).map(({ path }) => path),
+  ];
+}
+
 /** True if integer keys have a sign: the 64 bits of a key are those of a signed integer. */
 export function hasSignedKeys({ format, key }: InputDefinition): boolean {
   if (format === 'binary256' || format === 'undecided') return false;

@@ -138,25 +138,30 @@ class Found {
   }
 }
 
-/** Message with the fields of the job: the writer's own, or the reader's of the same name. */
+/** Message with the fields of the job: the writer's own, or the reader's of the same name. Else the
+ *  index of a path that neither has. */
 function messageWith(
-  needed: ReadonlyArray<readonly [Flag, Path]>,
+  paths: readonly Path[],
   reader: ProtoSchema | undefined,
   writer: ProtoMessage,
-): ProtoMessage {
-  const lacking = needed.find(([, path]) => fieldsAt(writer, path) === undefined);
-  if (lacking === undefined) return writer;
+): ProtoMessage | number {
+  const lacking = paths.findIndex((path) => fieldsAt(writer, path) === undefined);
+  if (lacking < 0) return writer;
   const message = reader?.tree.byName.get(writer.name);
-  const unresolved =
-    message === undefined
-      ? lacking
-      : needed.find(([, path]) => {
-          const fields = fieldsAt(message, path);
-          return fields === undefined || !hasNumbers(writer, fields);
-        });
-  if (unresolved !== undefined) throw missingField(...unresolved);
-  return message as ProtoMessage;
+  if (message === undefined) return lacking;
+  const unresolved = paths.findIndex((path) => {
+    const fields = fieldsAt(message, path);
+    return fields === undefined || !hasNumbers(writer, fields);
+  });
+  return unresolved < 0 ? message : unresolved;
 }
+
+/** True if records of a writer's message have the fields on these paths. */
+export const hasPaths = (
+  paths: readonly Path[],
+  reader: ProtoSchema | undefined,
+  writer: ProtoMessage,
+): boolean => typeof messageWith(paths, reader, writer) !== 'number';
 
 /** Makes the plan of a writer's message.
  *  @param reader schema of the subject; undefined: there is none
@@ -177,7 +182,9 @@ export function protobufPlan(
       ({ path }) => [needsValues ? ('value' as const) : ('aggregate' as const), path] as const,
     ),
   ];
-  const message = messageWith(needed, reader, writer);
+  const paths = needed.map(([, path]) => path);
+  const message = messageWith(paths, reader, writer);
+  if (typeof message === 'number') throw missingField(...(needed[message] as readonly [Flag, Path]));
   const found = (flag: Flag, path: Path): Found =>
     new Found(flag, path, fieldsAt(message, path) as ProtoField[]);
   const filtered = (where?.fields ?? []).map(({ steps, isDecimal }) => {
@@ -282,9 +289,9 @@ const kindOfType = (type: string): KeyKind | undefined =>
 
 const signOfType = (type: string): Sign => (/^(uint|fixed)/.test(type) ? 'u64' : 'i64');
 
-/** Kind of the key at a path, in the first message that has it; i64 if none has. */
-export function protobufKind({ tree }: ProtoSchema, path: Path): KeyKind {
-  const last = tree.messages
+/** Kind of the key at a path, in the first of the messages that has it; i64 if none has. */
+export function protobufKind(messages: readonly ProtoMessage[], path: Path): KeyKind {
+  const last = messages
     .map((message) => fieldsAt(message, path))
     .find((fields) => fields !== undefined)
     ?.at(-1);

@@ -27,20 +27,23 @@ import {
   checkDefinition,
   fieldsOf,
   fixedFields,
+  hasGivenKey,
   type InputDefinition,
   type InputFormat,
   keySpec,
   keyText,
   keyTypeOf,
   listIn,
+  neededPaths,
 } from './definition.ts';
 import { JsonDecoder } from './json.ts';
-import { isFrame, JUDGED_RECORDS, judgedForm } from './judge.ts';
+import { JUDGED_RECORDS, judgedForm } from './judge.ts';
 import { judgedKinds } from './key/json.ts';
 import { keyFormOf } from './key/records.ts';
 import type { WriterPlan } from './plan.ts';
 import type { EventDecoder, ListDecoder, ListInput } from './port.ts';
-import { protobufKind, protobufTimestamps } from './protobuf.ts';
+import { hasPaths, protobufKind, protobufTimestamps } from './protobuf.ts';
+import { type Candidate, candidatesOf, schemaIdOf, schemaIds } from './registered/candidates.ts';
 import { RegisteredDecoder } from './registered/decoder.ts';
 import { RegisteredListDecoder } from './registered/lists.ts';
 import type { RegisteredParts } from './registered/writers.ts';
@@ -90,6 +93,10 @@ export class TopicInput implements ListInput {
   private waitedMs = 0;
   /** Indexes of the filter's fields that no schema has had yet. */
   private unseen: ReadonlySet<number> | undefined;
+  /** True: a sample decided nothing, so records are invalid until the next one. */
+  private isRefusing = false;
+  /** EVENT_STATUS.* of records that decided nothing although their schema is known, by its id. */
+  private refusals: ReadonlyMap<number, number> = new Map();
 
   /** @throws bad_setting */
   constructor(parts: TopicInputParts) {
@@ -104,6 +111,17 @@ export class TopicInput implements ListInput {
     if (format === 'binary256') this.decoder = binary256Decoder(parts.kernels);
   }
 
+  get isDecided(): boolean {
+    return this.decoder !== undefined;
+  }
+
+  /** False: the flags say all that records could decide. */
+  get needsRecords(): boolean {
+    const { asked } = this.parts;
+    if (asked.format === 'undecided' || !hasGivenKey(asked)) return true;
+    return asked.format !== 'json' && asked.time === undefined;
+  }
+
   resume(saved: InputDefinition): void {
     if (saved.format === 'undecided') return;
     this.isNew = false;
@@ -112,7 +130,7 @@ export class TopicInput implements ListInput {
 
   decode(records: RecordBatch, into: EventBatch): void | Promise<void> {
     if (this.decoder === undefined) {
-      const judging = this.judge(records);
+      const judging = this.isRefusing ? false : this.judge(records);
       return judging instanceof Promise
         ? judging.then((isDecided) => this.begin(isDecided, records, into))
         : this.begin(judging, records, into);
@@ -130,15 +148,23 @@ export class TopicInput implements ListInput {
     into: ListRows,
   ): number | undefined | Promise<number | undefined> {
     if (this.lists !== undefined) return this.lists.split(records, from, into);
-    const judging = this.judge(records);
+    const judging = this.isRefusing ? false : this.judge(records);
     return judging instanceof Promise
       ? judging.then((isDecided) => this.splitFirst(isDecided, records, from, into))
       : this.splitFirst(judging, records, from, into);
   }
 
-  /** Decides the definition by the records, if it is open. */
-  async decide(records: RecordBatch): Promise<void> {
-    if (this.decoder === undefined) await this.judge(records);
+  /** Decides the definition by a sample of the first records. Without a call of this method, the
+   *  first batch that is decoded decides. False: the sample decides nothing, and the records that
+   *  are decoded until the next call are invalid; undefined: the run is to end while a schema is
+   *  loaded. @param isEarly true: the sample is small because no more records arrived in time */
+  async decide(sample: RecordBatch, isEarly = false): Promise<boolean | undefined> {
+    if (this.isDecided) return true;
+    const isDecided = sample.rowCount > 0 && (await this.judge(sample, isEarly));
+    if (isDecided === undefined) return undefined;
+    this.isRefusing = !isDecided;
+    if (isDecided) await this.keys?.open();
+    return isDecided;
   }
 
   describe(records: RecordBatch, row: number): string | undefined {
@@ -227,8 +253,9 @@ export class TopicInput implements ListInput {
 
   /** Decides the definition by the first records. False: they decide nothing; undefined: the run is
    *  to end while a schema is loaded. */
-  private judge(records: RecordBatch): boolean | Promise<boolean | undefined> {
+  private judge(records: RecordBatch, isEarly = false): boolean | Promise<boolean | undefined> {
     const { asked, client, json } = this.parts;
+    const judged = { records: Math.min(records.rowCount, JUDGED_RECORDS), isEarly };
     const form =
       asked.format === 'undecided' ? judgedForm(json, records, client !== undefined) : asked.format;
     switch (form) {
@@ -239,40 +266,49 @@ export class TopicInput implements ListInput {
         const aggregate = asked.aggregate ?? asked.aggregates;
         for (const [name, given] of Object.entries({ key, time, value, where, dedup, aggregate }))
           if (given !== undefined) throw fixedFields(name as 'key');
-        this.finish({ format: 'binary256' });
+        this.finish({ format: 'binary256' }, { ...judged, messages: [] });
         return true;
       }
       case 'json':
-        this.finish(this.completed(asked, 'json', records));
+        this.finish(this.completed(asked, 'json', records), { ...judged, messages: [] });
         return true;
       default:
-        return this.judgeRegistered(records, form);
+        return this.judgeRegistered(records, form, judged);
     }
   }
 
+  /** Decides by the writer that most of the first records have. Of Protobuf it is the message of
+   *  most records among those that have the fields which the flags name. */
   private async judgeRegistered(
     records: RecordBatch,
     form: 'framed' | Registered,
+    judged: Pick<Judged, 'records' | 'isEarly'>,
   ): Promise<boolean | undefined> {
-    const { client, asked } = this.parts;
+    const { client, asked, reader } = this.parts;
     if (client === undefined) throw noRegistry(form);
-    const ids = firstIds(records);
-    const found = await this.patiently(() => client.schemasById(ids));
+    const found = await this.patiently(() => client.schemasById(schemaIds(records, judged.records)));
     if (found === undefined) return undefined;
     const wanted = form === 'framed' ? undefined : form.toUpperCase();
-    const schema = [...ids.keys()]
-      .map((id) => found.get(id))
-      .find(
-        (one): one is Schema =>
-          !(one === undefined || one instanceof Error) && (one.format === wanted || wanted === undefined),
-      );
+    const known = candidatesOf(records, judged.records, found);
+    const first = known.find(({ schema }) => wanted === undefined || schema.format === wanted);
     // Nothing can be judged by these records; the next ones may have a schema.
-    if (schema === undefined) return false;
+    if (first === undefined) {
+      this.refusals = refusalsOf(found, wanted);
+      return false;
+    }
+    const own = known.filter(({ schema }) => schema.format === first.schema.format);
+    const paths = neededPaths(asked);
+    const protobuf = reader?.format === 'PROTOBUF' ? reader : undefined;
+    const read = own.find(({ message }) => message !== undefined && hasPaths(paths, protobuf, message));
+    const { schema, message } = read ?? first;
     const format = schema.format.toLowerCase() as InputFormat;
-    const known = withKinds(asked, schema, this.parts.reader);
-    const time = asked.time ?? (format === 'json' ? undefined : inferredTime(schema));
+    const all = [message, ...own.map((one) => one.message)].filter((one) => one !== undefined);
+    const messages = all.flatMap((one) => [one, protobuf?.tree.byName.get(one.name) ?? one]);
+    const kinds = withKinds(asked, schema, reader, messages);
+    const time = asked.time ?? (format === 'json' ? undefined : inferredTime(schema, message));
     this.finish(
-      this.completed({ ...known, ...(time === undefined ? {} : { time }) }, format, records, schema),
+      this.completed({ ...kinds, ...(time === undefined ? {} : { time }) }, format, records, schema),
+      { ...judged, messages: own, message },
     );
     return true;
   }
@@ -284,7 +320,7 @@ export class TopicInput implements ListInput {
     into: EventBatch,
   ): void | Promise<void> {
     if (isDecided === undefined) return undefined;
-    if (!isDecided) return refuseAll(records, into);
+    if (!isDecided) return refuseAll(records, into, this.refusals);
     const { keys } = this;
     return keys === undefined
       ? this.decode(records, into)
@@ -330,7 +366,7 @@ export class TopicInput implements ListInput {
     return { ...known, format, key: keyText({ from: 'record', form }), time };
   }
 
-  private finish(decided: InputDefinition): void {
+  private finish(decided: InputDefinition, judged: Judged): void {
     const { asked, log } = this.parts;
     const inferred = (['format', 'key', 'time'] as const).filter(
       (name) =>
@@ -339,51 +375,89 @@ export class TopicInput implements ListInput {
     );
     const definition = { ...decided, ...(inferred.length === 0 ? {} : { inferred }) };
     this.adopt(definition);
-    log.info(
-      { ...decided, value: decided.value ?? 'none: events are counted, and their value is 0', inferred },
-      inferred.length === 0 ? 'input' : 'input inferred from the first records',
-    );
+    const { records, isEarly, message } = judged;
+    const value = decided.value ?? 'none: events are counted, and their value is 0';
+    const about = { ...decided, value, inferred, records, ...(message && { message: message.name }) };
+    log.info(about, inferred.length === 0 ? 'input' : 'input inferred from the first records');
+    const counts = messageCounts(judged.messages);
+    if (counts.size > 1)
+      log.warn(
+        { records, messages: Object.fromEntries(counts), decidedBy: message?.name },
+        'the first records have several messages: one of them decided what was not given',
+      );
+    if (isEarly && this.needsRecords)
+      log.warn(
+        { records, next: 'give -format, -key and -time if later records differ' },
+        'the input was decided by few records, because no more arrived in time',
+      );
     this.parts.onDecided?.(definition);
   }
 }
 
-/** Schema ids of the first records with their number of records, most records first. */
-function firstIds(records: RecordBatch): ReadonlyMap<number, number> {
-  const counts = new Map<number, number>();
-  for (let row = 0; row < Math.min(records.rowCount, JUDGED_RECORDS); row++) {
-    const value = records.value(row);
-    if (value === null || !isFrame(value)) continue;
-    const id = new DataView(value.buffer, value.byteOffset).getUint32(1, false);
-    counts.set(id, (counts.get(id) ?? 0) + 1);
-  }
-  return new Map([...counts].sort(([, a], [, b]) => b - a));
+/** Records that decided a definition. */
+interface Judged {
+  readonly records: number;
+  readonly isEarly: boolean;
+  /** Writers of these records, most records first. */
+  readonly messages: readonly Candidate[];
+  /** Protobuf message that decided. */
+  readonly message?: ProtoMessage | undefined;
 }
 
-function refuseAll(records: RecordBatch, into: EventBatch): void {
+/** Number of first records of each Protobuf message, by its name: versions of a schema have the
+ *  same message. */
+function messageCounts(candidates: readonly Candidate[]): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const { message, records } of candidates)
+    if (message !== undefined) counts.set(message.name, (counts.get(message.name) ?? 0) + records);
+  return counts;
+}
+
+/** Statuses of records whose schemas are known, and that have no message of them.
+ *  @param wanted format of the job; undefined: any */
+function refusalsOf(
+  found: ReadonlyMap<number, Schema | MillraceError>,
+  wanted: string | undefined,
+): ReadonlyMap<number, number> {
+  const statuses = new Map<number, number>();
+  for (const [id, schema] of found) {
+    if (schema instanceof Error) continue;
+    const isWanted = wanted === undefined || schema.format === wanted;
+    statuses.set(id, isWanted ? EVENT_STATUS.BAD_MESSAGE_INDEX : EVENT_STATUS.INCOMPATIBLE_SCHEMA);
+  }
+  return statuses;
+}
+
+/** Makes all records invalid.
+ *  @param refusals statuses of records whose schemas are known, by their ids */
+function refuseAll(records: RecordBatch, into: EventBatch, refusals: ReadonlyMap<number, number>): void {
   const words = EventWords.of(into);
   words.reset(records.rowCount);
   for (let row = 0; row < records.rowCount; row++) {
     const value = records.value(row);
+    const id = schemaIdOf(value);
     words.status[row] =
       value === null
         ? EVENT_STATUS.NULL
-        : isFrame(value)
-          ? EVENT_STATUS.UNKNOWN_SCHEMA_ID
-          : EVENT_STATUS.BAD_MAGIC;
+        : id === undefined
+          ? EVENT_STATUS.BAD_MAGIC
+          : (refusals.get(id) ?? EVENT_STATUS.UNKNOWN_SCHEMA_ID);
   }
 }
 
 /** The kinds of the key's fields are those of their types, unless the flag states them.
- *  @param reader schema of the subject: it may have fields that the first writer's schema lacks */
+ *  @param reader schema of the subject: it may have fields that the first writer's schema lacks
+ *  @param messages of a Protobuf schema: the first that has a field gives its kind */
 export function withKinds(
   asked: InputDefinition,
   schema: Schema,
   reader: Schema | undefined,
+  messages: readonly ProtoMessage[],
 ): InputDefinition {
   const spec = keySpec(asked.key ?? '@key');
   if (spec.from === 'record') return asked;
   const kindOf = (path: readonly string[]): KeyKind | undefined => {
-    if (schema.format === 'PROTOBUF') return protobufKind(schema, path);
+    if (schema.format === 'PROTOBUF') return protobufKind(messages, path);
     if (schema.format !== 'AVRO') return undefined;
     return avroKind(reader?.format === 'AVRO' ? [schema.tree, reader.tree] : [schema.tree], path);
   };
@@ -391,14 +465,15 @@ export function withKinds(
   return { ...asked, key: keyText({ from: 'fields', fields }) };
 }
 
-/** The only timestamp field of a schema; undefined if it has none or several. */
-export function inferredTime(schema: Schema): string | undefined {
+/** The only timestamp field of a schema; undefined if it has none or several.
+ *  @param message of a Protobuf schema */
+export function inferredTime(schema: Schema, message: ProtoMessage | undefined): string | undefined {
   const found =
     schema.format === 'AVRO'
       ? avroTimestamps(schema.tree)
-      : schema.format === 'PROTOBUF'
-        ? protobufTimestamps(schema.tree.messages[0] as ProtoMessage)
-        : [];
+      : message === undefined
+        ? []
+        : protobufTimestamps(message);
   return found.length === 1 ? found[0]?.join('.') : undefined;
 }
 

@@ -134,6 +134,78 @@ describe.each(SIDES)('Protobuf input with %s kernels', (side) => {
   });
 });
 
+describe('messages of a Protobuf topic', () => {
+  const MESSAGES = proto(
+    `message Audit { string id = 1; google.protobuf.Timestamp written = 2; }
+     message Order {
+       fixed64 id = 1; int64 v = 2; google.protobuf.Timestamp paid_at = 3;
+       message Refund { string id = 1; google.protobuf.Timestamp back_at = 2; }
+     }`,
+  );
+  const key = Buffer.from('7');
+  const at = { seconds: 3n, nanos: 0 };
+
+  it.each(SIDES)(
+    'the second message of a schema gives the kind and the time, with %s kernels',
+    async (side) => {
+      const registry = new MemoryRegistry();
+      const id = registry.add('PROTOBUF', MESSAGES);
+      const { input, logged } = openedInput({ key: 'id', value: 'v' }, { side, registry });
+      const top = (1n << 64n) - 1n;
+      const value = registry.frame(id, { id: top, v: 5n, paid_at: at }, 'Order');
+      expect(await decoded(input, recordsOf([value]))).toEqual([[top, 3000n, 5n]]);
+      expect(input.definition).toMatchObject({ key: 'id:u64', time: 'paid_at' });
+      expect(logged.at(-1)).toMatchObject({ fields: { message: 'Order', records: 1 } });
+    },
+  );
+
+  it.each(SIDES)('a nested message gives the kind and the time, with %s kernels', async (side) => {
+    const registry = new MemoryRegistry();
+    const id = registry.add('PROTOBUF', MESSAGES);
+    const { input } = openedInput({}, { side, registry });
+    const value = registry.frame(id, { id: 'x', back_at: at }, 'Order.Refund');
+    expect(await decoded(input, recordsOf([{ key, value }]))).toEqual([[7n, 3000n, 0n]]);
+    expect(input.definition).toMatchObject({ format: 'protobuf', time: 'back_at' });
+    const named = openedInput({ key: 'id' }, { side, registry }).input;
+    await named.decide(recordsOf([value]));
+    expect(named.definition).toMatchObject({ key: 'id:string', time: 'back_at' });
+  });
+
+  it('the message of most records decides, over all versions of the schema, and the log names the others', async () => {
+    const registry = new MemoryRegistry();
+    const id = registry.add('PROTOBUF', MESSAGES);
+    const order = registry.frame(id, { id: 1n, paid_at: at }, 'Order');
+    const audit = registry.frame(id, { id: 'x', written: at }, 'Audit');
+    const { input, logged } = openedInput({ key: 'id' }, { registry });
+    const rows = await decoded(input, recordsOf([audit, order, order]));
+    expect(rows).toEqual(['MISSING_FIELD', [1n, 3000n, 0n], [1n, 3000n, 0n]]);
+    expect(logged.find(({ text }) => text.includes('several messages'))?.fields).toEqual({
+      ...{ records: 3, decidedBy: 'Order' },
+      messages: { Audit: 1, Order: 2 },
+    });
+  });
+
+  it('a message without the named fields does not decide, even if most records have it', async () => {
+    const registry = new MemoryRegistry();
+    const id = registry.add('PROTOBUF', MESSAGES);
+    const order = registry.frame(id, { id: 1n, v: 2n, paid_at: at }, 'Order');
+    const audit = registry.frame(id, { id: 'x', written: at }, 'Audit');
+    const { input } = openedInput({ key: 'id', value: 'v' }, { registry });
+    const rows = await decoded(input, recordsOf([audit, audit, order]));
+    expect(rows).toEqual(['MISSING_FIELD', 'MISSING_FIELD', [1n, 3000n, 2n]]);
+    expect(input.definition).toMatchObject({ key: 'id:u64', time: 'paid_at' });
+  });
+
+  it('records whose message indexes the schema lacks decide nothing', async () => {
+    const registry = new MemoryRegistry();
+    const id = registry.add('PROTOBUF', MESSAGES);
+    const { input } = openedInput({}, { registry });
+    const lost = Buffer.from([0, 0, 0, 0, id, 2, 40]);
+    expect(await decoded(input, recordsOf([{ key, value: lost }]))).toEqual(['BAD_MESSAGE_INDEX']);
+    expect(input.definition).toEqual({ format: 'undecided' });
+  });
+});
+
 describe('types that the Protobuf input refuses', () => {
   it.each([
     ['a text as an integer key', { key: 'f:i64' }, 'string f = 1;', /the type string/],
