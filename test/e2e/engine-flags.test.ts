@@ -1,5 +1,5 @@
-/** Effect of the engine's flags: topic creation, events from the future, idle partitions, and
- *  oversized records. */
+/** Effect of the engine's flags: topic creation, events from the future, idle partitions, oversized
+ *  records, and the errors of flags that are given wrongly. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
@@ -162,4 +162,51 @@ it('-batch-bytes limits the size of the largest record that is read', async () =
   const read = await runEngine(own, args(topic, '-batch-bytes=64KiB', '-exit-at-end', '-json'));
   expect(read.code).toBe(0);
   expect(JSON.parse(read.stdout)).toMatchObject({ consumed: 2, accepted: 1, invalid: 1 });
+});
+
+describe('flags that are given wrongly', () => {
+  const RUN = ['-brokers=127.0.0.1:1', '-topic=none', '-size=1s', `-state-dir=${join(own.dir, 'unused')}`];
+  const SAVE = ['savepoint', `-state-dir=${join(own.dir, 'unused')}`, `-out=${join(own.dir, 'saved')}`];
+  const TWO = [`-state-dir=${join(own.dir, 'unused')}`, '-window=a=tumbling:1s', '-window=b=tumbling:2s'];
+  const missing = join(own.dir, 'missing');
+
+  it.each([
+    ['-emit-interval=1s', RUN, 'changes nothing without -emit=updates; give -emit=updates too'],
+    ['-emit-interval=99ms', [...RUN, '-emit=updates'], 'is too small; the least is 100ms'],
+    ['-emit-interval=25h', [...RUN, '-emit=updates'], 'is too large; the most is'],
+    ['-checkpoint-store-interval=1s', RUN, 'changes nothing without -checkpoint-store; give'],
+    ['-checkpoint-store-interval=99ms', [...RUN, `-checkpoint-store=${missing}`], 'the least is 100ms'],
+    ['-checkpoint-store-interval=2h', [...RUN, `-checkpoint-store=${missing}`], 'the most is 1h'],
+    [`-url-token-file=${missing}`, SAVE, 'changes nothing without -url; give -url too'],
+    [
+      `-url-token-file=${missing}`,
+      [...SAVE, '-url=http://127.0.0.1:1'],
+      'missing cannot be read (ENOENT); give -url-token-file=FILE with one token in it',
+    ],
+    [`-url-ca=${missing}`, SAVE, 'changes nothing without -url; give -url too'],
+    [
+      `-url-ca=${missing}`,
+      [...SAVE, '-url=https://127.0.0.1:1'],
+      'missing cannot be read (ENOENT); give a PEM file',
+    ],
+    ['-export-window=c', ['export', ...TWO], 'is none of the windows a, b; name one of them'],
+    ['-export-window=a', RUN, 'changes nothing without export; leave -export-window out'],
+    ['-shards=0', RUN, 'is too small; the least is 1'],
+    ['-shards=257', RUN, 'is too large; the most is 256'],
+    ['-shards=two', RUN, 'is not'],
+    ['-late-keep=-1', RUN, 'is too small; the least is 0'],
+    ['-late-keep=10000001', RUN, 'is too large; the most is 10000000'],
+    ['-snapshot-after=4095', RUN, 'is too small; the least is 4KiB'],
+    ['-snapshot-after=4KiBs', RUN, 'is not'],
+  ])('the engine ends with one error and exit 2: %s (%#)', async (flag, others, message) => {
+    const { code, stdout, stderr } = await runEngine(own, [...others, flag]);
+    const errors = stderr.split('\n').filter((line) => line.startsWith('error: '));
+    expect({ code, stdout, errors }).toEqual({
+      ...{ code: 2, stdout: '' },
+      errors: [expect.stringContaining(message)],
+    });
+    const [name] = flag.split('=');
+    expect(errors[0]).toContain(name);
+    expect(errors[0]).toMatch(/; .* \[(usage|bad_value|bad_file)\]$/);
+  });
 });
