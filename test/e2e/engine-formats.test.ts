@@ -1,6 +1,7 @@
 /** The engine over topics in the formats that users have, on a real broker and registry: the same
  *  seeded events give the rows of the fixed layout, schemas change in the stream, and wrong
  *  settings end with one error. */
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -246,6 +247,53 @@ describe('schemas that change in the stream', () => {
     ]);
     const unsigned = await exportedRows(own, [`-state-dir=${join(own.dir, topic)}`, '-export-keys=unsigned']);
     expect(unsigned[1]).toMatch(/^18446744073709551615,/);
+  });
+
+  it('records of a nested Protobuf message decide kind and time, and validation and verification agree', async () => {
+    const topic = topicOf('messages');
+    const text = `syntax = "proto3"; import "google/protobuf/timestamp.proto";
+      message Audit { string id = 1; google.protobuf.Timestamp written = 2; }
+      message Shop { message Order { fixed64 id = 1; google.protobuf.Timestamp paid_at = 2; } }`;
+    const answer = await fetch(`${registry}/subjects/${topic}-value/versions`, {
+      method: 'POST',
+      headers: JSON_BODY,
+      body: JSON.stringify({ schema: text, schemaType: 'PROTOBUF' }),
+    });
+    const { id } = (await answer.json()) as { readonly id: number };
+    const memory = new MemoryRegistry();
+    const known = memory.add('PROTOBUF', text);
+    const frame = (value: unknown, message: string): Buffer => {
+      const bytes = memory.frame(known, value, message);
+      bytes.writeUInt32BE(id, 1);
+      return bytes;
+    };
+    const at = { seconds: 1_750_000_000n, nanos: 0 };
+    const order = frame({ id: 7n, paid_at: at }, 'Shop.Order');
+    const audit = frame({ id: 'x', written: { seconds: 1n, nanos: 0 } }, 'Audit');
+    await topicWith('messages', [audit, order, order]);
+    const sink = `-sink=rocksdb:${join(own.dir, 'messages-sink')}`;
+    const flags = [`-registry=${registry}`, '-key=id', sink];
+    const run = await runEngine(own, args(topic, ...flags, '-json'));
+    expect(run).toMatchObject({ code: 0 });
+    expect(JSON.parse(run.stdout)).toMatchObject({ accepted: 2, invalid: 1 });
+    expect(run.stderr).toMatch(/"key":"id:u64","time":"paid_at".*"records":3,"message":"Shop.Order"/);
+    expect(run.stderr).toContain('"messages":{"Shop.Order":2,"Audit":1},"decidedBy":"Shop.Order"');
+    // Without a checkpoint the verification decides by the records itself.
+    const empty = `-state-dir=${join(own.dir, 'messages-none')}`;
+    const verified = await runEngine(own, ['verify', ...args(topic, ...flags, empty)]);
+    expect(verified).toMatchObject({ code: 0, stdout: expect.stringContaining('equal: 1 windows') });
+    const path = join(own.dir, 'messages.yaml');
+    const validated = async (fields: string) => {
+      await writeFile(path, `topic: ${topic}\nregistry: ${registry}\nsize: 1s\n${fields}\n`);
+      return runEngine(own, ['validate', `-job=${path}`]);
+    };
+    expect(await validated('key: id')).toMatchObject({
+      ...{ code: 0, stdout: expect.stringContaining('whose messages Audit and Shop.Order have them') },
+    });
+    expect(await validated('key: id\ntime: paid_at')).toMatchObject({
+      ...{ code: 0, stdout: expect.stringContaining('whose message Shop.Order has them') },
+    });
+    expect(await validated('key: id\ntime: made_at')).toMatchObject({ code: 1 });
   });
 
   it('GET /windows shows and finds negative keys, and a metric counts filtered events', async () => {

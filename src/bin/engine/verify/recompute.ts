@@ -17,7 +17,7 @@ import { type Job, jobChanges } from '../../../engine/job.ts';
 import type { KeyDictionary } from '../../../engine/keys/dictionary.ts';
 import { type KeyType, keyValues, valueText } from '../../../engine/keys/type.ts';
 import { offsetIn } from '../../../engine/source/admission.ts';
-import { Sample } from '../../../engine/source/first/sample.ts';
+import { RecordSample } from '../../../engine/source/first/sample.ts';
 import { BINARY256 } from '../../../engine/source/input/binary256.ts';
 import {
   aggregatesIn,
@@ -223,7 +223,7 @@ async function decidedInput(
   const left = new Set(
     offsets.flatMap((offset, partition) => (offset < (ends[partition] as number) ? [partition] : [])),
   );
-  let sample = new Sample();
+  let sample = new RecordSample();
   while (decided === undefined && left.size > 0 && !drain.aborted) {
     records.clear();
     const { ends: ended } = await consumer.consume(records, WAIT_MS);
@@ -231,7 +231,7 @@ async function decidedInput(
     sample.add(records);
     if (!sample.isFull && left.size > 0) continue;
     await input.decide(sample.toBatch());
-    sample = new Sample();
+    sample = new RecordSample();
   }
   return decided ?? { ...(job.input ?? BINARY256), format: 'binary256' };
 }

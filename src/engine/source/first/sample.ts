@@ -6,7 +6,7 @@ import { JUDGED_RECORDS } from '../input/judge.ts';
 /** Bytes of keys and values from which on a sample is full. */
 const SAMPLE_BYTES_MAX = 16 << 20;
 
-export class Sample {
+export class RecordSample {
   private readonly records: Array<{ readonly key: Uint8Array | null; readonly value: Uint8Array }> = [];
   private bytes = 0;
 

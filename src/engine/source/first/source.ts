@@ -11,7 +11,7 @@ import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Stages } from '../../stages.ts';
 import type { Bounds, EventRows, EventSource, Receipt } from '../events.ts';
 import type { EventInput } from '../input/port.ts';
-import { Sample } from './sample.ts';
+import { RecordSample } from './sample.ts';
 
 /** Longest time that records are held, in ms from the arrival of the first. */
 export const FIRST_RECORDS_WAIT_MS = 2_000;
@@ -52,7 +52,7 @@ const bytesOf = ({ rowCount, arenaUsed }: RecordBatch): number => recordBatchByt
 export class FirstRecordsSource implements EventSource {
   receipts: readonly Receipt[] = [];
   private readonly parts: FirstRecordsParts;
-  private sample = new Sample();
+  private sample = new RecordSample();
   private held: Batch[] = [];
   private heldBytes = 0;
   /** Monotonic ms at which the first held record arrived; undefined: none is held. */
@@ -177,7 +177,7 @@ export class FirstRecordsSource implements EventSource {
   }
 
   private clear(): void {
-    this.sample = new Sample();
+    this.sample = new RecordSample();
     this.held = [];
     this.heldBytes = 0;
     this.sinceMs = undefined;

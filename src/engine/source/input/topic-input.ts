@@ -380,7 +380,7 @@ export class TopicInput implements ListInput {
     const about = { ...decided, value, inferred, records, ...(message && { message: message.name }) };
     log.info(about, inferred.length === 0 ? 'input' : 'input inferred from the first records');
     const counts = messageCounts(judged.messages);
-    if (counts.size > 1)
+    if (counts.size > 1 && this.needsRecords)
       log.warn(
         { records, messages: Object.fromEntries(counts), decidedBy: message?.name },
         'the first records have several messages: one of them decided what was not given',

@@ -174,14 +174,16 @@ describe('messages of a Protobuf topic', () => {
   it('the message of most records decides, over all versions of the schema, and the log names the others', async () => {
     const registry = new MemoryRegistry();
     const id = registry.add('PROTOBUF', MESSAGES);
-    const order = registry.frame(id, { id: 1n, paid_at: at }, 'Order');
+    const later = registry.add('PROTOBUF', MESSAGES.replace('int64 v = 2;', 'int64 v = 2; bool more = 4;'));
+    const orders = [id, id, later, later].map((one) => registry.frame(one, { id: 1n, paid_at: at }, 'Order'));
     const audit = registry.frame(id, { id: 'x', written: at }, 'Audit');
     const { input, logged } = openedInput({ key: 'id' }, { registry });
-    const rows = await decoded(input, recordsOf([audit, order, order]));
-    expect(rows).toEqual(['MISSING_FIELD', [1n, 3000n, 0n], [1n, 3000n, 0n]]);
+    const rows = await decoded(input, recordsOf([audit, audit, audit, ...orders]));
+    const [invalid, event] = ['MISSING_FIELD', [1n, 3000n, 0n]];
+    expect(rows).toEqual([invalid, invalid, invalid, event, event, event, event]);
     expect(logged.find(({ text }) => text.includes('several messages'))?.fields).toEqual({
-      ...{ records: 3, decidedBy: 'Order' },
-      messages: { Audit: 1, Order: 2 },
+      ...{ records: 7, decidedBy: 'Order' },
+      messages: { Audit: 3, Order: 4 },
     });
   });
 

@@ -34,13 +34,15 @@ export function schemaIds(records: RecordBatch, rows: number): ReadonlyMap<numbe
 }
 
 /** Writers of the first records, those of most records first; of equally many, the writer whose
- *  record is first. A record without a known schema or message has none. */
+ *  record is first. The versions of a Protobuf message count together, and are neighbours. A record
+ *  without a known schema or message has no writer. */
 export function candidatesOf(
   records: RecordBatch,
   rows: number,
   found: ReadonlyMap<number, Schema | MillraceError>,
 ): readonly Candidate[] {
-  const counts = new Map<string, Candidate>();
+  const counts = new Map<string, Candidate & { readonly kind: string }>();
+  const totals = new Map<string, number>();
   for (let row = 0; row < rows; row++) {
     const value = records.value(row);
     const id = schemaIdOf(value);
@@ -49,9 +51,15 @@ export function candidatesOf(
     const message = schema.format === 'PROTOBUF' ? messageOf(schema.tree, id, value) : undefined;
     if (schema.format === 'PROTOBUF' && message === undefined) continue;
     const name = `${id} ${message?.path.join() ?? ''}`;
-    counts.set(name, { schema, message, records: (counts.get(name)?.records ?? 0) + 1 });
+    const kind = message?.name ?? name;
+    counts.set(name, { schema, message, kind, records: (counts.get(name)?.records ?? 0) + 1 });
+    totals.set(kind, (totals.get(kind) ?? 0) + 1);
   }
-  return [...counts.values()].sort((a, b) => b.records - a.records);
+  const kinds = [...totals].sort(([, a], [, b]) => b - a).map(([kind]) => kind);
+  const rank = new Map(kinds.map((kind, at) => [kind, at]));
+  return [...counts.values()].sort(
+    (a, b) => (rank.get(a.kind) as number) - (rank.get(b.kind) as number) || b.records - a.records,
+  );
 }
 
 function messageOf({ messages }: ProtoFile, id: number, value: Uint8Array): ProtoMessage | undefined {
