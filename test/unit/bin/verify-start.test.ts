@@ -1,7 +1,7 @@
 /** `-start` of `engine verify`: a place that is the same one as when the engine began, or an
  *  error. */
 import { describe, expect, it } from 'vitest';
-import { type Bounds, firstOffsets, fixedStart } from '../../../src/bin/engine/verify/start.ts';
+import { firstOffsets, fixedStart, type KeptOffsets } from '../../../src/bin/engine/verify/start.ts';
 import type { BrokerDriver } from '../../../src/io/kafka/port.ts';
 
 /** Driver whose topic has in each partition the given offset for every time. */
@@ -14,7 +14,7 @@ const driverOf = (...offsets: readonly bigint[]): BrokerDriver =>
     }),
   }) as unknown as BrokerDriver;
 
-const offsetsFrom = (start: string, bounds: readonly Bounds[], fromMs?: bigint, ...times: bigint[]) =>
+const offsetsFrom = (start: string, bounds: readonly KeptOffsets[], fromMs?: bigint, ...times: bigint[]) =>
   firstOffsets(
     fixedStart(start),
     driverOf(...times),
