@@ -48,8 +48,9 @@ export interface WorldOptions {
   readonly seed: number;
   readonly plan: Plan;
   readonly hasUniqueOrder?: boolean;
-  /** Kills the process that takes this step, right after it; 0 or absent: none. */
-  readonly killAtStep?: number;
+  /** Steps in ascending order, from 1: each kills the process that takes it, right after it. A step
+   *  of a process that is starting or dead leaves the kill to the next step. */
+  readonly killAtSteps?: readonly number[];
   readonly keepsSteps?: boolean;
   /** Time after which the inbox forgets an id, ms; absent: it forgets none. */
   readonly inboxTtlMs?: number;
@@ -87,6 +88,8 @@ export class EffectsWorld {
   private readonly heads = new Map<string, string>();
   private readonly marks: Array<{ readonly id: bigint; readonly atMs: number }> = [];
   private started = 0;
+  /** Kills of `killAtSteps` that were done. */
+  private killsAtSteps = 0;
   private isFaulty = true;
   private isEnding = false;
   private downUntilMs = 0;
@@ -227,9 +230,13 @@ export class EffectsWorld {
   private step(process: SimProcess, what: string): void {
     this.trace.step(this.clock.monotonicMs(), this.names.get(process) ?? '?', this.headOf(what));
     this.auditor.afterStep();
-    if (this.trace.count !== this.options.killAtStep) return;
+    const due = this.options.killAtSteps?.[this.killsAtSteps];
+    if (due === undefined || this.trace.count < due) return;
     const one = this.running.find((each) => each.process === process);
-    if (one !== undefined) this.kill(one);
+    if (one === undefined) return;
+    this.killsAtSteps++;
+    this.meet('a kill at a step');
+    this.kill(one);
   }
 
   /** Returns the first characters of a step's text, in one line. */
