@@ -77,7 +77,7 @@ describe('reconcile -watch of orders and payments', () => {
     for (let n = 10; n > 0; n--) await insert(now - n * MINUTE_MS);
     const run = watching([...flags, '-late-after=1s']);
     const address = await run.address();
-    for (const name of [pair, 'orders_charges', 'keys_orders'])
+    for (const name of [pair, 'orders_charges', 'keys_orders', 'payments_suppressed'])
       await becomes(address, passes(name), (at) => at > 0);
     const page = await pageOf(address);
     expect(page.get(deltas(pair, 'outbox_without_inbox'))).toBe(0);
@@ -111,6 +111,33 @@ describe('reconcile -watch of orders and payments', () => {
       pair: 'orders_charges',
       deltas: [{ class: 'charge_amount_differs', count: 2 }],
     });
+  });
+
+  it('a second charge that only the unique key prevented is a delta until its row is deleted', async () => {
+    const suppress = (reason: string, ms: number) =>
+      pool.query(
+        `INSERT INTO payments_suppressed (msg_id, order_id, reason, injected, topic, partition, "offset", seen_at)
+         VALUES (gen_random_uuid(), $1::uuid, $2, false, 'order.events', 0, 0, $3)`,
+        [idAt(ms), reason, new Date(ms)],
+      );
+    const again = deltas('payments_suppressed', 'charge_attempted_again');
+    const now = realClock.wallNowMs();
+    for (const reason of ['seen', 'order_charged', 'same_batch']) await suppress(reason, now - 9 * MINUTE_MS);
+    const run = watching(flags);
+    const address = await run.address();
+    // A pass finds the old row, and the tail that of now.
+    await becomes(address, again, 1);
+    await suppress('seen', realClock.wallNowMs());
+    await suppress('order_charged', realClock.wallNowMs());
+    await becomes(address, again, 2);
+    await pool.query(`DELETE FROM payments_suppressed WHERE reason = 'order_charged'`);
+    await becomes(address, again, 0);
+    const page = await pageOf(address);
+    expect(page.get('reconcile_rows_total{pair="payments_suppressed",side="left"}')).toBeGreaterThanOrEqual(
+      5,
+    );
+    const { document } = await stopped(run);
+    expect(document.pairs.find((one) => one['pair'] === 'payments_suppressed')).toMatchObject({ deltas: [] });
   });
 
   it('a watch that loses its database is not ready, and tries again until it is stopped', async () => {

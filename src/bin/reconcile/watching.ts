@@ -14,6 +14,7 @@ import { watchText } from '../../outbox/reconcile/report.ts';
 import { boundMs, readInboxBounds, readOrdersBounds } from '../../outbox/reconcile/retained.ts';
 import { SqlBuckets, type TimeBucketOptions } from '../../outbox/reconcile/watch/bucket.ts';
 import { type WatchedPair, watch } from '../../outbox/reconcile/watch/run.ts';
+import { SuppressedBuckets } from '../../outbox/reconcile/watch/suppressed.ts';
 import { connectDatabases, type Databases } from './parts.ts';
 import type { Context } from './settings.ts';
 
@@ -77,17 +78,22 @@ export async function watchPairs(
   const plans: readonly Plan[] =
     configured?.map((config) => ({ config, options: {} })) ??
     (await ordersPlans(context, pools, paymentsSchema));
+  const idsMax = Math.min(settings.ids, BUCKET_IDS_MAX);
   const lateAfterMs = settings['late-after'] === 0 ? undefined : settings['late-after'];
   const pairs: WatchedPair[] = [];
   for (const { config, options } of plans) {
     const ownPools = config.name === KEYS_TO_ORDERS.name ? { left: pools.left, right: pools.left } : pools;
     const pair = await readPair(config, ownPools);
     const buckets = await SqlBuckets.open(pair, ownPools, {
-      idsMax: Math.min(settings.ids, BUCKET_IDS_MAX),
+      idsMax,
       lateAfterMs,
       ...options,
     });
     pairs.push({ name: pair.name, classes: pair.classes, buckets });
+  }
+  if (configured === undefined) {
+    const suppressed = await SuppressedBuckets.open(pools.right, paymentsSchema, idsMax);
+    if (suppressed !== undefined) pairs.push(suppressed);
   }
   let reason: string | undefined;
   context.readiness('comparisons', () => {

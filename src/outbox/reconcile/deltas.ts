@@ -89,6 +89,13 @@ const NOT_CHARGED = (t: Tables): string =>
 const IS_PARKED = (t: Tables): string =>
   `EXISTS (SELECT FROM ${t.parked} p WHERE p.key = convert_to(o.order_id::text, 'UTF8'))`;
 
+/** Class of the deliveries that the table of suppressed deliveries shows. */
+export const CHARGE_ATTEMPTED_AGAIN = {
+  name: 'charge_attempted_again',
+  meaning:
+    'an order whose second charge only the UNIQUE on charges.order_id prevented: its inbox row had expired',
+} as const;
+
 export const DELTA_CLASSES: readonly DeltaClass[] = [
   {
     name: 'lost_order',
@@ -217,9 +224,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
       WHERE c.amount_cents IS DISTINCT FROM o.amount_cents AND ${t.in('c.created_at')}`,
   },
   {
-    name: 'charge_attempted_again',
-    meaning:
-      'an order whose second charge only the UNIQUE on charges.order_id prevented: its inbox row had expired',
+    ...CHARGE_ATTEMPTED_AGAIN,
     ids: 'order_id',
     of: 'payments',
     needsLedger: false,
