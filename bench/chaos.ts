@@ -115,7 +115,7 @@ async function runCell(
 }
 
 function runOf(cell: ChaosCell, report: ChaosReport): ChaosRun {
-  const { reconciliation, outcomes, samples, holds, reasons, replay, seconds } = report;
+  const { reconciliation, coverage, outcomes, samples, holds, reasons, replay, seconds } = report;
   const applied = outcomes.filter((one) => one.applied);
   const kinds: Record<string, number> = {};
   for (const { fault } of applied) kinds[fault.kind] = (kinds[fault.kind] ?? 0) + 1;
@@ -131,6 +131,7 @@ function runOf(cell: ChaosCell, report: ChaosReport): ChaosRun {
     unplannedEnds: report.unplanned_ends.length,
     pendingMax: samples.reduce((most, { pending }) => Math.max(most, pending), 0),
     lagMax: samples.reduce((most, { lag }) => Math.max(most, lag), 0),
+    ...(coverage === undefined ? {} : { coverage }),
   };
 }
 

@@ -1,4 +1,6 @@
 /** Page about the runs of the chaos bench, made from its JSON alone. */
+
+import type { Coverage } from '../../src/chaos/coverage.ts';
 import type { BenchReport } from '../harness.ts';
 import type { MadeBy } from '../stored.ts';
 import { type ChaosCell, cellName } from './cells.ts';
@@ -25,6 +27,8 @@ export interface ChaosRun extends MadeBy {
   /** Highest values of the timeline. */
   readonly pendingMax: number;
   readonly lagMax: number;
+  /** Absent in runs of earlier builds. */
+  readonly coverage?: Coverage;
 }
 
 /** JSON of the bench: a report with its runs, which may be of several builds and machines. */
@@ -34,6 +38,34 @@ export interface ChaosBenchReport extends BenchReport {
 
 const count = (value: number): string => value.toLocaleString('en-US');
 const escaped = (text: string): string => text.replaceAll('|', '\\|').replace(/\s+/g, ' ');
+
+/** Columns of the coverage. */
+const COVERED: ReadonlyArray<readonly [title: string, of: (coverage: Coverage) => string]> = [
+  ['injected', (one) => count(one.injected_duplicates)],
+  ['redelivered', (one) => count(one.redelivered)],
+  ['repeats', (one) => count(one.repeats)],
+  ['gRPC', (one) => `${count(one.answers_over_grpc)} of ${count(one.answers)}`],
+];
+
+/** Table of the coverage; empty where no run has any. A run of an earlier build has no row. */
+function coverageLines(runs: readonly ChaosRun[]): readonly string[] {
+  const rows = runs.flatMap(({ cell, coverage }) =>
+    coverage === undefined
+      ? []
+      : [`| ${cellName(cell)} | ${COVERED.map(([, of]) => of(coverage)).join(' | ')} |`],
+  );
+  if (rows.length === 0) return [];
+  return [
+    '## Duplicates, repeats and answers over gRPC',
+    '',
+    '`injected` and `redelivered` count the messages that payments received again, by injection and by a fault. A run without an injected duplicate, a repeat or an answer over gRPC does not hold.',
+    '',
+    `| run | ${COVERED.map(([title]) => title).join(' | ')} |`,
+    `| --- |${' --- |'.repeat(COVERED.length)}`,
+    ...rows,
+    '',
+  ];
+}
 
 function row(run: ChaosRun): string {
   const { cell } = run;
@@ -78,6 +110,7 @@ export function chaosRunsPage({ flags = [], runs }: ChaosBenchReport): string {
     '| --- | --- |',
     ...faultLines(runs),
     '',
+    ...coverageLines(runs),
     '## Replay',
     '',
     ...runs.map(({ cell, replay }) => `- ${cellName(cell)}: \`${replay}\``),

@@ -3,6 +3,7 @@
 import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { type Coverage, coverageText } from '../chaos/coverage.ts';
 import { type CrashPoint, FAULTS, LINKS, SERVICES } from '../chaos/faults.ts';
 import { type ChaosReport, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
@@ -24,12 +25,14 @@ import { packageVersion } from '../shell/package.ts';
 import { answeredBy } from './chaos/answered.ts';
 import { applyTo, ROWS_LOCKED_MAX } from './chaos/apply.ts';
 import { beforeFaults, START_MS_MAX } from './chaos/before-faults.ts';
+import { readCoverage } from './chaos/coverage.ts';
 import { checkReports, printPlan, replayOf, shownSettings, writeReports } from './chaos/documents.ts';
 import { Proxies } from './chaos/links.ts';
 import { Observer } from './chaos/observer.ts';
 import {
   type ChaosPipeline,
   childEnvironment,
+  GRPC_SHARE,
   namesOf,
   preparePipeline,
   type RunNames,
@@ -71,6 +74,7 @@ interface World {
 /** Results of a run up to its verdict. */
 interface Finished extends ChaosVerdict {
   readonly reconciliation: Reconciliation;
+  readonly coverage: Coverage;
   readonly outcomes: readonly FaultOutcome[];
   readonly load: Readonly<Record<string, unknown>>;
   readonly seconds: number;
@@ -233,11 +237,16 @@ async function breakIt(
   await endServices(world);
   if (drain.aborted) return undefined;
   watch.phase('judging');
-  const reconciliation = await reconcileRun(world);
+  const { reconciliation, coverage } = await reconcileRun(world, loaded);
   watch.onDeltas(reconciliation.deltas.reduce((sum, { count }) => sum + count, 0));
-  const verdict = judge({ reconciliation, outcomes, ends, undrained });
+  const verdict = judge({
+    ...{ reconciliation, outcomes, ends, undrained, coverage },
+    shares: {
+      ...{ dupRate: settings['dup-rate'], retryRate: settings['retry-rate'], grpcShare: GRPC_SHARE },
+    },
+  });
   const seconds = (clock.monotonicMs() - load.startMs) / 1000;
-  return { ...verdict, reconciliation, outcomes, load: loaded, seconds };
+  return { ...verdict, reconciliation, coverage, outcomes, load: loaded, seconds };
 }
 
 /** Running load client. */
@@ -281,16 +290,20 @@ async function endServices({ pipeline, record }: World): Promise<void> {
   }
 }
 
-async function reconcileRun({ connect, names, pipeline }: World): Promise<Reconciliation> {
+async function reconcileRun(
+  { connect, names, pipeline }: World,
+  load: Readonly<Record<string, unknown>>,
+): Promise<Pick<Finished, 'reconciliation' | 'coverage'>> {
   const pool = await connect();
   try {
-    return await reconcile({
+    const reconciliation = await reconcile({
       pool,
       ordersSchema: names.schema,
       paymentsSchema: names.schema,
       ledgers: [() => readLedger(createReadStream(pipeline.ledger))],
       idsMax: IDS_MAX,
     });
+    return { reconciliation, coverage: await readCoverage(pool, names.schema, load) };
   } finally {
     await pool.close();
   }
@@ -315,6 +328,7 @@ function describe(context: Context, world: World, plan: readonly PlannedFault[],
     outcomes: end.outcomes,
     unplanned_ends: world.ends,
     reconciliation: end.reconciliation,
+    coverage: end.coverage,
     samples: world.observer.samples,
     holds: end.holds,
     reasons: end.reasons,
@@ -323,6 +337,7 @@ function describe(context: Context, world: World, plan: readonly PlannedFault[],
   const applied = end.outcomes.filter((one) => one.applied).length;
   const lines = [
     reconciliationText(end.reconciliation),
+    coverageText(end.coverage),
     `${applied} of ${plan.length} planned faults applied, ${world.ends.length} unplanned ends, ${end.seconds.toFixed(0)} s`,
     ...end.reasons.map((reason) => `  ${reason}`),
     ...(end.holds ? [] : [`the logs and the ledger are in ${world.dir}`]),
@@ -398,8 +413,9 @@ export const command = defineCommand({
   description: `
 Starts the real processes on servers of its own (or yours: -brokers and -postgres), sends orders over HTTP and gRPC,
 and kills, stops and disconnects processes, servers and links by a plan that the seed determines. Then it heals
-everything, waits until nothing is pending, and reconciles. Exit code 0 only if there is no delta and every planned
-fault met its target; otherwise the last lines have the command that repeats the plan.
+everything, waits until nothing is pending, and reconciles. Exit code 0 only if there is no delta, every planned fault
+met its target, and duplicates, repeats and gRPC requests occurred as the flags ask; otherwise the last lines have the
+command that repeats the plan.
 
 With -target=FILE the same faults meet processes of your own: the file names their command lines, a request, and a
 query whose rows are violations (docs/how-to/chaos-your-service.md).

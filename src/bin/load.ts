@@ -150,10 +150,12 @@ function report(context: Context, target: string, result: LoadResult): void {
     max: latency.count === 0 ? null : latency.maxMs,
   };
   const { intents, requests, acknowledged, replayed, refused, failures, unknown, seconds } = result;
+  const { repeats, answeredOverGrpc } = result;
   const shown = (ms: number | null): string => (ms === null ? '-' : ms.toFixed(1));
   const lines = [
     `${intents} intents, ${requests} requests in ${seconds.toFixed(2)} s (${(requests / seconds).toFixed(0)}/s)`,
     `${acknowledged} acknowledged (${replayed} replayed), ${refused} refused, ${failures} failed and sent again, ${unknown} intents unknown`,
+    `${repeats} repeats of a key, ${answeredOverGrpc} answers over gRPC`,
     `latency from the due time, ms: p50 ${shown(latencyMs.p50)}, p99 ${shown(latencyMs.p99)}, p999 ${shown(latencyMs.p999)}, max ${shown(latencyMs.max)}`,
   ];
   context.print(lines.join('\n'), {
@@ -167,6 +169,8 @@ function report(context: Context, target: string, result: LoadResult): void {
     acknowledged,
     replayed,
     refused,
+    repeats,
+    answered_over_grpc: answeredOverGrpc,
     failures,
     unknown,
     send_lag_ms_max: result.sendLagMsMax,

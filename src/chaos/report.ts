@@ -1,6 +1,7 @@
 /** Report of a chaos run: a document for programs and a plot of rate, lag and faults. */
 import { type PlotMark, type PlotPanel, type Shade, timelinePlot } from '../core/plot/timeline.ts';
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
+import { type Coverage, coverageText } from './coverage.ts';
 import { FAULTS } from './faults.ts';
 import { type FaultOutcome, outcomeText } from './run.ts';
 import type { PlannedFault } from './schedule.ts';
@@ -43,6 +44,8 @@ interface RunReport extends ChaosVerdict {
 export interface ChaosReport extends RunReport {
   readonly format: typeof REPORT_FORMAT;
   readonly reconciliation: Reconciliation;
+  /** Absent in reports of earlier versions. */
+  readonly coverage?: Coverage;
 }
 
 /** Document of a run against a target of the user. */
@@ -136,7 +139,8 @@ function summaryOf(report: ChaosReport | TargetReport): string {
     return `${count}${isMore ? ' or more' : ''} violations`;
   }
   const { produced_intents, distinct_orders, distinct_charges } = report.reconciliation;
-  return `produced_intents ${produced_intents}, distinct_orders ${distinct_orders}, distinct_charges ${distinct_charges}`;
+  const counts = `produced_intents ${produced_intents}, distinct_orders ${distinct_orders}, distinct_charges ${distinct_charges}`;
+  return report.coverage === undefined ? counts : `${counts}; ${coverageText(report.coverage)}`;
 }
 
 function violationsOf(report: ChaosReport | TargetReport): string {

@@ -1,5 +1,6 @@
 /** Verdict of a chaos run, and the command that runs its plan again. */
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
+import { type Coverage, type CoverageShares, missingCoverage } from './coverage.ts';
 import type { FaultOutcome } from './run.ts';
 import { faultText } from './schedule.ts';
 
@@ -18,6 +19,9 @@ export interface RunFacts {
   readonly ends: readonly UnplannedEnd[];
   /** Reason why the pipeline did not drain; undefined: it did. */
   readonly undrained: string | undefined;
+  readonly coverage: Coverage;
+  /** Shares that the settings ask for. */
+  readonly shares: CoverageShares;
 }
 
 export interface ChaosVerdict {
@@ -30,9 +34,11 @@ export interface ChaosVerdict {
  *  down: an orchestrator starts it again. */
 const UNREACHABLE = 3;
 
-/** Judges a run: zero deltas, every planned fault applied, no process that ended by a bug, and a
- *  drained pipeline. A run without intents shows nothing. */
-export function judge({ reconciliation, outcomes, ends, undrained }: RunFacts): ChaosVerdict {
+/** Judges a run: zero deltas, every planned fault applied, no process that ended by a bug, a
+ *  drained pipeline, and the duplicates, repeats and transports that the settings ask for. A run
+ *  without intents shows nothing. */
+export function judge(facts: RunFacts): ChaosVerdict {
+  const { reconciliation, outcomes, ends, undrained, coverage, shares } = facts;
   const reasons: string[] = [];
   if (reconciliation.produced_intents === 0) reasons.push('no intent was produced');
   for (const { class: name, count, meaning, ids } of reconciliation.deltas)
@@ -48,6 +54,7 @@ export function judge({ reconciliation, outcomes, ends, undrained }: RunFacts): 
     if (code !== UNREACHABLE)
       reasons.push(`${service} ended by itself with ${signal ?? `code ${code}`}; see ${logPath}`);
   if (undrained !== undefined) reasons.push(undrained);
+  reasons.push(...missingCoverage(shares, coverage, { intents, charges }));
   return { holds: reasons.length === 0, reasons };
 }
 

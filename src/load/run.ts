@@ -59,6 +59,10 @@ export interface LoadResult {
   readonly acknowledged: number;
   readonly replayed: number;
   readonly refused: number;
+  /** Requests that repeated a key on purpose; resends do not count. */
+  readonly repeats: number;
+  /** Final answers over gRPC. */
+  readonly answeredOverGrpc: number;
   /** Attempts without a final answer; each was sent again unless the deadline passed. */
   readonly failures: number;
   /** Intents without a 2xx reply. */
@@ -88,6 +92,8 @@ export class LoadRun {
   private acknowledged = 0;
   private replayed = 0;
   private refused = 0;
+  private repeats = 0;
+  private answeredOverGrpc = 0;
   private failures = 0;
   private sendLagMsMax = 0;
 
@@ -131,6 +137,7 @@ export class LoadRun {
 
   private result(): LoadResult {
     const { requests, replies, acknowledged, replayed, refused, failures, sendLagMsMax, latency } = this;
+    const { repeats, answeredOverGrpc } = this;
     const intents = this.options.schedule.planned;
     const unknown = this.unsettled.size;
     const end: LedgerEntry = { type: 'end', intents, replies, failures, unknown };
@@ -144,6 +151,8 @@ export class LoadRun {
       acknowledged,
       replayed,
       refused,
+      repeats,
+      answeredOverGrpc,
       failures,
       unknown,
       sendLagMsMax,
@@ -170,8 +179,10 @@ export class LoadRun {
   private async send(send: Send, intent: Intent): Promise<void> {
     this.inFlight++;
     this.requests++;
+    if (send.kind === 'repeat') this.repeats++;
+    const overGrpc = this.isOverGrpc(send);
     try {
-      this.receive(send, await this.request(send, intent));
+      this.receive(send, await this.request(intent, overGrpc), overGrpc);
     } catch (thrown) {
       if (this.ended) return;
       const known = findMillraceError(thrown);
@@ -191,13 +202,17 @@ export class LoadRun {
     }
   }
 
-  private request(send: Send, intent: Intent): Promise<HttpClientReply> {
-    const { authorization: current, client, grpc, intents, path, requestOf } = this.options;
-    const authorization = current?.();
+  private isOverGrpc(send: Send): boolean {
+    const { grpc, intents } = this.options;
+    if (grpc === undefined) return false;
     // The due time distinguishes the repeats of an intent, the failures the attempts of each.
-    const attempt = Math.floor(send.dueMs) + send.failures;
-    if (grpc !== undefined && intents.transportDraw(send.index, attempt) < grpc.share)
-      return createOverGrpc(grpc.client, intent, authorization);
+    return intents.transportDraw(send.index, Math.floor(send.dueMs) + send.failures) < grpc.share;
+  }
+
+  private request(intent: Intent, overGrpc: boolean): Promise<HttpClientReply> {
+    const { authorization: current, client, grpc, path, requestOf } = this.options;
+    const authorization = current?.();
+    if (grpc !== undefined && overGrpc) return createOverGrpc(grpc.client, intent, authorization);
     if (requestOf !== undefined) return client.send(requestOf(intent));
     return client.send({
       method: 'POST',
@@ -210,7 +225,7 @@ export class LoadRun {
     });
   }
 
-  private receive(send: Send, reply: HttpClientReply): void {
+  private receive(send: Send, reply: HttpClientReply, overGrpc: boolean): void {
     if (this.ended) return;
     const latencyMs = this.nowMs() - send.dueMs;
     this.replies++;
@@ -230,6 +245,7 @@ export class LoadRun {
       return;
     }
     this.latency.record(latencyMs);
+    if (overGrpc) this.answeredOverGrpc++;
     if (reply.status >= 200 && reply.status <= 299) {
       this.acknowledged++;
       if (replayed === true) this.replayed++;

@@ -30,7 +30,13 @@ describe('a chaos run on given servers', () => {
     'a relay that dies between publish and mark leaves no delta, and the run shows its state on /metrics',
     async () => {
       const plot = join(own.dir, 'chaos.html');
-      const flags = ['-seed=411', '-faults=crash', '-crash-point=publish', `-report=${plot}`];
+      const flags = [
+        '-seed=411',
+        '-faults=crash',
+        '-crash-point=publish',
+        '-dup-rate=0.3',
+        `-report=${plot}`,
+      ];
       const run = startChaos(own, [...given, ...flags]);
       const page = await pageIn(await run.address(), 'faults');
       expect(page.get('chaos_faults_planned')).toBe(1);
@@ -44,8 +50,13 @@ describe('a chaos run on given servers', () => {
       const { produced_intents: intents, distinct_orders, distinct_charges, deltas } = report.reconciliation;
       expect(intents).toBeGreaterThan(0);
       expect([distinct_orders, distinct_charges, deltas]).toEqual([intents, intents, []]);
+      const { coverage } = report;
+      expect(coverage?.injected_duplicates).toBeGreaterThan(0);
       // The rows that were published and not marked were published again.
-      expect(report.reconciliation.suppressed['seen']).toBeGreaterThan(0);
+      expect(coverage?.redelivered).toBeGreaterThan(0);
+      expect(coverage?.repeats).toBeGreaterThan(0);
+      expect(coverage?.answers_over_grpc).toBeGreaterThan(0);
+      expect(coverage?.answers_over_grpc).toBeLessThan(coverage?.answers as number);
       expect(report.load).toMatchObject({ unknown: 0, replayed: expect.any(Number) });
       expect(readFileSync(plot, 'utf8')).toContain('crash at publish of relay');
       // The schema of the run is gone.
@@ -79,6 +90,34 @@ describe('a chaos run on given servers', () => {
       // A schema that the user named is kept, also for an inspection.
       const { rows } = await pool.query('SELECT order_id FROM charges GROUP BY order_id HAVING count(*) > 1');
       expect(rows.length).toBeGreaterThan(0);
+      await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+      await pool.close();
+    },
+    RUN_MS,
+  );
+
+  itFull(
+    'a run whose payments injected no duplicate is broken, although there is no delta',
+    async () => {
+      const schema = `uninjected_${own.suffix}`;
+      const pool = await connectPool(postgres, { schema });
+      await createTables(pool, schema, 'payments');
+      await pool.query(
+        `CREATE FUNCTION uncounted() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN IF NEW.injected THEN RETURN NULL; END IF; RETURN NEW; END $$`,
+      );
+      await pool.query(
+        'CREATE TRIGGER uncounted BEFORE INSERT ON payments_suppressed FOR EACH ROW EXECUTE FUNCTION uncounted()',
+      );
+      const flags = [`-schema=${schema}`, '-seed=415', '-faults=kill', '-dup-rate=1'];
+      const { code, stdout, stderr } = await runChaos(own, [...given, ...flags]);
+      expect(code, stderr).toBe(1);
+      const { reasons, reconciliation, coverage } = reportOf(stdout);
+      expect(reconciliation.deltas).toEqual([]);
+      expect(coverage?.injected_duplicates).toBe(0);
+      expect(reasons).toEqual([
+        `no duplicate was injected at the consumer, although -dup-rate=1 and ${reconciliation.distinct_charges} orders were charged`,
+      ]);
       await pool.query(`DROP SCHEMA ${schema} CASCADE`);
       await pool.close();
     },

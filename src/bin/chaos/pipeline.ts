@@ -21,6 +21,8 @@ const LOAD_TIMEOUT = '5s';
 /** Requests in flight at most, as of clients with pools: without a bound, those that wait after an
  *  outage all reach their time limit, are sent again, and no answer is in time any more. */
 const LOAD_IN_FLIGHT_MAX = 512;
+/** Share of the requests over gRPC. */
+export const GRPC_SHARE = 0.5;
 /** Time that the load client gets for its unanswered requests after the last fault. */
 const LOAD_DRAIN = '120s';
 
@@ -121,6 +123,7 @@ export async function preparePipeline(
         'load',
         `-target=http://${LOOPBACK}:${http?.port}`,
         `-grpc-target=http://${LOOPBACK}:${grpc?.port}`,
+        `-grpc-share=${GRPC_SHARE}`,
         `-rate=${settings.rate}`,
         `-retry-rate=${settings['retry-rate']}`,
         `-seed=${settings.seed}`,

@@ -35,6 +35,8 @@ it('the page of the runs shows each verdict, its deltas and its replay command',
     ...{ bench: 'chaos', build: 'b', machine: machine(), results: [] },
     runs: [run, { ...run, cell: broken as ChaosRun['cell'], holds: false, deltas: 1, reasons }],
   });
+  // Runs of earlier builds have no coverage.
+  expect(page).not.toContain('gRPC');
   expect(page).toContain('1 of 2 runs hold: 2,000 intents, 2,000 charges, 1 deltas, 18 faults.');
   expect(page).toContain(
     '| commit poll 5% | 1 | 10 min | 611 s | 1,000 | 1,000 | 1,000 | 0 | 52 | 9 of 9 | 0 | 7 | 2,000 | b1 | 2 x A | holds |',
@@ -42,4 +44,17 @@ it('the page of the runs shows each verdict, its deltas and its replay command',
   expect(page).toContain('**broken**: double_charge: 1, an order \\| twice');
   expect(page).toContain('| kill | 10 |');
   expect(page).toContain('- commit poll 5%: `millrace chaos -seed=1`');
+  const coverage = {
+    ...{ injected_duplicates: 50, redelivered: 2, repeats: 290, replayed: 288 },
+    ...{ answers: 1290, answers_over_grpc: 640 },
+  };
+  const covered = chaosRunsPage({
+    ...{ bench: 'chaos', build: 'b', machine: machine(), results: [] },
+    runs: [
+      { ...run, coverage },
+      { ...run, cell: broken as ChaosRun['cell'] },
+    ],
+  });
+  expect(covered).toContain('| run | injected | redelivered | repeats | gRPC |');
+  expect(covered).toContain('| commit poll 5% | 50 | 2 | 290 | 640 of 1,290 |');
 });

@@ -1,5 +1,6 @@
 /** ChaosVerdict, replay command and report of a chaos run. */
 import { describe, expect, it } from 'vitest';
+import type { Coverage } from '../../../src/chaos/coverage.ts';
 import { crashLineOf } from '../../../src/chaos/crash-line.ts';
 import { type ChaosReport, chaosPage, chaosPlot, REPORT_FORMAT } from '../../../src/chaos/report.ts';
 import type { FaultOutcome } from '../../../src/chaos/run.ts';
@@ -37,10 +38,22 @@ const OUTCOME: FaultOutcome = {
   startMs: 600,
   endMs: 2100,
 };
+const COVERAGE: Coverage = {
+  injected_duplicates: 3,
+  redelivered: 4,
+  repeats: 5,
+  replayed: 6,
+  answers: 15,
+  answers_over_grpc: 7,
+};
+const SHARES = { dupRate: 0.3, retryRate: 0.15, grpcShare: 0.5 };
 const END: UnplannedEnd = { service: 'relay', code: 3, signal: null, atMs: 5, logPath: 'relay.log' };
 
 const reasons = (over: Partial<RunFacts>): readonly string[] => {
-  const facts = { reconciliation: RECONCILED, outcomes: [OUTCOME], ends: [], undrained: undefined };
+  const facts = {
+    ...{ reconciliation: RECONCILED, outcomes: [OUTCOME], ends: [], undrained: undefined },
+    ...{ coverage: COVERAGE, shares: SHARES },
+  };
   const verdict = judge({ ...facts, ...over });
   expect(verdict.holds).toBe(verdict.reasons.length === 0);
   return verdict.reasons;
@@ -93,6 +106,54 @@ describe('verdict of a chaos run', () => {
 
   it('a pipeline that does not drain does not hold', () => {
     expect(reasons({ undrained: '3 rows are pending' })).toEqual(['3 rows are pending']);
+  });
+
+  describe('coverage of a run of 1,000 orders', () => {
+    const reconciliation = {
+      ...RECONCILED,
+      ...{ produced_intents: 1000, distinct_orders: 1000, distinct_charges: 1000 },
+    };
+    const coverage = { ...COVERAGE, answers: 1300 };
+
+    it('a run without an injected duplicate does not hold, even if messages were published again', () => {
+      expect(reasons({ reconciliation, coverage: { ...coverage, injected_duplicates: 0 } })).toEqual([
+        'no duplicate was injected at the consumer, although -dup-rate=0.3 and 1000 orders were charged',
+      ]);
+    });
+
+    it('a run whose client repeated no key does not hold', () => {
+      expect(reasons({ reconciliation, coverage: { ...coverage, repeats: 0 } })).toEqual([
+        'no key was repeated by the client, although -retry-rate=0.15 and it had 1000 intents',
+      ]);
+    });
+
+    it('a run without an answer over gRPC does not hold', () => {
+      expect(reasons({ reconciliation, coverage: { ...coverage, answers_over_grpc: 0 } })).toEqual([
+        'no request was answered over gRPC, although 1300 requests were answered and a share of 0.5 goes over gRPC',
+      ]);
+    });
+
+    const none = { ...coverage, injected_duplicates: 0, repeats: 0, answers_over_grpc: 0 };
+
+    it('a run whose settings ask for no duplicate, repeat or gRPC request needs none', () => {
+      const shares = { dupRate: 0, retryRate: 0, grpcShare: 0 };
+      expect(reasons({ reconciliation, coverage: none, shares })).toEqual([]);
+    });
+
+    it('a run is as long as each of them needs, with a rate of 100% from the first message on', () => {
+      const all = { dupRate: 1, retryRate: 1, grpcShare: 1 };
+      const short = { ...none, answers: 10 };
+      expect(reasons({ coverage: short })).toEqual([]);
+      // Half of the copies may be lost, so ten charges do not require one.
+      expect(reasons({ coverage: short, shares: all })).toEqual([
+        'no key was repeated by the client, although -retry-rate=1 and it had 10 intents',
+        'no request was answered over gRPC, although 10 requests were answered and a share of 1 goes over gRPC',
+      ]);
+      const empty = { ...RECONCILED, produced_intents: 0, distinct_orders: 0, distinct_charges: 0 };
+      expect(reasons({ reconciliation: empty, coverage: { ...none, answers: 0 }, shares: all })).toEqual([
+        'no intent was produced',
+      ]);
+    });
   });
 });
 
@@ -151,7 +212,10 @@ describe('report of a chaos run', () => {
       ...{ seconds: 3, load: {}, plan: [OUTCOME.fault], outcomes: [OUTCOME], unplanned_ends: [] },
       ...{ reconciliation: RECONCILED, samples, holds: false, reasons: ['a reason <here>'] },
     };
-    const page = chaosPage('a title', report);
+    const page = chaosPage('a title', { ...report, coverage: COVERAGE });
+    expect(page).toContain('; 3 injected duplicates and 4 other redeliveries recognised, 5 repeats of a key');
+    // A report of an earlier version has no coverage.
+    expect(chaosPage('a title', report)).toContain('distinct_charges 10</p>');
     expect(page).not.toMatch(/(src|href)=/);
     expect(page).toContain('a reason &#60;here&#62;');
     expect(page).toContain('<svg ');

@@ -122,6 +122,7 @@ describe('load client', () => {
     expect(bodies.size).toBe(200);
     expect(sent.length).toBeGreaterThan(200);
     expect(result.requests).toBe(sent.length);
+    expect(result.repeats).toBe(sent.length - 200);
     expect(JSON.parse([...bodies.values()][0] as string)).toEqual({
       account_id: expect.any(Number),
       amount_cents: expect.any(Number),
@@ -247,6 +248,7 @@ describe('load client', () => {
       });
       const { sent, result } = await simulate(() => ({ ms: 3 }), { grpc, count: 400 });
       expect(calls.length + sent.length).toBe(result.requests);
+      expect(result.answeredOverGrpc).toBe(calls.length);
       expect(calls.length / result.requests).toBeGreaterThan(0.4);
       expect(calls.length / result.requests).toBeLessThan(0.6);
       const overHttp = new Set(sent.map(({ key }) => key));
