@@ -97,6 +97,24 @@ describe('a chaos run on given servers', () => {
   );
 
   itFull(
+    'a dedup TTL that is shorter than a redelivery is broken: the second charge was attempted, exit 1',
+    async () => {
+      // The records of the crash are redelivered when the session of the killed member has expired,
+      // after 6 s.
+      const flags = ['-seed=414', '-faults=crash', '-crash-point=offset', '-dedup-ttl=1s', '-unsafe-ttl'];
+      const { code, stdout, stderr } = await runChaos(own, [...given, ...flags]);
+      expect(code, stderr).toBe(1);
+      const { reasons, replay, reconciliation } = reportOf(stdout);
+      expect(reconciliation.deltas.map((delta) => delta.class)).toEqual(['charge_attempted_again']);
+      expect(reasons).toEqual([expect.stringMatching(/^charge_attempted_again: \d+, /)]);
+      expect(reconciliation.suppressed['order_charged']).toBeGreaterThan(0);
+      expect(reconciliation.distinct_charges).toBe(reconciliation.distinct_orders);
+      expect(replay).toContain(' -dedup-ttl=1000ms -unsafe-ttl=true ');
+    },
+    RUN_MS,
+  );
+
+  itFull(
     'a run whose payments injected no duplicate is broken, although there is no delta',
     async () => {
       const schema = `uninjected_${own.suffix}`;

@@ -26,6 +26,26 @@ export const GRPC_SHARE = 0.5;
 /** Time that the load client gets for its unanswered requests after the last fault. */
 const LOAD_DRAIN = '120s';
 
+const SECOND_MS = 1000;
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+/** Partitions of the inbox that a TTL spans. */
+const PARTITIONS_PER_TTL = 4;
+
+/** Flags of payments for a TTL. An expired key is dropped with its partition, whose keys have all
+ *  expired: with the default width of an hour, a TTL of seconds would expire nothing. */
+export function ttlFlags(ttlMs: number, isUnsafe: boolean): readonly string[] {
+  // Whole seconds: a partition is named by the second of its begin.
+  const seconds = Math.ceil(ttlMs / PARTITIONS_PER_TTL / SECOND_MS);
+  const widthMs = Math.min(HOUR_MS, Math.max(1, seconds) * SECOND_MS);
+  return [
+    `-dedup-ttl=${ttlMs}ms`,
+    `-unsafe-ttl=${isUnsafe}`,
+    `-inbox-width=${widthMs}ms`,
+    `-inbox-every=${Math.min(MINUTE_MS, widthMs)}ms`,
+  ];
+}
+
 /** Objects that the run creates, by their names. */
 export interface RunNames {
   readonly schema: string;
@@ -115,7 +135,7 @@ export async function preparePipeline(
         `-session-timeout=${SESSION_TIMEOUT}`,
         `-dup-rate=${settings['dup-rate']}`,
         `-seed=${settings.seed}`,
-        ...(ttl === undefined ? [] : [`-dedup-ttl=${ttl}ms`, `-unsafe-ttl=${settings['unsafe-ttl']}`]),
+        ...(ttl === undefined ? [] : ttlFlags(ttl, settings['unsafe-ttl'])),
       ]),
     },
     startLoad: () =>

@@ -95,7 +95,7 @@ export const SETTINGS = {
   'inbox-width': {
     type: 'duration',
     default: '1h',
-    min: 60_000,
+    min: 1000,
     help: 'time range of one inbox partition; expired keys are dropped by partition',
   },
   'inbox-every': {
