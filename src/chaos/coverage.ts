@@ -34,6 +34,13 @@ function isRequired(probability: number, trials: number): boolean {
   return trials > 0 && probability > 0 && -trials * Math.log1p(-probability) >= CERTAINTY;
 }
 
+export function missingRepeats(retryRate: number, repeats: number, intents: number): readonly string[] {
+  if (repeats > 0 || !isRequired(retryRate, intents)) return [];
+  return [
+    `no key was repeated by the client, although -retry-rate=${retryRate} and it had ${intents} intents`,
+  ];
+}
+
 /** Names the events that the settings ask for and that did not occur, although the run was long
  *  enough. */
 export function missingCoverage(
@@ -47,10 +54,7 @@ export function missingCoverage(
     missing.push(
       `no duplicate was injected at the consumer, although -dup-rate=${dupRate} and ${charges} orders were charged`,
     );
-  if (coverage.repeats === 0 && isRequired(retryRate, intents))
-    missing.push(
-      `no key was repeated by the client, although -retry-rate=${retryRate} and it had ${intents} intents`,
-    );
+  missing.push(...missingRepeats(retryRate, coverage.repeats, intents));
   if (coverage.answers_over_grpc === 0 && isRequired(grpcShare, coverage.answers))
     missing.push(
       `no request was answered over gRPC, although ${coverage.answers} requests were answered and a share of ${grpcShare} goes over gRPC`,

@@ -1,4 +1,5 @@
 /** Queries that find violations of a target, and the verdict over them. */
+import { missingRepeats } from '../coverage.ts';
 import type { FaultOutcome } from '../run.ts';
 import { faultText } from '../schedule.ts';
 import type { ChaosVerdict, UnplannedEnd } from '../verdict.ts';
@@ -55,6 +56,9 @@ export interface TargetFacts {
   readonly intents: number;
   readonly acknowledged: number;
   readonly unanswered: number;
+  /** Requests that repeated a key, and the share of intents that they follow. */
+  readonly repeats: number;
+  readonly retryRate: number;
   /** Keys with two different answers; undefined: they are not compared. */
   readonly changedAnswers: readonly string[] | undefined;
   readonly outcomes: readonly FaultOutcome[];
@@ -64,8 +68,8 @@ export interface TargetFacts {
   readonly undrained: string | undefined;
 }
 
-/** Judges a run: no violation, every planned fault applied, every request answered, and a drained
- *  service. A run without an acknowledged request shows nothing. */
+/** Judges a run: no violation, every planned fault applied, every request answered, repeats as the
+ *  settings ask for, and a drained service. A run without an acknowledged request shows nothing. */
 export function judgeTarget(facts: TargetFacts): ChaosVerdict {
   const { violations, changedAnswers = [], undrained } = facts;
   const reasons: string[] = [];
@@ -89,5 +93,6 @@ export function judgeTarget(facts: TargetFacts): ChaosVerdict {
     if (facts.mustStay.includes(service))
       reasons.push(`${service} ended by itself with ${signal ?? `code ${code}`}; see ${logPath}`);
   if (undrained !== undefined) reasons.push(undrained);
+  reasons.push(...missingRepeats(facts.retryRate, facts.repeats, facts.intents));
   return { holds: reasons.length === 0, reasons };
 }

@@ -14,6 +14,8 @@ const FACTS: TargetFacts = {
   intents: 9,
   acknowledged: 9,
   unanswered: 0,
+  repeats: 0,
+  retryRate: 0.15,
   changedAnswers: [],
   outcomes: [],
   ends: [{ service: 'shop', code: 1, signal: null, atMs: 5, logPath: 'shop.log' }],
@@ -40,6 +42,11 @@ describe('verdict over a target', () => {
       'an end of a process that must stay',
       { mustStay: ['shop'] },
       /^shop ended by itself with code 1; see shop\.log$/,
+    ],
+    [
+      'no repeat of a key',
+      { intents: 900 },
+      /^no key was repeated by the client, although -retry-rate=0\.15/,
     ],
     ['a service that did not drain', { undrained: '3 rows are pending' }, /^3 rows are pending$/],
   ])('a run with %s does not hold', (_, over, reason) => {

@@ -123,6 +123,8 @@ async function breakTarget(
     intents: loaded.intents,
     acknowledged: loaded.acknowledged,
     unanswered: loaded.unanswered,
+    repeats: loaded.result.repeats,
+    retryRate: settings['retry-rate'],
     changedAnswers: target.load.sameAnswers ? loaded.changed : undefined,
     mustStay: target.processes.flatMap(({ name, mustStay }) => (mustStay ? [name] : [])),
   });
