@@ -4,7 +4,7 @@ import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Coverage, coverageText } from '../chaos/coverage.ts';
-import { type CrashPoint, FAULTS, LINKS, SERVICES } from '../chaos/faults.ts';
+import { type CrashPoint, FAULTS, LINKS, MEMBERS, SERVICES } from '../chaos/faults.ts';
 import { type ChaosReport, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
 import { type PlannedFault, planChaos } from '../chaos/schedule.ts';
@@ -217,7 +217,8 @@ async function breakIt(
   const outcomes = await runFaults({
     ...{ plan, clock, signal: drain, faultMsMax: settings['fault-timeout'] },
     apply: applyTo({
-      ...{ services: pipeline.services, proxies, servers: world.servers.own, connect: world.connect },
+      ...{ services: pipeline.services, members: MEMBERS, proxies, connect: world.connect },
+      servers: world.servers.own,
       disks: world.servers.disks,
       ...{ schema: world.names.schema, slot: world.names.slot, clock },
       tableOf: (name) => `${world.names.schema}.${name}`,

@@ -4,6 +4,20 @@
 export const SERVICES = ['orders', 'relay', 'payments'] as const;
 export type ServiceName = (typeof SERVICES)[number];
 
+/** Processes of each service. Relays and payments have a second one, which takes over the work of a
+ *  process that is killed, or paused beyond its lease or its session. */
+export const MEMBERS: Readonly<Record<ServiceName, readonly string[]>> = {
+  orders: ['orders'],
+  relay: ['relay', 'relay-2'],
+  payments: ['payments', 'payments-2'],
+};
+
+/** Times after which the other process takes over: the lease of a relay, the session of a member of
+ *  the group. Short, so that a killed process does not stop the pipeline for long. */
+export const TAKEOVER_MS = { lease: 3000, session: 6000 } as const;
+/** Duration of a pause after which the other process has taken over. */
+export const LONG_PAUSE_MS = { least: TAKEOVER_MS.session + 1000, most: 12_000 } as const;
+
 /** Points at which a process ends itself by SIGKILL, with the service of each. */
 export const CRASH_POINTS = {
   respond: 'orders',
@@ -65,8 +79,8 @@ export const FAULTS = {
   pause: {
     need: 'any',
     leastMs: 500,
-    mostMs: 12_000,
-    help: 'SIGSTOP of a service, SIGCONT later: longer than its lease or its session, it returns as a zombie',
+    mostMs: LONG_PAUSE_MS.most,
+    help: 'SIGSTOP of a service, SIGCONT later; after its lease or its session another process has its work, and it returns as a zombie',
   },
   'clock-step': {
     need: 'any',

@@ -18,7 +18,9 @@ import {
   FAULTS,
   type FaultKind,
   FULL_TABLES,
+  LONG_PAUSE_MS,
   lanesOf,
+  MEMBERS,
   SERVICES,
 } from './faults.ts';
 
@@ -34,7 +36,7 @@ export interface ScheduleSettings {
   readonly brokerCount: number;
   /** Links with a proxy. */
   readonly links: readonly string[];
-  /** Processes; absent: the services of the pipeline. */
+  /** Services of one process each; absent: those of the pipeline, with their members. */
   readonly services?: readonly string[];
   /** Those of them whose connections to the database can be terminated; absent: all. */
   readonly databaseClients?: readonly string[];
@@ -50,7 +52,7 @@ export interface PlannedFault {
   /** Component whose faults follow one another. Faults of different lanes overlap. */
   readonly lane: string;
   readonly kind: FaultKind;
-  /** Service, server or link. */
+  /** Process, server, link or table. */
   readonly target: string;
   readonly durationMs: number;
   /** crash: the point. */
@@ -69,6 +71,10 @@ const EDGE_MS_MAX = 5000;
 /** Part of a slot in which its fault begins, and the most of it that the fault lasts. */
 const JITTER = 0.3;
 const LASTING = 0.6;
+/** Shortest run with pauses that outlast a lease and a session. */
+const LONG_PAUSE_RUN_MS = 30_000;
+/** Part of the pauses of a service with several processes that do. */
+const LONG_PAUSES = 0.5;
 /** Third key word of the generator; outside the numbers of GEN_STREAM. */
 const STREAM = 0x4348_4153;
 const PART = { SHUFFLE: 0, TIME: 1, TARGET: 2 } as const;
@@ -85,25 +91,26 @@ const FAULTS_MAX = 10_000;
 
 interface Card {
   readonly kind: FaultKind;
-  readonly target?: string;
+  /** Absent: those of the kind. */
+  readonly targets?: readonly string[];
   readonly point?: CrashPoint;
 }
 
 /** Each fault of a lane that has a target, once. */
 function deckOf(lane: string, settings: ScheduleSettings): readonly Card[] {
-  const { faults, crashPoints, relay, services = SERVICES } = settings;
+  const { faults, crashPoints, relay, services } = settings;
   const has = (kind: FaultKind): boolean => faults.includes(kind);
-  const ofService = services.find((one) => one === lane);
-  if (ofService !== undefined) {
+  const members: Readonly<Record<string, readonly string[]>> =
+    services === undefined ? MEMBERS : Object.fromEntries(services.map((name) => [name, [name]]));
+  const targets = members[lane];
+  if (targets !== undefined) {
     // In the order of the table: the order of the flag must not change the plan.
     const points = CRASH_POINT_NAMES.filter(
-      (point) => crashPoints.includes(point) && CRASH_POINTS[point] === ofService,
+      (point) => crashPoints.includes(point) && CRASH_POINTS[point] === lane,
     );
     return [
-      ...(has('crash') ? points.map((point): Card => ({ kind: 'crash', target: ofService, point })) : []),
-      ...(['kill', 'pause', 'clock-step'] as const)
-        .filter(has)
-        .map((kind): Card => ({ kind, target: ofService })),
+      ...(has('crash') ? points.map((point): Card => ({ kind: 'crash', targets: [lane], point })) : []),
+      ...(['kill', 'pause', 'clock-step'] as const).filter(has).map((kind): Card => ({ kind, targets })),
     ];
   }
   const kinds: Readonly<Record<string, readonly FaultKind[]>> = {
@@ -123,7 +130,7 @@ function deckOf(lane: string, settings: ScheduleSettings): readonly Card[] {
     .map((kind) => ({ kind }));
 }
 
-/** Targets of a card without one. */
+/** Targets of a card without any. */
 function poolOf(kind: FaultKind, settings: ScheduleSettings): readonly string[] {
   const {
     brokerCount,
@@ -197,14 +204,12 @@ function planLane(lane: string, number: number, settings: ScheduleSettings): rea
   const count = Math.min(FAULTS_MAX, Math.max(deck.length, Math.round(windowMs / everyMs)));
   const slotMs = windowMs / count;
   const dealt = new Map<FaultKind, number>();
-  return Array.from({ length: count }, (_, index) => {
+  const faults = Array.from({ length: count }, (_, index): Unnumbered => {
     const card = draws.shuffled(deck, Math.floor(index / deck.length))[index % deck.length] as Card;
-    const { leastMs, mostMs } = FAULTS[card.kind];
     const jitter = draws.fraction(index, PART.TIME, 0);
-    const lasts = between(leastMs, mostMs, draws.fraction(index, PART.TIME, 1));
     const amount = amountOf(card, draws.fraction(index, PART.TIME, 2));
     // Targets are dealt in turn from a drawn one on, so that each is met before any is met twice.
-    const pool = card.target === undefined ? poolOf(card.kind, settings) : [card.target];
+    const pool = card.targets ?? poolOf(card.kind, settings);
     const turn = dealt.get(card.kind) ?? 0;
     dealt.set(card.kind, turn + 1);
     const first = Math.floor(draws.fraction(FAULT_KINDS.indexOf(card.kind), PART.TARGET, 0) * pool.length);
@@ -213,10 +218,35 @@ function planLane(lane: string, number: number, settings: ScheduleSettings): rea
       lane,
       kind: card.kind,
       target: pool[(first + turn) % pool.length] as string,
-      durationMs: Math.round(Math.min(lasts, slotMs * LASTING)),
+      durationMs: lastingMs(card, settings, slotMs, (word) => draws.fraction(index, PART.TIME, word)),
       ...(card.point === undefined ? {} : { point: card.point }),
       ...(amount === undefined ? {} : { amount }),
     };
+  });
+  return inTurn(faults);
+}
+
+/** Duration of a fault: within its slot, except for a pause that outlasts a lease and a session. */
+function lastingMs(
+  { kind, targets = [] }: Card,
+  { durationMs }: ScheduleSettings,
+  slotMs: number,
+  drawn: (word: 1 | 3) => number,
+): number {
+  const hasSuccessor = kind === 'pause' && targets.length > 1 && durationMs >= LONG_PAUSE_RUN_MS;
+  if (hasSuccessor && drawn(3) < LONG_PAUSES)
+    return between(LONG_PAUSE_MS.least, LONG_PAUSE_MS.most, drawn(1));
+  const { leastMs, mostMs } = FAULTS[kind];
+  return Math.round(Math.min(between(leastMs, mostMs, drawn(1)), slotMs * LASTING));
+}
+
+/** Delays the faults that a long pause before them would overlap. */
+function inTurn(faults: readonly Unnumbered[]): readonly Unnumbered[] {
+  let endMs = 0;
+  return faults.map((fault) => {
+    const atMs = Math.max(fault.atMs, endMs);
+    endMs = atMs + fault.durationMs;
+    return { ...fault, atMs };
   });
 }
 

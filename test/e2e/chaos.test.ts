@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { TAKEOVER_MS } from '../../src/chaos/faults.ts';
 import { pageIn, RUN_MS, reportOf, runChaos, startChaos } from '../fixtures/chaos.ts';
 import { connectPool, createTables } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
@@ -110,6 +111,21 @@ describe('a chaos run on given servers', () => {
       expect(reconciliation.suppressed['order_charged']).toBeGreaterThan(0);
       expect(reconciliation.distinct_charges).toBe(reconciliation.distinct_orders);
       expect(replay).toContain(' -dedup-ttl=1000ms -unsafe-ttl=true ');
+    },
+    RUN_MS,
+  );
+
+  itFull.each(['poll', 'wal'])(
+    'a relay in %s mode and a member of payments that return after a successor took over leave no delta',
+    async (relay) => {
+      const flags = ['-seed=4', '-faults=pause', '-duration=30s', '-fault-every=12s', `-relay=${relay}`];
+      const { code, stdout, stderr } = await runChaos(own, [...given, ...flags]);
+      expect(code, stderr).toBe(0);
+      const { outcomes } = reportOf(stdout);
+      const long = outcomes.filter(({ startMs, endMs }) => endMs - startMs > TAKEOVER_MS.session);
+      expect(long.map(({ fault }) => fault.lane)).toEqual(expect.arrayContaining(['relay', 'payments']));
+      const targets = outcomes.map(({ fault }) => fault.target);
+      expect(targets).toEqual(expect.arrayContaining(['relay', 'relay-2', 'payments', 'payments-2']));
     },
     RUN_MS,
   );

@@ -9,7 +9,9 @@ import {
   FAULTS,
   FULL_TABLES,
   LINKS,
+  LONG_PAUSE_MS,
   lanesOf,
+  MEMBERS,
   SERVICES,
 } from '../../src/chaos/faults.ts';
 import { type PlannedFault, planChaos, type ScheduleSettings } from '../../src/chaos/schedule.ts';
@@ -37,6 +39,9 @@ const settings: fc.Arbitrary<ScheduleSettings> = fc
 
 const ofLane = (plan: readonly PlannedFault[], lane: string): readonly PlannedFault[] =>
   plan.filter((fault) => fault.lane === lane);
+
+const isLong = ({ kind, durationMs }: PlannedFault): boolean =>
+  kind === 'pause' && durationMs >= LONG_PAUSE_MS.least;
 
 const holds = (property: (given: ScheduleSettings) => void): void =>
   fc.assert(fc.property(settings, property), { numRuns: runs(90) });
@@ -89,8 +94,10 @@ describe('plan of a chaos run', () => {
         for (const [i, fault] of ofLane(plan, lane).entries()) {
           const next = ofLane(plan, lane)[i + 1];
           expect(fault.atMs).toBeGreaterThanOrEqual(0);
-          // Times are rounded to whole ms.
-          expect(fault.atMs + fault.durationMs).toBeLessThanOrEqual((next?.atMs ?? given.durationMs) + 1);
+          // Times are rounded to whole ms. The faults after a long pause are delayed.
+          const longMs = ofLane(plan, lane).filter(isLong).length * LONG_PAUSE_MS.most;
+          const endMs = next?.atMs ?? given.durationMs + longMs;
+          expect(fault.atMs + fault.durationMs).toBeLessThanOrEqual(endMs + 1);
         }
     });
   });
@@ -98,7 +105,7 @@ describe('plan of a chaos run', () => {
   it('each fault has a target that its settings have, and crash points meet their service', () => {
     holds((given) => {
       const targets: readonly string[] = [
-        ...SERVICES,
+        ...Object.values(MEMBERS).flat(),
         'postgres',
         ...Array.from({ length: given.brokerCount }, (_, i) => `kafka-${i + 1}`),
         ...given.links,
@@ -111,6 +118,21 @@ describe('plan of a chaos run', () => {
         if (point !== undefined) expect(CRASH_POINTS[point]).toBe(target);
         expect(durationMs).toBeLessThanOrEqual(FAULTS[kind].mostMs);
       }
+    });
+  });
+
+  it('kills and pauses meet each process of a service before one is met twice', () => {
+    holds((given) => {
+      const plan = planChaos(given);
+      for (const lane of SERVICES)
+        for (const kind of ['kill', 'pause'] as const) {
+          const targets = ofLane(plan, lane)
+            .filter((fault) => fault.kind === kind)
+            .map(({ target }) => target);
+          const members = MEMBERS[lane];
+          expect(members).toEqual(expect.arrayContaining(targets));
+          expect(new Set(targets).size).toBe(Math.min(targets.length, members.length));
+        }
     });
   });
 

@@ -14,7 +14,10 @@ import type { Proxies } from './links.ts';
 import type { ManagedService } from './service.ts';
 
 export interface FaultTargets {
+  /** Processes by name. */
   readonly services: Readonly<Record<string, ManagedService>>;
+  /** Names of the processes of each service; a service without an entry is one process. */
+  readonly members: Readonly<Record<string, readonly string[]>>;
   readonly proxies: Proxies;
   /** Servers of this run; undefined: the user's. */
   readonly servers: StackServers | undefined;
@@ -48,6 +51,10 @@ const serviceOf = ({ services }: FaultTargets, target: string): ManagedService =
   return service;
 };
 
+/** Processes of a service, or the one process of this name; none for a server. */
+const membersOf = ({ members, services }: FaultTargets, name: string): readonly ManagedService[] =>
+  (members[name] ?? [name]).flatMap((member) => services[member] ?? []);
+
 const serversOf = ({ servers }: FaultTargets): StackServers => {
   if (servers === undefined) throw coreError('internal', 'the servers are not those of this run');
   return servers;
@@ -55,10 +62,19 @@ const serversOf = ({ servers }: FaultTargets): StackServers => {
 
 const stopped = (): Error => coreError('timeout', 'the fault met nothing');
 
+/** The other processes of the service are halted: with one of them at work, the process may have
+ *  nothing in flight. */
 const crash: Apply = async (targets, { target, point, amount }, signal) => {
   const service = serviceOf(targets, target);
-  const unfinished = await startAfter(service, () => service.crashAt(point as string, amount ?? 1, signal));
-  await service.ready(signal);
+  const others = membersOf(targets, target).filter((one) => one !== service);
+  let unfinished: number;
+  try {
+    await Promise.all(others.map((one) => one.halt()));
+    unfinished = await startAfter(service, () => service.crashAt(point as string, amount ?? 1, signal));
+  } finally {
+    await Promise.all(others.map((one) => one.restart()));
+  }
+  await membersReady(targets, target, signal);
   return `${unfinished} in flight`;
 };
 
@@ -183,6 +199,10 @@ async function allReady({ services }: FaultTargets, signal: AbortSignal): Promis
   await Promise.all(Object.values(services).map((service) => service.ready(signal)));
 }
 
+async function membersReady(targets: FaultTargets, name: string, signal: AbortSignal): Promise<void> {
+  await Promise.all(membersOf(targets, name).map((service) => service.ready(signal)));
+}
+
 async function withDatabase<T>(
   { connect, clock }: FaultTargets,
   signal: AbortSignal,
@@ -225,7 +245,7 @@ const backendKill: Apply = async (targets, { target, durationMs, amount }, signa
     return count;
   });
   if (killed === 0) throw stopped();
-  await serviceOf(targets, target).ready(signal);
+  await membersReady(targets, target, signal);
   return `${killed} backends`;
 };
 
@@ -341,7 +361,7 @@ const breakLink =
       for (const proxy of proxies) proxy.heal();
     }
     if (FAULTS[fault.kind].need === 'cluster') await allReady(targets, signal);
-    else for (const end of fault.target.split('-')) await targets.services[end]?.ready(signal);
+    else for (const end of fault.target.split('-')) await membersReady(targets, end, signal);
     return effect;
   };
 

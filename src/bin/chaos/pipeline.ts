@@ -1,10 +1,11 @@
 /** Processes of a chaos run: orders, relay and payments behind the proxies, and the load client. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import type { ServiceName } from '../../chaos/faults.ts';
+import { MEMBERS, SERVICES, type ServiceName, TAKEOVER_MS } from '../../chaos/faults.ts';
 import { environmentName } from '../../core/settings.ts';
 import type { FaultShim } from '../../devstack/fault-shim.ts';
 import { freePort, LOOPBACK } from '../../devstack/ports.ts';
+import type { TcpProxy } from '../../devstack/proxy.ts';
 import { brokerEnvironment } from '../../shell/broker-settings.ts';
 import type { Processes } from '../../shell/children/processes.ts';
 import type { StartedCommand } from '../../shell/children/started-command.ts';
@@ -14,9 +15,6 @@ import type { Servers } from './servers.ts';
 import { ManagedService, type ManagedServiceOptions } from './service.ts';
 import { type ChaosContext as Context, SETTINGS } from './settings.ts';
 
-/** Short times of takeover, so that a killed process does not stop the pipeline for long. */
-const RELAY_LEASE = '3s';
-const SESSION_TIMEOUT = '6s';
 const LOAD_TIMEOUT = '5s';
 /** Requests in flight at most, as of clients with pools: without a bound, those that wait after an
  *  outage all reach their time limit, are sent again, and no answer is in time any more. */
@@ -76,88 +74,108 @@ export function childEnvironment(context: Context): Readonly<Record<string, stri
 }
 
 export interface ChaosPipeline {
-  readonly services: Readonly<Record<ServiceName, ManagedService>>;
+  /** Processes by name, in the order of their start. */
+  readonly services: Readonly<Record<string, ManagedService>>;
   /** Starts the load client. */
   readonly startLoad: () => StartedCommand;
   readonly ledger: string;
 }
 
-/** Prepares the processes; starts none.
- *  @param dir folder for logs and the ledger */
-export async function preparePipeline(
-  context: Context,
-  parts: {
-    readonly processes: Processes;
-    readonly dir: string;
-    readonly servers: Servers;
-    readonly proxies: Proxies;
-    readonly names: RunNames;
-    /** Steps the clocks of the services; undefined: no fault does. */
-    readonly shim: FaultShim | undefined;
-    readonly onUnplannedEnd: ManagedServiceOptions['onUnplannedEnd'];
-  },
-): Promise<ChaosPipeline> {
-  const { settings, clock } = context;
-  const { processes, dir, servers, proxies, names, shim, onUnplannedEnd } = parts;
-  const [http, grpc] = await proxies.open('load-orders', 2);
-  const [httpPort, grpcPort] = await twoPorts();
-  http?.setTarget({ host: LOOPBACK, port: httpPort });
-  grpc?.setTarget({ host: LOOPBACK, port: grpcPort });
-  const service = (name: ServiceName, args: readonly string[]): ManagedService =>
-    new ManagedService({
-      name,
-      args: [`-schema=${names.schema}`, '-migrate', '-log-level=info', ...args],
-      // Other users can see arguments.
-      env: { [environmentName('postgres')]: servers.postgresOf(name) },
-      processes,
-      shim: shim?.control(name),
-      clock,
-      onUnplannedEnd,
-    });
+export interface PipelineParts {
+  readonly processes: Processes;
+  /** Folder for logs and the ledger. */
+  readonly dir: string;
+  readonly servers: Servers;
+  readonly proxies: Proxies;
+  readonly names: RunNames;
+  /** Steps the clocks of the services; undefined: no fault does. */
+  readonly shim: FaultShim | undefined;
+  readonly onUnplannedEnd: ManagedServiceOptions['onUnplannedEnd'];
+}
+
+/** Ports of orders. */
+interface OrdersPorts {
+  readonly http: number;
+  readonly grpc: number;
+}
+
+/** Flags of each service beside those of every service. */
+function serviceFlags(
+  { settings }: Context,
+  { servers, names }: PipelineParts,
+  ports: OrdersPorts,
+): Readonly<Record<ServiceName, readonly string[]>> {
   const topic = [`-topic=${names.topic}`, `-partitions=${settings.partitions}`, '-listen=127.0.0.1:0'];
   const ttl = settings['dedup-ttl'];
-  const ledger = join(dir, 'ledger.jsonl');
   return {
-    ledger,
-    services: {
-      orders: service('orders', [`-listen=${LOOPBACK}:${httpPort}`, `-grpc-listen=${LOOPBACK}:${grpcPort}`]),
-      relay: service('relay', [
-        ...topic,
-        `-brokers=${servers.brokersOf('relay')}`,
-        `-relay=${settings.relay}`,
-        `-lease=${RELAY_LEASE}`,
-        ...(settings.relay === 'wal' ? [`-slot=${names.slot}`, `-publication=${names.publication}`] : []),
-      ]),
-      payments: service('payments', [
-        ...topic,
-        `-brokers=${servers.brokersOf('payments')}`,
-        `-group=${names.group}`,
-        `-session-timeout=${SESSION_TIMEOUT}`,
-        `-dup-rate=${settings['dup-rate']}`,
-        `-seed=${settings.seed}`,
-        ...(ttl === undefined ? [] : ttlFlags(ttl, settings['unsafe-ttl'])),
-      ]),
-    },
-    startLoad: () =>
-      processes.spawn('load', [
-        'load',
-        `-target=http://${LOOPBACK}:${http?.port}`,
-        `-grpc-target=http://${LOOPBACK}:${grpc?.port}`,
-        `-grpc-share=${GRPC_SHARE}`,
-        `-rate=${settings.rate}`,
-        `-retry-rate=${settings['retry-rate']}`,
-        `-seed=${settings.seed}`,
-        '-duration=0',
-        `-timeout=${LOAD_TIMEOUT}`,
-        `-under-way-max=${LOAD_IN_FLIGHT_MAX}`,
-        `-give-up=${LOAD_DRAIN}`,
-        `-drain-timeout=${LOAD_DRAIN}`,
-        `-ledger=${ledger}`,
-        '-listen=127.0.0.1:0',
-        '-json',
-      ]),
+    orders: [`-listen=${LOOPBACK}:${ports.http}`, `-grpc-listen=${LOOPBACK}:${ports.grpc}`],
+    relay: [
+      ...topic,
+      `-brokers=${servers.brokersOf('relay')}`,
+      `-relay=${settings.relay}`,
+      `-lease=${TAKEOVER_MS.lease}ms`,
+      ...(settings.relay === 'wal' ? [`-slot=${names.slot}`, `-publication=${names.publication}`] : []),
+    ],
+    payments: [
+      ...topic,
+      `-brokers=${servers.brokersOf('payments')}`,
+      `-group=${names.group}`,
+      `-session-timeout=${TAKEOVER_MS.session}ms`,
+      `-dup-rate=${settings['dup-rate']}`,
+      `-seed=${settings.seed}`,
+      ...(ttl === undefined ? [] : ttlFlags(ttl, settings['unsafe-ttl'])),
+    ],
   };
 }
+
+/** Prepares the processes; starts none. */
+export async function preparePipeline(context: Context, parts: PipelineParts): Promise<ChaosPipeline> {
+  const { processes, dir, servers, proxies, names, shim, onUnplannedEnd } = parts;
+  const [http, grpc] = (await proxies.open('load-orders', 2)) as readonly [TcpProxy, TcpProxy];
+  const [httpPort, grpcPort] = await twoPorts();
+  http.setTarget({ host: LOOPBACK, port: httpPort });
+  grpc.setTarget({ host: LOOPBACK, port: grpcPort });
+  const flags = serviceFlags(context, parts, { http: httpPort, grpc: grpcPort });
+  const processOf = (service: ServiceName, name: string): ManagedService =>
+    new ManagedService({
+      name,
+      command: service,
+      args: [`-schema=${names.schema}`, '-migrate', '-log-level=info', ...flags[service]],
+      // Other users can see arguments.
+      env: { [environmentName('postgres')]: servers.postgresOf(service) },
+      processes,
+      shim: shim?.control(name),
+      clock: context.clock,
+      onUnplannedEnd,
+    });
+  const ledger = join(dir, 'ledger.jsonl');
+  const ports: OrdersPorts = { http: http.port, grpc: grpc.port };
+  return {
+    ledger,
+    services: Object.fromEntries(
+      SERVICES.flatMap((service) => MEMBERS[service].map((name) => [name, processOf(service, name)])),
+    ),
+    startLoad: () => processes.spawn('load', ['load', ...loadFlags(context, ports, ledger)]),
+  };
+}
+
+/** @param ports those of the proxies */
+const loadFlags = ({ settings }: Context, ports: OrdersPorts, ledger: string): readonly string[] => [
+  `-target=http://${LOOPBACK}:${ports.http}`,
+  `-grpc-target=http://${LOOPBACK}:${ports.grpc}`,
+  `-grpc-share=${GRPC_SHARE}`,
+  `-rate=${settings.rate}`,
+  `-retry-rate=${settings['retry-rate']}`,
+  `-seed=${settings.seed}`,
+  '-duration=0',
+  `-timeout=${LOAD_TIMEOUT}`,
+  `-under-way-max=${LOAD_IN_FLIGHT_MAX}`,
+  `-give-up=${LOAD_DRAIN}`,
+  `-drain-timeout=${LOAD_DRAIN}`,
+  `-ledger=${ledger}`,
+  '-listen=127.0.0.1:0',
+  '-json',
+];
 
 async function twoPorts(): Promise<readonly [number, number]> {
   const first = await freePort();

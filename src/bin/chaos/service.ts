@@ -26,6 +26,8 @@ const STOP_MS_MAX = 60_000;
 
 export interface ManagedServiceOptions {
   readonly name: string;
+  /** Command of each process; absent: the name. */
+  readonly command?: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly processes: Pick<Processes, 'spawn'>;
@@ -62,8 +64,8 @@ export class ManagedService {
    *  @param extra flags of this process and of those that replace it */
   start(extra: readonly string[] = []): void {
     this.isWanted = true;
-    const { name, args, env, processes, shim, clock, onUnplannedEnd } = this.options;
-    const child = processes.spawn(name, [name, ...args, ...extra], { ...env, ...shim?.environment });
+    const { name, command = name, args, env, processes, shim, clock, onUnplannedEnd } = this.options;
+    const child = processes.spawn(name, [command, ...args, ...extra], { ...env, ...shim?.environment });
     const current: Current = { child, willCrash: extra.length > 0, isEnding: false, over: undefined };
     this.current = current;
     void child.ended.then(async (how) => {
@@ -150,7 +152,7 @@ export class ManagedService {
    *  @returns the unfinished work */
   async crashAt(point: string, after: number, signal: AbortSignal): Promise<number> {
     for (let attempt = 0; attempt < CRASHES_MAX; attempt++) {
-      await this.end();
+      await this.halt();
       this.start([`-crash-point=${point}`, `-crash-after=${after}`]);
       const log = await this.crash(signal);
       const line = crashLineOf(log);
@@ -159,13 +161,24 @@ export class ManagedService {
     throw coreError('unreachable', `${this.name} had nothing in flight at ${CRASHES_MAX} crashes`);
   }
 
+  /** Ends the process and starts no other one until `restart`: SIGTERM, and SIGKILL after a
+   *  generous time. */
+  async halt(): Promise<void> {
+    const { current } = this;
+    if (current === undefined || current.over !== undefined) return;
+    current.isEnding = true;
+    current.child.kill('SIGTERM');
+    if (!(await within(this.options.clock, STOP_MS_MAX, current.child.ended))) current.child.kill('SIGKILL');
+    await current.child.ended;
+  }
+
   /** Starts a process if the last one has ended or is one that will crash. */
   async restart(): Promise<void> {
     if (!this.isWanted) return;
     const { current } = this;
     if (current !== undefined && current.over === undefined) {
       if (!current.willCrash) return;
-      await this.end();
+      await this.halt();
     }
     this.start();
   }
@@ -176,7 +189,7 @@ export class ManagedService {
     this.isWanted = false;
     const { current } = this;
     if (current === undefined || current.over !== undefined) return undefined;
-    await this.end();
+    await this.halt();
     return current.over;
   }
 
@@ -208,15 +221,6 @@ export class ManagedService {
       if (current !== undefined && current.over === undefined) return current;
       await sleep(this.options.clock, POLL_MS, signal);
     }
-  }
-
-  private async end(): Promise<void> {
-    const { current } = this;
-    if (current === undefined || current.over !== undefined) return;
-    current.isEnding = true;
-    current.child.kill('SIGTERM');
-    if (!(await within(this.options.clock, STOP_MS_MAX, current.child.ended))) current.child.kill('SIGKILL');
-    await current.child.ended;
   }
 }
 

@@ -196,6 +196,17 @@ describe('service of a chaos run', () => {
     expect(last().signals).toEqual(['SIGSTOP', 'SIGCONT']);
   });
 
+  it('a halted service has no process until it is restarted, and its end is planned', async () => {
+    const { clock, service, started, ends } = world((signal, one) => {
+      if (signal === 'SIGTERM') one.end(0);
+    });
+    await service.halt();
+    await clock.advance(10_000);
+    expect([started.length, ends]).toEqual([1, []]);
+    await service.restart();
+    expect(started).toHaveLength(2);
+  });
+
   it('an abandoned service starts no further process', async () => {
     const { clock, service, started, ends, last } = world();
     service.abandon();

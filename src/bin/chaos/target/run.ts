@@ -94,7 +94,7 @@ async function breakTarget(
   const outcomes = await runFaults({
     ...{ plan, clock, signal: drain, faultMsMax: settings['fault-timeout'] },
     apply: applyTo({
-      ...{ services: world.services, proxies: world.proxies, servers: world.servers.own },
+      ...{ services: world.services, members: {}, proxies: world.proxies, servers: world.servers.own },
       disks: world.servers.disks,
       ...{ connect: world.connect, schema: world.schema, slot: '', clock, tableOf: (name) => name },
       lockRows: target.tables.map(
