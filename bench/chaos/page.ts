@@ -1,6 +1,6 @@
 /** Page about the runs of the chaos bench, made from its JSON alone. */
 
-import type { Coverage } from '../../src/chaos/coverage.ts';
+import type { ChaosCoverage } from '../../src/chaos/coverage.ts';
 import type { BenchReport } from '../harness.ts';
 import type { MadeBy } from '../stored.ts';
 import { type ChaosCell, cellName } from './cells.ts';
@@ -28,7 +28,7 @@ export interface ChaosRun extends MadeBy {
   readonly pendingMax: number;
   readonly lagMax: number;
   /** Absent in runs of earlier builds. */
-  readonly coverage?: Coverage;
+  readonly coverage?: ChaosCoverage;
 }
 
 /** JSON of the bench: a report with its runs, which may be of several builds and machines. */
@@ -40,7 +40,7 @@ const count = (value: number): string => value.toLocaleString('en-US');
 const escaped = (text: string): string => text.replaceAll('|', '\\|').replace(/\s+/g, ' ');
 
 /** Columns of the coverage. */
-const COVERED: ReadonlyArray<readonly [title: string, of: (coverage: Coverage) => string]> = [
+const COVERED: ReadonlyArray<readonly [title: string, of: (coverage: ChaosCoverage) => string]> = [
   ['injected', (one) => count(one.injected_duplicates)],
   ['redelivered', (one) => count(one.redelivered)],
   ['repeats', (one) => count(one.repeats)],

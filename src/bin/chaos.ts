@@ -3,7 +3,7 @@
 import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Coverage, coverageText } from '../chaos/coverage.ts';
+import { type ChaosCoverage, coverageText } from '../chaos/coverage.ts';
 import { type CrashPoint, FAULTS, LINKS, MEMBERS, SERVICES } from '../chaos/faults.ts';
 import { type ChaosReport, REPORT_FORMAT } from '../chaos/report.ts';
 import { type FaultOutcome, runFaults } from '../chaos/run.ts';
@@ -74,7 +74,7 @@ interface World {
 /** Results of a run up to its verdict. */
 interface Finished extends ChaosVerdict {
   readonly reconciliation: Reconciliation;
-  readonly coverage: Coverage;
+  readonly coverage: ChaosCoverage;
   readonly outcomes: readonly FaultOutcome[];
   readonly load: Readonly<Record<string, unknown>>;
   readonly seconds: number;

@@ -2,7 +2,7 @@
  *  without them show less than its settings claim. */
 
 /** Number of each event of a run, as the report has it. */
-export interface Coverage {
+export interface ChaosCoverage {
   /** Copies that payments injected, and recognised as duplicates. */
   readonly injected_duplicates: number;
   /** Messages that payments received again without an injection, mostly published again. */
@@ -45,7 +45,7 @@ export function missingRepeats(retryRate: number, repeats: number, intents: numb
  *  enough. */
 export function missingCoverage(
   { dupRate, retryRate, grpcShare }: CoverageShares,
-  coverage: Coverage,
+  coverage: ChaosCoverage,
   { intents, charges }: { readonly intents: number; readonly charges: number },
 ): readonly string[] {
   const missing: string[] = [];
@@ -63,5 +63,5 @@ export function missingCoverage(
 }
 
 /** One line about the coverage of a run. */
-export const coverageText = (one: Coverage): string =>
+export const coverageText = (one: ChaosCoverage): string =>
   `${one.injected_duplicates} injected duplicates and ${one.redelivered} other redeliveries recognised, ${one.repeats} repeats of a key (${one.replayed} answers replayed), ${one.answers_over_grpc} of ${one.answers} answers over gRPC`;

@@ -1,7 +1,7 @@
 /** Report of a chaos run: a document for programs and a plot of rate, lag and faults. */
 import { type PlotMark, type PlotPanel, type Shade, timelinePlot } from '../core/plot/timeline.ts';
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
-import { type Coverage, coverageText } from './coverage.ts';
+import { type ChaosCoverage, coverageText } from './coverage.ts';
 import { FAULTS } from './faults.ts';
 import { type FaultOutcome, outcomeText } from './run.ts';
 import type { PlannedFault } from './schedule.ts';
@@ -45,7 +45,7 @@ export interface ChaosReport extends RunReport {
   readonly format: typeof REPORT_FORMAT;
   readonly reconciliation: Reconciliation;
   /** Absent in reports of earlier versions. */
-  readonly coverage?: Coverage;
+  readonly coverage?: ChaosCoverage;
 }
 
 /** Document of a run against a target of the user. */

@@ -1,6 +1,6 @@
 /** Verdict of a chaos run, and the command that runs its plan again. */
 import type { Reconciliation } from '../outbox/reconcile/run.ts';
-import { type Coverage, type CoverageShares, missingCoverage } from './coverage.ts';
+import { type ChaosCoverage, type CoverageShares, missingCoverage } from './coverage.ts';
 import type { FaultOutcome } from './run.ts';
 import { faultText } from './schedule.ts';
 
@@ -19,7 +19,7 @@ export interface RunFacts {
   readonly ends: readonly UnplannedEnd[];
   /** Reason why the pipeline did not drain; undefined: it did. */
   readonly undrained: string | undefined;
-  readonly coverage: Coverage;
+  readonly coverage: ChaosCoverage;
   /** Shares that the settings ask for. */
   readonly shares: CoverageShares;
 }

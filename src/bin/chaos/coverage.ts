@@ -1,6 +1,6 @@
 /** Reads the coverage of a finished run: duplicates from the tables of payments, and requests from
  *  the report of the load client. */
-import type { Coverage } from '../../chaos/coverage.ts';
+import type { ChaosCoverage } from '../../chaos/coverage.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 
 /** @param load report of the load client; a client without one is counted as zero */
@@ -8,7 +8,7 @@ export async function readCoverage(
   pool: SqlPool,
   schema: string,
   load: Readonly<Record<string, unknown>>,
-): Promise<Coverage> {
+): Promise<ChaosCoverage> {
   const { rows } = await pool.query<{ injected: bigint; others: bigint }>(
     `SELECT count(*) FILTER (WHERE injected) AS injected, count(*) FILTER (WHERE NOT injected) AS others
      FROM ${schema}.payments_suppressed`,

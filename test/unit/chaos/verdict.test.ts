@@ -1,6 +1,6 @@
 /** ChaosVerdict, replay command and report of a chaos run. */
 import { describe, expect, it } from 'vitest';
-import type { Coverage } from '../../../src/chaos/coverage.ts';
+import type { ChaosCoverage } from '../../../src/chaos/coverage.ts';
 import { crashLineOf } from '../../../src/chaos/crash-line.ts';
 import { type ChaosReport, chaosPage, chaosPlot, REPORT_FORMAT } from '../../../src/chaos/report.ts';
 import type { FaultOutcome } from '../../../src/chaos/run.ts';
@@ -38,7 +38,7 @@ const OUTCOME: FaultOutcome = {
   startMs: 600,
   endMs: 2100,
 };
-const COVERAGE: Coverage = {
+const COVERAGE: ChaosCoverage = {
   injected_duplicates: 3,
   redelivered: 4,
   repeats: 5,
