@@ -113,6 +113,8 @@ export function chaosRunsPage({ flags = [], runs }: ChaosBenchReport): string {
     ...coverageLines(runs),
     '## Replay',
     '',
+    'The plan of a seed is that of the build of its run: a later build may plan other faults for it.',
+    '',
     ...runs.map(({ cell, replay }) => `- ${cellName(cell)}: \`${replay}\``),
   ];
   return `${lines.join('\n')}\n`;
