@@ -11,6 +11,7 @@ import { batchOf } from '../contract/broker-world.ts';
 import { consumedAt, runEngine, startEngine } from '../fixtures/engine.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { locks } from '../locks.ts';
 import { until } from '../wait.ts';
 
 const own = launcher();
@@ -116,6 +117,22 @@ async function stored(one: Running, topic: Topic): Promise<void> {
   );
 }
 
+/** Stops a process outside of the replacements of a store in a folder. Inside of one it holds the
+ *  lock of the folder, so that no process could take its lease. */
+async function stopUnlocked(one: Running, store: string): Promise<void> {
+  await until('a stop outside of a replacement', async () => {
+    one.kill('SIGSTOP');
+    if (store.startsWith('s3:')) return true;
+    const outcome = await locks.tryLock(store);
+    if ('lock' in outcome) {
+      outcome.lock.release();
+      return true;
+    }
+    one.kill('SIGCONT');
+    return undefined;
+  });
+}
+
 describe.each([
   ['a folder', (name: string): string => folder(`store-${name}`)],
   ['S3', (name: string): string => `s3://millrace/${own.suffix}/${name}`],
@@ -178,7 +195,7 @@ describe.each([
     await stored(first, topic);
     const refused = await runEngine(own, flags(topic, `${kind}-f`, store));
     expect(refused).toMatchObject({ code: 3, stderr: expect.stringContaining('[state_locked]') });
-    first.kill('SIGSTOP');
+    await stopUnlocked(first, store);
     const second = startEngine(own, flags(topic, `${kind}-g`, store, '-standby'), 'successor');
     await topic.send();
     await stored(second, topic);

@@ -72,6 +72,20 @@ describe('lease of a job', () => {
     expect(await outcome(refused)).toMatchObject({ code: 'state_locked' });
   });
 
+  it('a standby waits for a process that was stopped inside of a replacement, and others are refused', async () => {
+    const store = new MemoryStore();
+    store.isLocked = true;
+    const [a, b] = [new Machine(), new Machine()];
+    const refused = take(store, a, false);
+    const standby = take(store, b);
+    for (const machine of [a, b]) await machine.move(LEASE_MS + RENEW_MS);
+    expect(await outcome(refused)).toMatchObject({ code: 'state_locked' });
+    expect(await outcome(standby)).toBe('pending');
+    store.isLocked = false;
+    await b.move(RENEW_MS);
+    expect(await outcome(standby)).toMatchObject({ epoch: 1 });
+  });
+
   it('a holder that was paused writes nothing before a renewal, and none after it was replaced', async () => {
     const store = new MemoryStore();
     const [a, b] = [new Machine(), new Machine()];

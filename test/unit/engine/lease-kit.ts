@@ -1,14 +1,17 @@
 /** Lease of a job for tests: a store in memory, and processes whose clocks the test moves. */
 import { LEASE_MS, RENEW_MS, StoreLease } from '../../../src/bin/engine/store/lease.ts';
 import { silentLogger } from '../../../src/core/log.ts';
+import { engineError } from '../../../src/engine/errors.ts';
 import { type ObjectStore, objectError, type StoredObject } from '../../../src/io/objects/port.ts';
 import { turn } from '../../wait.ts';
 
-/** Store in memory that counts its tags and can be away. */
+/** Store in memory that counts its tags, can be away, and can be locked as a folder by a stopped
+ *  process. */
 export class MemoryStore implements ObjectStore {
   readonly where = 'memory';
   readonly objects = new Map<string, StoredObject>();
   isAway = false;
+  isLocked = false;
   private tags = 0;
   private demand(): void {
     if (this.isAway) throw objectError('store_unavailable', 'away');
@@ -23,6 +26,7 @@ export class MemoryStore implements ObjectStore {
   }
   async replace(name: string, bytes: Uint8Array, tag: string | undefined): Promise<string | undefined> {
     this.demand();
+    if (this.isLocked) throw engineError('state_locked', 'memory stays locked');
     if (this.objects.get(name)?.tag !== tag) return undefined;
     await this.put(name, bytes);
     return this.objects.get(name)?.tag;

@@ -113,7 +113,12 @@ export class StoreLease {
       const isFree = lease === undefined || lease.released || clock.monotonicMs() - seenMs >= LEASE_MS;
       if (isFree) {
         const next = { epoch: (lease?.epoch ?? 0) + 1, owner: ownerText(), renewals: 0, released: false };
-        const tag = await store.replace(LEASE, encodeLease(next), found?.tag);
+        const tag = await store.replace(LEASE, encodeLease(next), found?.tag).catch((thrown: unknown) => {
+          // A process that was stopped inside of a replacement holds the lock of a folder.
+          if (!waits || findMillraceError(thrown)?.code !== 'state_locked') throw thrown;
+          log.warn({ error: findMillraceError(thrown)?.toLine() }, 'standby: the lease cannot be taken yet');
+          return undefined;
+        });
         if (tag !== undefined) {
           log.info(
             { store: store.where, epoch: next.epoch, after: lease?.owner ?? null },
