@@ -73,6 +73,19 @@ it('every contestant has the expected results, and the engines have them through
   expect(again.said.filter((line) => line.includes(' of 8: '))).toEqual([]);
 });
 
+it('the other engines have the expected results through a kill, too', { timeout: TIMEOUT_MS }, async () => {
+  const engines = ['flink-rocksdb', 'kafka-streams', 'hazelcast-jet'];
+  const { report, said } = await run(folder(), ['base', 'recovery', ...engines]);
+  expect(said.filter((line) => /^(DIFFERS|FAILED)|absent/.test(line))).toEqual([]);
+  expect(report.runs.map(({ mode, contestant }) => [mode, contestant])).toEqual(
+    engines.map((name) => ['recovery', name]),
+  );
+  for (const { contestant, recovery } of report.runs) {
+    expect(recovery?.recoveryMs, contestant).toBeGreaterThan(0);
+    expect(recovery?.problems, contestant).toEqual([]);
+  }
+});
+
 it('each kind of window and Avro have the expected results on every engine', {
   timeout: TIMEOUT_MS,
 }, async () => {
