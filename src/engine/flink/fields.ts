@@ -5,7 +5,7 @@ import type { Filter, FilterNode } from '../../core/filter/compile.ts';
 import { type AvroNode, avroTypeName } from '../../formats/avro/syntax/tree.ts';
 import { flinkAvro } from '../../formats/flink/avro.ts';
 import { quotedName } from '../../formats/flink/sql.ts';
-import type { AvroSchema } from '../../formats/schema.ts';
+import { type AvroSchema, schemaText } from '../../formats/schema.ts';
 import type { InputFields, TimeSpec } from '../source/input/definition.ts';
 import { avroField } from '../verify/values.ts';
 import { unsayable } from './error.ts';
@@ -81,7 +81,8 @@ export function avroFields(fields: InputFields, schema: AvroSchema): FlinkFields
   return {
     columns: columns.map(({ name, type }) => `${quotedName(name)} ${type}`),
     names: only,
-    reader: reader ?? schema.text,
+    // Flink knows no references: the text defines every type that it names.
+    reader: reader ?? schemaText(schema, 'resolved'),
     of: (path) => {
       const node = avroField(tree, path);
       // A filter may name a field that no schema has: it is null.

@@ -6,6 +6,8 @@ import { describe, expect, it } from 'vitest';
 import { demandSayable, type OtherSettings } from '../../../../src/engine/flink/refuse.ts';
 import { flinkScript } from '../../../../src/engine/flink/script.ts';
 import type { Job } from '../../../../src/engine/job.ts';
+import type { ResolvedReference } from '../../../../src/formats/content.ts';
+import { type AvroSchema, parseSchema } from '../../../../src/formats/schema.ts';
 import { packageRoot } from '../../../../src/shell/package.ts';
 import { type Plan, planOf, SESSION, SLIDING, TUMBLING } from './plans.ts';
 
@@ -130,6 +132,53 @@ describe('scripts of Flink SQL', () => {
   it('quotes in names and values are doubled', () => {
     const plan = { input: { ...JSON_INPUT, where: '`o\'k` = "it\'s"' } };
     expect(statement(plan, 'CREATE TEMPORARY VIEW')).toContain("COALESCE(`o'k` = 'it''s', FALSE)");
+  });
+});
+
+/** A schema whose types are of other subjects: `shop.Party` is named twice, and has a type of a
+ *  further subject. */
+function referring(): AvroSchema {
+  const record = (name: string, fields: readonly object[]): string =>
+    JSON.stringify({ type: 'record', name, namespace: 'shop', fields });
+  const subject = (name: string, text: string, references: readonly ResolvedReference[] = []) =>
+    ({ name, subject: name, version: 1, format: 'AVRO', text, references }) as const;
+  const country = subject('shop.Country', record('Country', [{ name: 'code', type: 'string' }]));
+  const party = subject(
+    'shop.Party',
+    record('Party', [
+      { name: 'id', type: 'string' },
+      { name: 'country', type: 'Country' },
+    ]),
+    [country],
+  );
+  const sale = record('Sale', [
+    { name: 'seller', type: 'Party' },
+    { name: 'buyer', type: ['null', 'shop.Party'] },
+    { name: 'at', type: 'long' },
+  ]);
+  return parseSchema('AVRO', sale, { references: [party] }) as AvroSchema;
+}
+
+describe('a schema with references', () => {
+  it.each([
+    ['all fields', 'buyer.id:string', ['seller', 'buyer', 'at']],
+    ['some fields', 'seller.id:string', ['seller', 'at']],
+  ])('the text that Flink gets for %s defines every type once', (_, key, fields) => {
+    const where = 'seller.country.code = "NL"';
+    const registry = { url: 'http://registry:8081', options: {}, schema: referring() };
+    const events = statement(
+      { registry, input: { key, time: 'at:us', where } },
+      'CREATE TEMPORARY TABLE `mill',
+    );
+    const text = /'value.avro-confluent.schema' = '(.*)'/.exec(events)?.[1] as string;
+    // Flink parses the text alone.
+    const { tree } = parseSchema('AVRO', text) as AvroSchema;
+    expect(tree.kind === 'record' && tree.fields.map(({ name }) => name)).toEqual(fields);
+    for (const name of ['Sale', 'Party', 'Country'])
+      expect(text.match(new RegExp(`"name":"${name}"`, 'g')), text).toHaveLength(1);
+    expect(events).toContain(
+      '`seller` ROW<`id` STRING NOT NULL, `country` ROW<`code` STRING NOT NULL> NOT NULL> NOT NULL',
+    );
   });
 });
 
