@@ -115,6 +115,8 @@ export const CORE_ERRORS = {
   unreachable: errorRow('unavailable'),
   wrong_server: errorRow('unavailable'),
   timeout: errorRow('unavailable'),
+  /** The command was stopped before its work was done. */
+  interrupted: errorRow('unavailable', { exit: EXIT.interrupted }),
   addon_missing: errorRow('unavailable'),
   addon_mismatch: errorRow('unavailable'),
   layout_mismatch: errorRow('internal'),

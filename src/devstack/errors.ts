@@ -1,6 +1,6 @@
 /** Errors of the embedded stack. Errors that any command can raise (busy port, wrong server) are in
  *  the core table. */
-import { EXIT, errorRow, errorsOf } from '../core/errors.ts';
+import { errorRow, errorsOf } from '../core/errors.ts';
 
 export const DEVSTACK_ERRORS = {
   /** A program or package that the stack needs is not installed. */
@@ -13,7 +13,6 @@ export const DEVSTACK_ERRORS = {
   stack_locked: errorRow('unavailable'),
   /** The folder holds files that no version of the stack wrote. */
   strange_folder: errorRow('invalid'),
-  interrupted: errorRow('unavailable', { exit: EXIT.interrupted }),
 } as const;
 
 export const stackError = errorsOf(DEVSTACK_ERRORS);

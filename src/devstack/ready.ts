@@ -77,7 +77,7 @@ export async function waitReady(
   const deadline = performance.now() + options.startTimeoutMs;
   while (!(await ready())) {
     if (options.signal?.aborted === true)
-      throw stackError('interrupted', 'interrupted while the stack was starting');
+      throw coreError('interrupted', 'interrupted while the stack was starting');
     if (!isAlive(server.process)) throw serverFailed(folder, server.name, 'ended while it was starting');
     if (performance.now() > deadline)
       throw serverFailed(folder, server.name, `was not ready after ${options.startTimeoutMs} ms`);

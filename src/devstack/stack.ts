@@ -328,7 +328,7 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
   writeKafkaLogging(folder);
   const identity = await ensureFormatted(options, folder, jars, nodes);
   if (options.signal?.aborted === true)
-    throw stackError('interrupted', 'interrupted while the stack was starting');
+    throw coreError('interrupted', 'interrupted while the stack was starting');
   const binaries = postgresBinaries(join(folder, 'run'));
   const { security } = identity;
   writeKafkaScripts(kafkaOptions(options, folder, jars, identity.kafkaClusterId, nodes, security));

@@ -14,14 +14,20 @@ import {
   jobStatus,
   savepointAndStop,
 } from '../../../src/bin/engine/flink/jobs.ts';
+import type { Cancel, TimerHold, Timers } from '../../../src/core/clock.ts';
 import { systemClock } from '../../../src/io/clock/system.ts';
+import { arrival, turn } from '../../wait.ts';
 
 type Reply = readonly [status: number, body: unknown];
 type Handler = (method: string, path: string, body: string) => Reply | undefined;
 
+const HANGS = Symbol('no answer');
 const servers: Server[] = [];
 afterEach(() => {
-  for (const server of servers.splice(0)) server.close();
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    server.close();
+  }
 });
 
 interface Fake {
@@ -30,6 +36,7 @@ interface Fake {
   readonly requests: string[];
 }
 
+/** @param handler its answer `HANGS` leaves the request without an answer */
 async function fake(handler: Handler): Promise<Fake> {
   const requests: string[] = [];
   const server = createServer(async (request: IncomingMessage, response) => {
@@ -37,6 +44,7 @@ async function fake(handler: Handler): Promise<Fake> {
     const { method = '', url = '' } = request;
     requests.push(`${method} ${url} ${body}`.trim());
     const [status, answer] = handler(method, url, body) ?? [404, { errors: ['Not found'] }];
+    if (answer === HANGS) return;
     response.writeHead(status).end(typeof answer === 'string' ? answer : JSON.stringify(answer));
   });
   servers.push(server);
@@ -46,13 +54,49 @@ async function fake(handler: Handler): Promise<Fake> {
 
 const JOB = 'a9bd2951a82937926449da9be6135d4a';
 const signal = new AbortController().signal;
-const run = (server: FlinkServer, statements: readonly string[]) =>
-  runStatements(server, statements, { clock: systemClock, signal });
-const jobsAt = (url: string): FlinkJobs => ({
+const run = (server: FlinkServer, statements: readonly string[], own: Partial<FlinkJobs> = {}) =>
+  runStatements(server, statements, { clock: systemClock, signal, ...own });
+const jobsAt = (url: string, own: Partial<FlinkJobs> = {}): FlinkJobs => ({
   server: serverOf('flink-rest', url),
   clock: systemClock,
   signal,
+  ...own,
 });
+
+/** Clock whose timers of one kind end in the next turn, when at least a minute has passed: the
+ *  pauses between two questions hold the process, the limits of exchanges do not. */
+class HastyClock implements Timers {
+  private readonly hold: TimerHold;
+  private nowMs = 0;
+
+  constructor(hold: TimerHold) {
+    this.hold = hold;
+  }
+
+  wallNowMs(): number {
+    return this.nowMs;
+  }
+
+  monotonicMs(): number {
+    return this.nowMs;
+  }
+
+  after(ms: number, run: () => void, hold: TimerHold = 'holds'): Cancel {
+    let isCancelled = hold !== this.hold;
+    void turn().then(() => {
+      if (isCancelled) return;
+      this.nowMs += Math.max(60_000, ms);
+      run();
+    });
+    return () => {
+      isCancelled = true;
+    };
+  }
+
+  every(): Cancel {
+    throw new Error('no exchange repeats by a timer');
+  }
+}
 
 /** A gateway whose operations answer `result` after one NOT_READY. */
 function gateway(result: (statement: string) => Reply): Handler {
@@ -148,12 +192,71 @@ describe('the SQL gateway', () => {
         ? [200, { resultType: 'NOT_READY' }]
         : gateway(() => [200, {}])(method, path, '{"statement":""}'),
     );
-    const stopped = runStatements(serverOf('flink', url), ['SET a'], {
-      clock: systemClock,
-      signal: AbortSignal.abort(),
-    });
-    await expect(stopped).rejects.toMatchObject({ code: 'closed' });
+    const stopped = run(serverOf('flink', url), ['SET a'], { signal: AbortSignal.abort() });
+    await expect(stopped).rejects.toMatchObject({ code: 'interrupted' });
   });
+
+  /** A gateway whose statement with a word never ends, or is never answered. */
+  const stuck = (word: string, answer: unknown = { resultType: 'NOT_READY' }): Handler =>
+    gateway((statement) => [200, statement.includes(word) ? answer : { resultType: 'EOS' }]);
+
+  it.each([
+    ['SET a', 'statement 1 of 2 (SET)', 'see its log; no job was submitted'],
+    [
+      'INSERT INTO b',
+      'statement 2 of 2 (INSERT INTO)',
+      'see its log, and the web interface of Flink for a job that was submitted all the same',
+    ],
+  ])(
+    'the statement %s that does not end is an error that names it, and the session is closed',
+    async (word, title, next) => {
+      const { url, requests } = await fake(stuck(word));
+      const clock = new HastyClock('holds');
+      await expect(
+        run(serverOf('flink', url), ["SET a = 'hunter22'", 'INSERT INTO b'], { clock }),
+      ).rejects.toMatchObject({
+        code: 'flink_unreachable',
+        row: { exit: 3 },
+        message: `the SQL gateway of Flink at ${url} has not run ${title} within 300 s`,
+        next,
+      });
+      expect(requests.at(-1)).toBe('DELETE /v3/sessions/se');
+    },
+  );
+
+  it('a gateway that does not answer is unreachable after the limit of an exchange', async () => {
+    const { url } = await fake(() => [200, HANGS]);
+    const clock = new HastyClock('background');
+    await expect(run(serverOf('flink', url), ['SET a'], { clock })).rejects.toMatchObject({
+      code: 'flink_unreachable',
+      row: { exit: 3 },
+      message: `the SQL gateway of Flink at ${url} cannot be reached: it has not answered within 60 s`,
+    });
+  });
+
+  it.each([
+    ['SET a', 'engine submit was stopped before the job was submitted', 'submit it again'],
+    [
+      'INSERT b',
+      'engine submit was stopped while Flink started the job, which may run',
+      'look for the job in the web interface of Flink before you submit it again',
+    ],
+  ])(
+    'a stop during the statement %s ends a question without an answer, and closes the session',
+    async (word, message, next) => {
+      const stop = new AbortController();
+      const handler = stuck(word, HANGS);
+      const { url, requests } = await fake((method, path, body) => {
+        const reply = handler(method, path, body);
+        if (reply?.[1] === HANGS) stop.abort();
+        return reply;
+      });
+      await expect(
+        run(serverOf('flink', url), ['SET a', 'INSERT b'], { signal: stop.signal }),
+      ).rejects.toMatchObject({ code: 'interrupted', row: { exit: 130 }, message, next });
+      expect(requests.at(-1)).toBe('DELETE /v3/sessions/se');
+    },
+  );
 });
 
 describe('jobs', () => {
@@ -242,6 +345,104 @@ describe('jobs', () => {
     await expect(savepointAndStop(jobsAt(url), JOB, undefined)).rejects.toMatchObject({
       code: 'flink_refused',
       message: 'Flink made no savepoint: IOException: no space left',
+    });
+  });
+
+  const CONTINUES =
+    'Flink continues, and stops the job with the savepoint: see its checkpoints in the web interface of Flink';
+  const CANCELS = `Flink continues to cancel it: see engine submit status -flink-job=${JOB}`;
+  const LOCATION = 's3://b/savepoint-1';
+  const STOPS = `Flink continues to stop it: see engine submit status -flink-job=${JOB} before -flink-from=${LOCATION}`;
+  /** A job manager that accepts changes, and completes none beyond `done`. */
+  const slow =
+    (done: 'nothing' | 'savepoint', last: unknown): Handler =>
+    (method, path) => {
+      if (method === 'POST') return [202, { 'request-id': 'r1' }];
+      if (method === 'PATCH') return [202, {}];
+      if (!path.endsWith('/savepoints/r1')) return [200, last];
+      return done === 'nothing'
+        ? [200, last]
+        : [200, { status: { id: 'COMPLETED' }, operation: { location: LOCATION } }];
+    };
+  const savepoint = (jobs: FlinkJobs): Promise<string> => savepointAndStop(jobs, JOB, undefined);
+  const cancel = (jobs: FlinkJobs): Promise<string> => cancelJob(jobs, JOB);
+  const WAITS: ReadonlyArray<
+    readonly [string, (jobs: FlinkJobs) => Promise<string>, 'nothing' | 'savepoint', string, string]
+  > = [
+    ['a savepoint', savepoint, 'nothing', `the savepoint of job ${JOB}`, CONTINUES],
+    [
+      'the end of a job with a savepoint',
+      savepoint,
+      'savepoint',
+      `the end of job ${JOB}, whose savepoint is ${LOCATION}`,
+      STOPS,
+    ],
+    ['a cancellation', cancel, 'nothing', `the end of job ${JOB}`, CANCELS],
+  ];
+
+  it.each(WAITS)(
+    'a wait for %s ends after 600 s with an error that says what continues',
+    async (_, change, done, what, next) => {
+      const { url } = await fake(slow(done, { state: 'RUNNING', status: { id: 'IN_PROGRESS' } }));
+      await expect(change(jobsAt(url, { clock: new HastyClock('holds') }))).rejects.toMatchObject({
+        code: 'flink_unreachable',
+        row: { exit: 3 },
+        message: `Flink has not reported ${what}: 600 s have passed`,
+        next,
+      });
+    },
+  );
+
+  it.each(WAITS)(
+    'a stop during the wait for %s ends it between two questions and within one',
+    async (_, change, done, what, next) => {
+      for (const last of [{ state: 'RUNNING', status: { id: 'IN_PROGRESS' } }, HANGS]) {
+        const stop = new AbortController();
+        let asked: () => void = () => undefined;
+        const question = new Promise<void>((resolve) => {
+          asked = resolve;
+        });
+        const handler = slow(done, last);
+        const { url, requests } = await fake((method, path, body) => {
+          const reply = handler(method, path, body);
+          if (reply?.[1] === last) asked();
+          return reply;
+        });
+        const changed = change(jobsAt(url, { signal: stop.signal }));
+        const refused = expect(changed).rejects.toMatchObject({
+          code: 'interrupted',
+          row: { exit: 130 },
+          message: `engine submit was stopped while it waited for ${what}`,
+          next,
+        });
+        await arrival('question', question, () => requests);
+        stop.abort();
+        await refused;
+      }
+    },
+  );
+
+  it('a job manager that is lost during the wait is an error that names the savepoint', async () => {
+    const { url } = await fake(slow('savepoint', '<html>'));
+    await expect(savepoint(jobsAt(url))).rejects.toMatchObject({
+      code: 'flink_unreachable',
+      message: expect.stringMatching(
+        /^Flink has not reported the end of job \w+, whose savepoint is s3:\S+: .* is no JSON/,
+      ),
+      next: STOPS,
+    });
+  });
+
+  it('a stop before an answer to another question is an error, not a result', async () => {
+    const stop = new AbortController();
+    const { url } = await fake(() => {
+      stop.abort();
+      return [200, HANGS];
+    });
+    await expect(jobStatus(jobsAt(url, { signal: stop.signal }), JOB)).rejects.toMatchObject({
+      code: 'interrupted',
+      row: { exit: 130 },
+      message: `engine submit was stopped before the REST interface of Flink at ${url} had answered`,
     });
   });
 

@@ -1,5 +1,7 @@
 /** JSON exchanges with the SQL gateway and the REST interface of Flink. */
 
+import type { Timers } from '../../../core/clock.ts';
+import { coreError } from '../../../core/errors.ts';
 import { HIDDEN } from '../../../core/secrets.ts';
 import { engineError } from '../../../engine/errors.ts';
 
@@ -20,6 +22,16 @@ export interface FlinkServer {
   readonly url: string;
   /** Texts that no message may show. */
   readonly hidden: readonly string[];
+}
+
+/** A server, and the limits of the exchanges with it. */
+export interface FlinkLink {
+  readonly server: FlinkServer;
+  readonly clock: Timers;
+  /** Stop of the command, which ends an exchange. */
+  readonly signal: AbortSignal;
+  /** Timeout of one exchange (default: EXCHANGE_MS_MAX). */
+  readonly timeoutMs?: number;
 }
 
 /** Checks an address. @throws bad_value */
@@ -56,11 +68,13 @@ interface Answer {
 type Reader = (response: Response) => Promise<string>;
 
 async function exchange(
-  server: FlinkServer,
+  { server, clock, signal, timeoutMs = EXCHANGE_MS_MAX }: FlinkLink,
   [method, path]: readonly [string, string],
   body?: FlinkAnswer,
   read: Reader = wholeText,
 ): Promise<Answer> {
+  const limit = new AbortController();
+  const cancel = clock.after(timeoutMs, () => limit.abort(), 'background');
   try {
     const response = await fetch(`${server.url}${path}`, {
       method,
@@ -70,15 +84,26 @@ async function exchange(
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       redirect: 'error',
-      signal: AbortSignal.timeout(EXCHANGE_MS_MAX),
+      signal: AbortSignal.any([limit.signal, signal]),
     });
     return { status: response.status, text: await read(response) };
   } catch (thrown) {
+    if (signal.aborted) throw stopped(server, thrown);
+    if (limit.signal.aborted)
+      throw unreachable(server, `it has not answered within ${timeoutMs / 1000} s`, thrown);
     const { cause, message } = thrown as Error;
-    const { code } = (cause ?? {}) as { readonly code?: string };
-    throw unreachable(server, code ?? message, thrown);
+    const { code, message: why = message } = (cause ?? {}) as Partial<Error> & { readonly code?: string };
+    throw unreachable(server, code ?? why, thrown);
+  } finally {
+    cancel();
   }
 }
+
+const stopped = ({ setting, url }: FlinkServer, cause: unknown): Error =>
+  coreError('interrupted', `engine submit was stopped before ${NAMES[setting]} at ${url} had answered`, {
+    next: 'see the web interface of Flink for what it has done',
+    cause,
+  });
 
 /** @throws Error for a longer answer */
 async function wholeText(response: Response): Promise<string> {
@@ -101,14 +126,16 @@ async function endOfText(response: Response): Promise<string> {
 }
 
 /** Sends a request, and parses the answer.
- *  @throws flink_unreachable; flink_refused with the reason of the server; flink_job_missing */
+ *  @throws flink_unreachable; flink_refused with the reason of the server; flink_job_missing;
+ *  interrupted */
 export async function ask(
-  server: FlinkServer,
+  link: FlinkLink,
   method: string,
   path: string,
   body?: FlinkAnswer,
 ): Promise<FlinkAnswer> {
-  const { status, text } = await exchange(server, [method, path], body);
+  const { server } = link;
+  const { status, text } = await exchange(link, [method, path], body);
   const parsed = parsedText(text);
   if (status >= 200 && status < 300 && parsed !== undefined) return parsed;
   if (parsed === undefined && !(status >= 400 && status < 600))
@@ -130,9 +157,10 @@ export async function ask(
   );
 }
 
-/** End of a log; undefined: the server keeps none in a file. @throws flink_unreachable */
-export async function askEnd(server: FlinkServer, path: string): Promise<string | undefined> {
-  const { status, text } = await exchange(server, ['GET', path], undefined, endOfText);
+/** End of a log; undefined: the server keeps none in a file.
+ *  @throws flink_unreachable, interrupted */
+export async function askEnd(link: FlinkLink, path: string): Promise<string | undefined> {
+  const { status, text } = await exchange(link, ['GET', path], undefined, endOfText);
   return status === 200 ? text : undefined;
 }
 

@@ -1,14 +1,16 @@
 /** Jars of connectors for Flink, copied by Maven into a folder. */
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import type { Timers } from '../../../core/clock.ts';
 import { coreError } from '../../../core/errors.ts';
 import { type FlinkJar, jarFile } from '../../../engine/flink/jars.ts';
 
 const run = promisify(execFile);
 const FETCH_MS_MAX = 1_200_000;
+/** Most characters of a reason in an error. */
+const REASON_CHARS_MAX = 1_000;
 
 const pomOf = (jars: readonly FlinkJar[]): string => `<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -26,39 +28,93 @@ ${jars
 </project>
 `;
 
+/** Clock of the time limit, and the stop of the command. */
+interface CopyOptions {
+  readonly clock: Timers;
+  readonly signal: AbortSignal;
+}
+
 /** Copies the jars that a folder lacks into it. Returns the paths of all.
- *  @throws unreachable if Maven fails, not_writable */
-export async function fetchJars(folder: string, jars: readonly FlinkJar[]): Promise<readonly string[]> {
+ *  @throws unreachable if Maven fails, not_writable, interrupted */
+export async function fetchJars(
+  folder: string,
+  jars: readonly FlinkJar[],
+  options: CopyOptions,
+): Promise<readonly string[]> {
   const into = resolve(folder);
   const missing = jars.filter((jar) => !existsSync(join(into, jarFile(jar))));
-  if (missing.length > 0) await copy(into, missing);
+  if (missing.length > 0) await copy(into, missing, options);
   return jars.map((jar) => join(into, jarFile(jar)));
 }
 
-async function copy(into: string, jars: readonly FlinkJar[]): Promise<void> {
+/** Renames whole jars into the folder: a part of a jar that an ended Maven leaves would pass for
+ *  the jar in the next call. */
+async function copy(into: string, jars: readonly FlinkJar[], options: CopyOptions): Promise<void> {
+  const staging = stagingIn(into);
+  try {
+    const pom = join(staging, 'pom.xml');
+    writeFileSync(pom, pomOf(jars));
+    const goal = ['dependency:copy-dependencies', '-DexcludeTransitive=true', `-DoutputDirectory=${staging}`];
+    await runMaven(['-q', '-B', '-f', pom, ...goal], options);
+    for (const jar of jars) renameSync(join(staging, jarFile(jar)), join(into, jarFile(jar)));
+  } finally {
+    // Maven may be writing its last file.
+    rmSync(staging, { recursive: true, force: true, maxRetries: 10 });
+  }
+}
+
+/** @throws not_writable */
+function stagingIn(into: string): string {
   try {
     mkdirSync(into, { recursive: true });
+    return mkdtempSync(join(into, '.millrace-'));
   } catch (cause) {
-    throw coreError('not_writable', `cannot write to -flink-jars=${into}`, {
+    throw coreError('not_writable', `cannot write to -flink-jars=${into}: ${(cause as Error).message}`, {
       next: 'give a folder that can be written',
+      details: { setting: 'flink-jars' },
       cause,
     });
   }
-  const folder = mkdtempSync(join(tmpdir(), 'millrace-flink-'));
+}
+
+/** @throws unreachable, interrupted */
+async function runMaven(words: readonly string[], { clock, signal }: CopyOptions): Promise<void> {
+  const limit = new AbortController();
+  const cancel = clock.after(FETCH_MS_MAX, () => limit.abort(), 'background');
   try {
-    const pom = join(folder, 'pom.xml');
-    writeFileSync(pom, pomOf(jars));
-    const goal = ['dependency:copy-dependencies', '-DexcludeTransitive=true', `-DoutputDirectory=${into}`];
-    await run('mvn', ['-q', '-B', '-f', pom, ...goal], { timeout: FETCH_MS_MAX });
+    await run('mvn', words, { signal: AbortSignal.any([limit.signal, signal]) });
   } catch (cause) {
-    const { code, stdout = '', message } = cause as { code?: unknown; stdout?: string; message: string };
-    const reason = stdout.split('\n').find((line) => line.includes('ERROR')) ?? message.split('\n')[0] ?? '';
-    const why = code === 'ENOENT' ? 'mvn (Apache Maven) is not installed' : reason.trim();
+    if (signal.aborted)
+      throw coreError('interrupted', 'engine submit was stopped while Maven copied the jars of Flink', {
+        next: 'submit the job again',
+        cause,
+      });
+    const why = limit.signal.aborted
+      ? `Maven has not ended within ${FETCH_MS_MAX / 1000} s`
+      : reasonOf(cause as MavenFailure);
     throw coreError('unreachable', `the jars of Flink were not copied: ${why}`, {
       next: 'install Maven and check its mirror settings, or copy the jars that -explain names yourself',
       cause,
     });
   } finally {
-    rmSync(folder, { recursive: true, force: true });
+    cancel();
   }
+}
+
+interface MavenFailure extends Error {
+  readonly code?: unknown;
+  readonly stdout?: string;
+  readonly stderr?: string;
+}
+
+/** The first error that Maven prints, or else the first line of its launcher. */
+function reasonOf({ code, stdout = '', stderr = '', message }: MavenFailure): string {
+  if (code === 'ENOENT') return 'mvn (Apache Maven) is not installed';
+  const lines = [
+    ...stdout.split('\n').filter((line) => line.includes('ERROR')),
+    ...stderr.split('\n'),
+    message,
+  ];
+  const [line = ''] = lines.map((one) => one.replace('[ERROR]', '').trim()).filter((one) => one !== '');
+  return line.slice(0, REASON_CHARS_MAX);
 }

@@ -1,19 +1,15 @@
 /** Jobs of a Flink cluster, by the REST interface of its job manager. */
-import { sleep, type Timers } from '../../../core/clock.ts';
-import { coreError } from '../../../core/errors.ts';
+import { sleep } from '../../../core/clock.ts';
+import { coreError, findMillraceError } from '../../../core/errors.ts';
 import { engineError } from '../../../engine/errors.ts';
-import { ask, askEnd, causeOf, type FlinkAnswer, type FlinkServer, hide } from './http.ts';
+import { ask, askEnd, causeOf, type FlinkAnswer, type FlinkLink, hide } from './http.ts';
 
 const POLL_MS = 500;
 /** Time for a savepoint or a cancellation. */
 const CHANGE_MS_MAX = 600_000;
 const ENDED: readonly string[] = ['FINISHED', 'CANCELED', 'FAILED'];
 
-export interface FlinkJobs {
-  readonly server: FlinkServer;
-  readonly clock: Timers;
-  readonly signal: AbortSignal;
-}
+export type FlinkJobs = FlinkLink;
 
 const records = (value: unknown): readonly FlinkAnswer[] =>
   Array.isArray(value) ? (value as readonly FlinkAnswer[]) : [];
@@ -21,7 +17,7 @@ const textOf = (value: unknown): string => (typeof value === 'string' ? value : 
 
 /** Id of the job that an id or a name means: a job that runs, or else the newest that ended.
  *  @throws flink_job_missing, usage */
-export async function findJob({ server }: FlinkJobs, id: string | undefined, name: string): Promise<string> {
+export async function findJob(jobs: FlinkJobs, id: string | undefined, name: string): Promise<string> {
   if (id !== undefined) {
     if (/^[0-9a-f]{32}$/.test(id)) return id;
     throw coreError('bad_value', `-flink-job=${id.slice(0, 64)} is not the id of a job`, {
@@ -29,7 +25,7 @@ export async function findJob({ server }: FlinkJobs, id: string | undefined, nam
       details: { setting: 'flink-job' },
     });
   }
-  const all = records((await ask(server, 'GET', '/jobs/overview'))['jobs']);
+  const all = records((await ask(jobs, 'GET', '/jobs/overview'))['jobs']);
   const own = all.filter((job) => job['name'] === name);
   const running = own.filter((job) => !ENDED.includes(textOf(job['state'])));
   if (running.length > 1)
@@ -66,9 +62,9 @@ export interface JobStatus {
   readonly failure: string | null;
 }
 
-export async function jobStatus({ server }: FlinkJobs, job: string): Promise<JobStatus> {
-  const found = await ask(server, 'GET', `/jobs/${job}`);
-  const { latest } = (await ask(server, 'GET', `/jobs/${job}/checkpoints`)) as {
+export async function jobStatus(jobs: FlinkJobs, job: string): Promise<JobStatus> {
+  const found = await ask(jobs, 'GET', `/jobs/${job}`);
+  const { latest } = (await ask(jobs, 'GET', `/jobs/${job}/checkpoints`)) as {
     readonly latest?: FlinkAnswer;
   };
   const completed = (latest?.['completed'] ?? undefined) as FlinkAnswer | undefined;
@@ -95,31 +91,35 @@ export async function jobStatus({ server }: FlinkJobs, job: string): Promise<Job
             atMs: Number(completed['latest_ack_timestamp']),
             bytes: Number(completed['state_size']),
           },
-    failure: (await failures({ server }, job))[0] ?? null,
+    failure: (await failures(jobs, job))[0] ?? null,
   };
 }
 
 /** Causes of the failures of a job, newest first. */
-async function failures({ server }: Pick<FlinkJobs, 'server'>, job: string): Promise<readonly string[]> {
-  const answer = await ask(server, 'GET', `/jobs/${job}/exceptions?maxExceptions=20`);
+async function failures(jobs: FlinkJobs, job: string): Promise<readonly string[]> {
+  const answer = await ask(jobs, 'GET', `/jobs/${job}/exceptions?maxExceptions=20`);
   const { entries } = (answer['exceptionHistory'] ?? {}) as FlinkAnswer;
-  return records(entries).map((entry) => hide(server, causeOf(textOf(entry['stacktrace']))));
+  return records(entries).map((entry) => hide(jobs.server, causeOf(textOf(entry['stacktrace']))));
 }
 
 /** Stops a job with a savepoint, waits for its end, and returns where the savepoint is.
- *  @throws flink_refused */
+ *  @throws flink_refused; flink_unreachable after CHANGE_MS_MAX; interrupted */
 export async function savepointAndStop(
   jobs: FlinkJobs,
   job: string,
   folder: string | undefined,
 ): Promise<string> {
   const { server } = jobs;
-  const { 'request-id': request } = await ask(server, 'POST', `/jobs/${job}/stop`, {
+  const { 'request-id': request } = await ask(jobs, 'POST', `/jobs/${job}/stop`, {
     drain: false,
     ...(folder === undefined ? {} : { targetDirectory: folder }),
   });
-  const savepoint = await poll(jobs, 'the savepoint', async () => {
-    const answer = await ask(server, 'GET', `/jobs/${job}/savepoints/${textOf(request)}`);
+  const wait: Wait = {
+    what: `the savepoint of job ${job}`,
+    next: 'Flink continues, and stops the job with the savepoint: see its checkpoints in the web interface of Flink',
+  };
+  const savepoint = await poll(jobs, wait, async () => {
+    const answer = await ask(jobs, 'GET', `/jobs/${job}/savepoints/${textOf(request)}`);
     const { status, operation } = answer as {
       readonly status?: FlinkAnswer;
       readonly operation?: FlinkAnswer;
@@ -129,8 +129,12 @@ export async function savepointAndStop(
   const failure = savepoint['failure-cause'] as FlinkAnswer | undefined;
   if (failure === undefined) {
     // Flink reports the savepoint before the job has ended.
-    await jobEnd(jobs, job);
-    return textOf(savepoint['location']);
+    const location = textOf(savepoint['location']);
+    await jobEnd(jobs, job, {
+      what: `the end of job ${job}, whose savepoint is ${location}`,
+      next: `Flink continues to stop it: see engine submit status -flink-job=${job} before -flink-from=${location}`,
+    });
+    return location;
   }
   throw engineError(
     'flink_refused',
@@ -141,38 +145,52 @@ export async function savepointAndStop(
   );
 }
 
-/** Cancels a job, and returns its last state. */
+/** Cancels a job, and returns its last state.
+ *  @throws flink_refused; flink_unreachable after CHANGE_MS_MAX; interrupted */
 export async function cancelJob(jobs: FlinkJobs, job: string): Promise<string> {
-  await ask(jobs.server, 'PATCH', `/jobs/${job}?mode=cancel`);
-  return jobEnd(jobs, job);
+  await ask(jobs, 'PATCH', `/jobs/${job}?mode=cancel`);
+  return jobEnd(jobs, job, {
+    what: `the end of job ${job}`,
+    next: `Flink continues to cancel it: see engine submit status -flink-job=${job}`,
+  });
+}
+
+/** A wait for a change in Flink, in the errors of its end. */
+interface Wait {
+  readonly what: string;
+  readonly next: string;
 }
 
 /** Waits for the end of a job, and returns its last state. */
-const jobEnd = (jobs: FlinkJobs, job: string): Promise<string> =>
-  poll(jobs, 'the end of the job', async () => {
-    const state = textOf((await ask(jobs.server, 'GET', `/jobs/${job}`))['state']);
+const jobEnd = (jobs: FlinkJobs, job: string, wait: Wait): Promise<string> =>
+  poll(jobs, wait, async () => {
+    const state = textOf((await ask(jobs, 'GET', `/jobs/${job}`))['state']);
     return ENDED.includes(state) ? state : undefined;
   });
 
 async function poll<T>(
-  { clock, signal }: FlinkJobs,
-  what: string,
+  jobs: FlinkJobs,
+  { what, next }: Wait,
   question: () => Promise<T | undefined>,
 ): Promise<T> {
+  const { clock, signal } = jobs;
   const startMs = clock.monotonicMs();
-  for (;;) {
-    const answer = await question();
-    if (answer !== undefined) return answer;
-    if (signal.aborted) throw coreError('closed', `stopped while waiting for ${what}; Flink continues`);
-    if (clock.monotonicMs() - startMs > CHANGE_MS_MAX)
-      throw engineError(
-        'flink_unreachable',
-        `Flink has not reported ${what} within ${CHANGE_MS_MAX / 1000} s`,
-        {
-          next: 'see the job in the web interface of Flink',
-        },
-      );
-    await sleep(clock, POLL_MS, signal);
+  try {
+    for (;;) {
+      const answer = await question();
+      if (answer !== undefined) return answer;
+      if (clock.monotonicMs() - startMs > CHANGE_MS_MAX)
+        throw engineError('flink_unreachable', `${CHANGE_MS_MAX / 1000} s have passed`);
+      await sleep(clock, POLL_MS, signal);
+    }
+  } catch (thrown) {
+    const { code, message } = findMillraceError(thrown) ?? {};
+    const options = { next, cause: thrown };
+    if (code === 'interrupted')
+      throw coreError('interrupted', `engine submit was stopped while it waited for ${what}`, options);
+    if (code === 'flink_unreachable')
+      throw engineError('flink_unreachable', `Flink has not reported ${what}: ${message}`, options);
+    throw thrown;
   }
 }
 
@@ -184,23 +202,22 @@ export interface JobLogs {
 
 /** Failures of a job, and the ends of the logs of the processes that run it. */
 export async function jobLogs(jobs: FlinkJobs, job: string): Promise<JobLogs> {
-  const { server } = jobs;
-  const { vertices } = await ask(server, 'GET', `/jobs/${job}`);
+  const { vertices } = await ask(jobs, 'GET', `/jobs/${job}`);
   const managers = new Set<string>();
   for (const { id } of records(vertices)) {
-    const found = await ask(server, 'GET', `/jobs/${job}/vertices/${textOf(id)}/taskmanagers`);
+    const found = await ask(jobs, 'GET', `/jobs/${job}/vertices/${textOf(id)}/taskmanagers`);
     for (const one of records(found['taskmanagers'])) managers.add(textOf(one['taskmanager-id']));
   }
-  const logs = [{ process: 'jobmanager', end: await endOf(server, '/jobmanager/log') }];
+  const logs = [{ process: 'jobmanager', end: await endOf(jobs, '/jobmanager/log') }];
   for (const id of [...managers].filter((one) => one !== ''))
     logs.push({
       process: `taskmanager ${id}`,
-      end: await endOf(server, `/taskmanagers/${encodeURIComponent(id)}/log`),
+      end: await endOf(jobs, `/taskmanagers/${encodeURIComponent(id)}/log`),
     });
   return { failures: await failures(jobs, job), logs };
 }
 
-async function endOf(server: FlinkServer, path: string): Promise<string | null> {
-  const text = await askEnd(server, path);
-  return text === undefined ? null : hide(server, text);
+async function endOf(jobs: FlinkJobs, path: string): Promise<string | null> {
+  const text = await askEnd(jobs, path);
+  return text === undefined ? null : hide(jobs.server, text);
 }

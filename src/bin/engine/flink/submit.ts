@@ -72,10 +72,11 @@ async function submit(context: FlinkContext): Promise<number> {
   // The connector finds the table missing only when the job runs.
   await openSink(sinkContext(context), resultShape(plan.job), { job: plan.job });
   const folder = settings['flink-jars'];
-  const jars = folder === undefined ? [] : await fetchJars(folder, script.jars);
+  const limits = { clock, signal: drain };
+  const jars = folder === undefined ? [] : await fetchJars(folder, script.jars, limits);
   log.info({ jars: script.jars.map(coordinatesOf) }, 'the job needs jars in Flink');
   const added = jars.map((path) => `ADD JAR ${quotedText(path)}`);
-  const job = await runStatements(server, [...added, ...script.statements], { clock, signal: drain });
+  const job = await runStatements(server, [...added, ...script.statements], limits);
   const next = `millrace engine submit status -flink-rest=http://HOST:8081 -flink-job=${job}`;
   context.print(`job ${job} (${plan.name}) was submitted; ${next} shows it`, {
     job,
