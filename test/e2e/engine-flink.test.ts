@@ -4,6 +4,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { RecordInput } from '../../src/core/layout/record-batch.ts';
 import { FLINK_JARS, jarFile } from '../../src/engine/flink/jars.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -95,13 +96,80 @@ async function fillIso(topic: string): Promise<void> {
     return `{"account_id":"a${i % 7}","at":${JSON.stringify(form(from + i * 500))},"value":${i}}`;
   });
   const invalid = NO_TIMES.map((at) => `{"account_id":"a0","at":${at},"value":1}`);
-  const rows = [...invalid, ...values, ...invalid].map((value, i) => ({
-    partition: i % PARTITIONS,
-    value: Buffer.from(value),
-  }));
+  await write(
+    topic,
+    [...invalid, ...values, ...invalid].map((value) => ({ value: Buffer.from(value) })),
+  );
+}
+
+/** Writes records to the partitions in turn. */
+async function write(topic: string, records: readonly RecordInput[]): Promise<void> {
+  const rows = records.map((record, i) => ({ partition: i % PARTITIONS, ...record }));
   const producer = await librdkafkaDriver.producer({ brokers: stack.brokers, clientId: 'engine-flink' });
   expect((await producer.produce(batchOf(rows), [topic])).failed).toBe(0);
   await producer.close();
+}
+
+const SALES = 1200;
+/** A uuid of one of 7 accounts, in upper case at times. */
+function uuidOf(i: number): string {
+  const text = `0000000${i % 7}-abcd-4000-8000-00000000000f`;
+  return i % 3 === 0 ? text.toUpperCase() : text;
+}
+
+/** Fills a topic with Avro records of a schema that names the type of another subject twice. Their
+ *  keys are numbers of 8 bytes. */
+async function fillSales(topic: string): Promise<void> {
+  const schemas = new SchemaRegistry({ url: registry });
+  await createTopic(stack.brokers, topic, PARTITIONS);
+  const partyOf = `party-${own.suffix}`;
+  const record = (name: string, fields: readonly object[]): string =>
+    JSON.stringify({ type: 'record', name, namespace: 'shop', fields });
+  const party = record('Party', [
+    { name: 'id', type: 'string' },
+    { name: 'country', type: 'string' },
+    { name: 'rank', type: 'int' },
+  ]);
+  await schemas.client.register(partyOf, 'AVRO', party);
+  const sale = record('Sale', [
+    { name: 'seller', type: 'Party' },
+    { name: 'buyer', type: ['null', 'Party'] },
+    { name: 'at', type: 'long' },
+    { name: 'amount', type: ['null', 'long'] },
+    { name: 'price', type: 'double' },
+  ]);
+  const references = [{ name: 'shop.Party', subject: partyOf, version: 1 }];
+  const serializer = schemas.serializer({ topic, schema: sale, references, autoRegister: true });
+  await serializer.prefetch();
+  const records = Array.from({ length: SALES }, (_, i): RecordInput => {
+    const country = ['NL', 'FR', 'XX'][i % 3] as string;
+    const key = Buffer.alloc(8);
+    key.writeBigInt64BE(BigInt((i % 5) - 2));
+    const value = serializer.serialize({
+      seller: { id: uuidOf(i), country, rank: i % 4 },
+      buyer: i % 5 === 0 ? null : { id: 'b', country, rank: i % 9 },
+      at: BigInt(i + 1) * 100_001n,
+      amount: i % 7 === 0 ? null : BigInt(i),
+      price: i / 3,
+    });
+    return { key, value };
+  });
+  await write(topic, records);
+}
+
+/** Fills a topic with JSON records whose keys are uuids, and whose times have several forms. */
+async function fillForms(topic: string): Promise<void> {
+  // The broker must keep records whose timestamps are old.
+  await createTopic(stack.brokers, topic, PARTITIONS, { 'retention.ms': '-1' });
+  const from = Date.UTC(2026, 0, 31, 23, 59);
+  const records = Array.from({ length: SALES }, (_, i): RecordInput => {
+    const at = from + i * 100;
+    const no = i % 2 === 0 ? 2n ** 64n - 1n - BigInt(i % 7) : BigInt(i % 7);
+    const inner = `{"no":${no},"s":${Math.floor(at / 1000)},"us":${at}999,"ns":${at}999999}`;
+    const value = `{"n":${i},"inner":${inner}}`;
+    return { timestamp: BigInt(at), key: Buffer.from(uuidOf(i)), value: Buffer.from(value) };
+  });
+  await write(topic, records);
 }
 
 /** Flags of a job of both engines. */
@@ -191,6 +259,55 @@ describe('topics without late events', () => {
     expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
     expect(ran).toMatchObject({ accepted: ISO_EVENTS, droppedLate: 0, invalid: 2 * NO_TIMES.length });
     expect((await counted(tableOf('flink', 'iso'))).events).toBe(ISO_EVENTS);
+  });
+
+  it.each([
+    ['fields of nested records', 'nested', ['-key=seller.id:uuid,seller.country:string']],
+    ['a record key of 8 bytes', 'long', ['-key=@key:long', '-window=sliding', '-slide=1s']],
+  ])('results by %s are equal where a schema names the types of another subject', async (_, name, flags) => {
+    const topic = `sales_${name}`;
+    await fillSales(topicOf(topic));
+    const { ran, verified, report } = await both(topic, topic, [
+      ...[`-registry=${registry}`, '-format=avro', '-time=at:us', '-size=2s'],
+      // Every field of the schema is used, so that Flink gets the schema itself.
+      '-where=(buyer.country != "XX" or buyer.rank is null) and (amount > 10 or seller.rank in (1, 2))',
+      '-aggregate=count,count(amount) as known,sum(amount) as total,min(buyer.rank) as least,max(price:double) as most',
+      ...flags,
+    ]);
+    expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
+    expect(ran).toMatchObject({ consumed: SALES, droppedLate: 0, invalid: 0 });
+    expect(report.windows).toBeGreaterThan(100);
+  });
+
+  it.each([
+    ['@key:uuid', '@timestamp'],
+    ['@key:string', 'inner.s:s'],
+    ['inner.no:u64', 'inner.us:us'],
+    ['inner.no:u64', 'inner.ns:ns'],
+  ])('results of the key %s at the time %s are equal', async (key, time) => {
+    const name = `forms_${time.replace(/\W/g, '_')}`;
+    await fillForms(topicOf(name));
+    const flags = ['-format=json', `-key=${key}`, `-time=${time}`, '-value=n', '-size=2s'];
+    const { ran, verified, report } = await both(name, name, flags);
+    expect(report, verified.stdout).toMatchObject({ equal: true, differing: 0, digest: report.flink_digest });
+    expect(ran).toMatchObject({ accepted: SALES, droppedLate: 0, invalid: 0 });
+    expect((await counted(tableOf('flink', name))).events).toBe(SALES);
+  });
+
+  it('windows that end by 1970 are missing in Flink, and all others are equal', async () => {
+    await createTopic(stack.brokers, topicOf('early'), PARTITIONS);
+    const events = Array.from({ length: SALES }, (_, i) => ({
+      value: Buffer.from(`{"id":"a${i % 7}","us":${(i - SALES / 2) * 100_001}}`),
+    }));
+    await write(topicOf('early'), events);
+    const flags = ['-format=json', '-key=id:string', '-time=us:us', '-size=2s'];
+    const { report } = await both('early', 'early', flags);
+    const { rows } = await pool.query<{ readonly early: bigint }>(
+      `SELECT count(*) AS early FROM ${tableOf('own', 'early')} WHERE window_end <= 'epoch'`,
+    );
+    const early = Number(rows[0]?.early);
+    expect(early).toBeGreaterThan(100);
+    expect(report).toMatchObject({ differing: early, flink_windows: report.windows - early });
   });
 
   it('a changed, a missing and a further result make the comparison unequal', async () => {

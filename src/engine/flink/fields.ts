@@ -89,12 +89,29 @@ export function avroFields(fields: InputFields, schema: AvroSchema): FlinkFields
       if (node === undefined) return { sql: 'CAST(NULL AS STRING)', type: 'STRING' };
       const { logical } = node;
       return {
-        sql: access(path),
+        sql: presentAccess(tree, path),
         type: avroType(node),
         ...(logical === undefined ? {} : { logical: logical.logicalType }),
       };
     },
   };
+}
+
+/** Access of a field in records that may be null. Flink takes a field for NOT NULL where its own
+ *  type has no null, and leaves out tests for null, although the record around it is null. */
+function presentAccess(tree: AvroNode, path: readonly string[]): string {
+  const outer = path.slice(1).map((_, at) => path.slice(0, at + 1));
+  const present = outer.filter((one) => isNullable(tree, one)).map((one) => `${access(one)} IS NOT NULL`);
+  return present.length === 0
+    ? access(path)
+    : `(CASE WHEN ${present.join(' AND ')} THEN ${access(path)} END)`;
+}
+
+/** True if the type of a record's field is a union with null. */
+function isNullable(tree: AvroNode, path: readonly string[]): boolean {
+  const outer = path.length === 1 ? tree : avroField(tree, path.slice(0, -1));
+  const field = outer?.kind === 'record' ? outer.fields.find(({ name }) => name === path.at(-1)) : undefined;
+  return field?.type.kind === 'union';
 }
 
 const NEXT = 'keep this job here, or give -key, -time and -aggregate of fields that Flink SQL can read';

@@ -249,8 +249,8 @@ function notesOf({ job, parallelism, registry }: FlinkJob, own: readonly string[
       ? [`sessions that touch stay apart: the gap is ${job.gapMs - 1} ms, and window_end is 1 ms later`]
       : []),
     registry === undefined
-      ? 'a record that is not valid JSON, or lacks the key or a time of the years 1 to 9999, is skipped; no record is quarantined'
-      : 'a record that lacks the key or a time of the years 1 to 9999 is skipped, and one that its schema does not describe stops the job; no record is quarantined',
+      ? 'a record that is not valid JSON, or lacks the key or a time of the years 1 to 9999, is skipped; no record is quarantined; windows that end before 1970 are missing'
+      : 'a record that lacks the key or a time of the years 1 to 9999 is skipped, and one that its schema does not describe stops the job; no record is quarantined; windows that end before 1970 are missing',
     ...own,
   ];
 }

@@ -182,6 +182,26 @@ describe('a schema with references', () => {
   });
 });
 
+describe('a field of a record that may be null', () => {
+  it('a field is null where a record around it is null, although its own type has no null', () => {
+    const inner = { type: 'record', name: 'Inner', fields: [{ name: 'no', type: 'long' }] };
+    const middle = { type: 'record', name: 'Middle', fields: [{ name: 'inner', type: ['null', inner] }] };
+    const outer = { type: 'record', name: 'Outer', fields: [{ name: 'middle', type: middle }] };
+    const fields = [
+      { name: 'outer', type: ['null', outer] },
+      { name: 'id', type: 'string' },
+      { name: 'at', type: 'long' },
+    ];
+    const schema = parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'R', fields })) as AvroSchema;
+    const registry = { url: 'http://registry:8081', options: {}, schema };
+    const input = { key: 'id:string', time: 'at:ms', where: 'outer.middle.inner.no is null' };
+    expect(statement({ registry, input }, 'CREATE TEMPORARY VIEW')).toContain(
+      '((CASE WHEN `outer` IS NOT NULL AND `outer`.`middle`.`inner` IS NOT NULL' +
+        ' THEN `outer`.`middle`.`inner`.`no` END) IS NULL)',
+    );
+  });
+});
+
 describe('parts of a job that Flink SQL cannot say', () => {
   it.each<readonly [string, Plan, RegExp]>([
     [
