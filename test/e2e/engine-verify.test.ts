@@ -241,6 +241,15 @@ describe('results of the engine', () => {
     expect(same.stdout).toContain(`recomputed from ${STARTS - 1000} records`);
   });
 
+  it('a verification that is stopped ends with one error and the exit code of an interruption', async () => {
+    const flags = args(topicOf('binary256'), '-bounded', '-log-level=debug');
+    const one = startEngine(own, ['verify', ...flags], 'stopped');
+    await until('its first line', () => (one.log().includes('"msg":"start"') ? true : undefined));
+    one.kill('SIGTERM');
+    expect(await one.ended).toMatchObject({ code: 130 });
+    expect(one.log()).toContain('engine verify was stopped before it had read the topic');
+  });
+
   it('a call that cannot be verified is refused with one error', async () => {
     const flags = args(topicOf('binary256'), '-bounded');
     const cases = [

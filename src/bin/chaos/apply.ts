@@ -5,7 +5,7 @@ import { FAULTS, type FaultKind } from '../../chaos/faults.ts';
 import type { ApplyFault } from '../../chaos/run.ts';
 import type { PlannedFault } from '../../chaos/schedule.ts';
 import { sleep, type Timers, within } from '../../core/clock.ts';
-import { coreError } from '../../core/errors.ts';
+import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { ShimControl } from '../../devstack/fault-shim.ts';
 import type { ProxyEffects, TcpProxy } from '../../devstack/proxy.ts';
 import type { StackServers } from '../../devstack/servers.ts';
@@ -39,6 +39,10 @@ export interface FaultTargets {
 type Apply = (targets: FaultTargets, fault: PlannedFault, signal: AbortSignal) => Promise<string>;
 
 const POLL_MS = 100;
+/** SQLSTATE of a row that was changed after the snapshot. */
+const SERIALIZATION_FAILURE = '40001';
+/** Snapshots that an idle transaction tries. */
+const SNAPSHOTS_MAX = 50;
 /** Rows of a table that an idle transaction locks. */
 export const ROWS_LOCKED_MAX = 50;
 const POSTGRES = 'postgres';
@@ -249,17 +253,29 @@ const backendKill: Apply = async (targets, { target, durationMs, amount }, signa
   return `${killed} backends`;
 };
 
+/** Holds rows and a snapshot. */
+const holdIdle = (pool: SqlPool, targets: FaultTargets, ms: number, signal: AbortSignal): Promise<string> =>
+  pool.transaction(async (session) => {
+    await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+    const { rows } = await session.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
+    let locked = 0;
+    for (const statement of targets.lockRows) locked += (await session.query(statement)).rowCount;
+    await sleep(targets.clock, ms, signal);
+    return `transaction ${rows[0]?.xid} held ${locked} rows`;
+  });
+
+/** A row that was changed after the snapshot cannot be locked: then a later snapshot is tried. */
 const idleTransaction: Apply = async (targets, { durationMs }, signal) =>
-  withDatabase(targets, signal, (pool) =>
-    pool.transaction(async (session) => {
-      await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-      const { rows } = await session.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
-      let locked = 0;
-      for (const statement of targets.lockRows) locked += (await session.query(statement)).rowCount;
-      await sleep(targets.clock, durationMs, signal);
-      return `transaction ${rows[0]?.xid} held ${locked} rows`;
-    }),
-  );
+  withDatabase(targets, signal, async (pool) => {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await holdIdle(pool, targets, durationMs, signal);
+      } catch (thrown) {
+        const state = findMillraceError(thrown)?.details['sqlstate'];
+        if (state !== SERIALIZATION_FAILURE || attempt === SNAPSHOTS_MAX) throw thrown;
+      }
+    }
+  });
 
 /** Makes a table refuse rows by a trigger with the SQLSTATE of a full disk. A sequence counts the
  *  refusals, because it does not roll back. */

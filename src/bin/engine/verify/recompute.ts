@@ -122,7 +122,9 @@ async function verifyWindow(context: Context, aggregates: readonly string[]): Pr
   const oracle = new WindowOracle(decided, own, bounds.length, range, settings['verify-windows-max']);
   await readAll(context, consumer, oracle, await recordReader(context, read), { offsets, ends });
   if (context.drain.aborted)
-    throw coreError('closed', 'engine verify was stopped before it had read the topic');
+    throw coreError('interrupted', 'engine verify was stopped before it had read the topic', {
+      next: 'run it again: it changes nothing',
+    });
   const lastMs = settings.bounded ? undefined : lastEnd(saved, oracle.frontierMs);
   const isDue = (startMs: bigint, endMs: bigint): boolean =>
     oracle.isInRange(startMs, endMs) && (settings.bounded || (lastMs !== undefined && endMs <= lastMs));
