@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { countersText, differenceText, rowText } from '../../bench/peers/oracle/difference.ts';
 import { digestOf } from '../../bench/peers/oracle/digest.ts';
 import type { LogEntry, OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
-import { type Oracle, oracleOf } from '../../bench/peers/oracle/windows.ts';
+import { Oracle, oracleOf } from '../../bench/peers/oracle/windows.ts';
 import type { Stream, StreamOptions } from './streams.ts';
 
 /** Record of the log with its offset. */
@@ -70,6 +70,9 @@ export interface Course {
   readonly shards: readonly number[];
   /** True if the broker delivers the partitions one after the other after a crash. */
   readonly regroups: boolean;
+  /** Lateness of each life, ms, never less than that of the life before; the last repeats. Absent:
+   *  that of the stream. */
+  readonly latenessMs?: readonly bigint[];
 }
 
 export const PLAIN: Course = { batchRows: [7], checkpointEvery: 0, lives: [], shards: [1], regroups: false };
@@ -82,6 +85,13 @@ export const courses: fc.Arbitrary<Course> = fc.record({
   regroups: fc.boolean(),
 });
 
+/** A life that starts with another lateness than the life before. */
+interface Raise {
+  /** Number of entries of the log that the earlier lives processed. */
+  readonly at: number;
+  readonly latenessMs: bigint;
+}
+
 export interface CourseResult {
   /** Content of the sink: the last row of every key. */
   readonly rows: readonly OracleRow[];
@@ -92,6 +102,9 @@ export interface CourseResult {
   /** Keys that were rewritten with another value. */
   readonly changed: readonly string[];
   readonly counters: readonly PartitionCounters[];
+  /** The log in the order of arrival, which a crash may change. */
+  readonly arrivals: readonly LogEntry[];
+  readonly raises: readonly Raise[];
 }
 
 const isDecision = (entry: LogEntry): boolean => entry.kind === 'idle' || entry.kind === 'added';
@@ -112,12 +125,15 @@ function regrouped(rules: OracleRules, log: readonly LogEntry[], at: number): re
   return rest.sort((a, b) => partitionOf(a) - partitionOf(b));
 }
 
+function latenessOf(rules: OracleRules, { latenessMs = [] }: Course, life: number): bigint {
+  return latenessMs[Math.min(life, latenessMs.length - 1)] ?? rules.latenessMs;
+}
+
 export async function runCourse(
   engine: EngineUnderTest,
   stream: Stream,
   course: Course,
 ): Promise<CourseResult> {
-  const { rules } = stream;
   const emitted: OracleRow[] = [];
   const sink = new Map<string, OracleRow>();
   const changed: string[] = [];
@@ -134,11 +150,15 @@ export async function runCourse(
 
   let log = [...stream.log];
   let left: unknown;
+  const raises: Raise[] = [];
   for (let life = 0; ; life++) {
     const shards = course.shards[life % course.shards.length] ?? 1;
+    const latenessMs = latenessOf(stream.rules, course, life);
+    const rules = { ...stream.rules, latenessMs };
     const job = { rules, partitions: stream.partitions, shards, rowsMax: Math.max(...course.batchRows) };
     const run = left === undefined ? await engine.start(job) : await engine.restore(job, left);
     let at = run.position();
+    if (course.latenessMs !== undefined) raises.push({ at, latenessMs });
     if (life > 0 && course.regroups) log = [...log.slice(0, at), ...regrouped(rules, log, at)];
     const next = new Map<number, number>();
     const offsetOf = (partition: number): number => {
@@ -179,15 +199,32 @@ export async function runCourse(
     write(await run.drain());
     const counters = run.counters();
     await run.kill();
-    return { rows: [...sink.values()], finalRows, emitted, changed, counters };
+    return { rows: [...sink.values()], finalRows, emitted, changed, counters, arrivals: log, raises };
   }
 }
 
+/** The oracle after the stream. It takes the order of arrival only from a run that raised the
+ *  lateness, because the events before a raise then decide the verdicts after it. */
+function oracleFor({ rules, partitions, log }: Stream, { arrivals, raises }: CourseResult): Oracle {
+  if (raises.length === 0) return oracleOf(rules, partitions, log);
+  const oracle = new Oracle(rules, partitions);
+  for (let at = 0; at <= arrivals.length; at++) {
+    for (const raise of raises)
+      if (raise.at === at) oracle.retime({ skewMs: rules.skewMs, latenessMs: raise.latenessMs });
+    const entry = arrivals[at];
+    if (entry !== undefined) oracle.apply(entry);
+  }
+  return oracle;
+}
+
 /** Describes how a result differs from the oracle's, counters included; '' if they are equal. */
-function differencesFrom(oracle: Oracle, stream: Stream, result: CourseResult): string {
+export function differencesFrom(stream: Stream, result: CourseResult): string {
+  const oracle = oracleFor(stream, result);
+  // The description of a difference knows one lateness only.
+  const source = result.raises.length === 0 ? stream : undefined;
   return [
-    differenceText(oracle.rows(), result.rows, stream),
-    differenceText(oracle.rows(true), result.finalRows, stream),
+    differenceText(oracle.rows(), result.rows, source),
+    differenceText(oracle.rows(true), result.finalRows, source),
     countersText(oracle.counters, result.counters),
     ...result.changed,
   ]
@@ -201,8 +238,7 @@ export async function oracleDifference(
   stream: Stream,
   course: Course,
 ): Promise<string> {
-  const oracle = oracleOf(stream.rules, stream.partitions, stream.log);
-  return differencesFrom(oracle, stream, await runCourse(engine, stream, course));
+  return differencesFrom(stream, await runCourse(engine, stream, course));
 }
 
 export const resultDigest = (result: CourseResult): string => digestOf(result.rows, result.counters);

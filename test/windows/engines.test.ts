@@ -3,12 +3,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { differenceText } from '../../bench/peers/oracle/difference.ts';
-import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
+import type { LogEntry, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
 import { oracleOf } from '../../bench/peers/oracle/windows.ts';
 import { runs } from '../tier.ts';
 import {
   type Course,
   courses,
+  differencesFrom,
   type EngineRun,
   type EngineUnderTest,
   oracleDifference,
@@ -49,6 +50,9 @@ const VARIANTS: Readonly<Record<string, Course>> = {
   'another order of the partitions after each crash': { ...OFTEN, regroups: true },
 };
 
+/** Additions to the lateness by each life but the first, ms. */
+const raises = fc.array(fc.bigInt({ min: 0n, max: 15n }), { minLength: 1, maxLength: 4 });
+
 /** More events than the largest batch has rows. */
 const LONG_EVENTS = 12_000;
 const LARGE = 10_000;
@@ -69,6 +73,9 @@ const LONG = [
   { name: 'sliding windows', rules: { window: 'sliding', sizeMs: 900n, slideMs: 400n } },
   { name: 'sessions', rules: { window: 'session', gapMs: 150n } },
 ].map(({ name, rules }) => ({ name, rules: { ...rules, skewMs: 100n, latenessMs: 200n } as OracleRules }));
+
+const acceptedIn = (counters: readonly PartitionCounters[]): bigint =>
+  counters.reduce((sum, { accepted }) => sum + accepted, 0n);
 
 describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name', ({ engine }) => {
   it('the engine gives the rows of the oracle in firing order, and the counts of the oracle', async () => {
@@ -91,6 +98,23 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
       }),
       { numRuns: runs(200) },
     );
+  });
+
+  it('the engine gives the rows and the counts of the oracle when it restarts with a greater lateness', async () => {
+    let admitted = 0n;
+    await fc.assert(
+      fc.asyncProperty(streams(engine.computes), courses, raises, async (stream, course, raisesMs) => {
+        const latenessMs = [stream.rules.latenessMs];
+        for (const ms of raisesMs) latenessMs.push((latenessMs.at(-1) as bigint) + ms);
+        const result = await runCourse(engine, stream, { ...course, latenessMs });
+        expect(differencesFrom(stream, result)).toBe('');
+        const kept = oracleOf(stream.rules, stream.partitions, result.arrivals);
+        admitted += acceptedIn(result.counters) - acceptedIn(kept.counters);
+      }),
+      { numRuns: runs(200) },
+    );
+    // Without events that only a greater lateness admits, the property proves nothing.
+    expect(admitted).toBeGreaterThan(runs(20));
   });
 
   it('the engine has one digest for one log at any batch size, shard count and crash schedule', async () => {
@@ -265,6 +289,18 @@ describe('detection by the proofs', () => {
     }));
     expect(await oracleDifference(forgets, stream, PLAIN)).toBe('');
     expect(await oracleDifference(forgets, stream, OFTEN)).toContain('partition 0: droppedLate 0, expected');
+  });
+
+  it('the proofs detect an engine that keeps the lateness of its first life', async () => {
+    const keeps: EngineUnderTest = {
+      ...reference,
+      restore: (job, left) =>
+        reference.restore({ ...job, rules: { ...job.rules, latenessMs: stream.rules.latenessMs } }, left),
+    };
+    const raised = { ...PLAIN, batchRows: [1], lives: [5], latenessMs: [3n, 30n] };
+    const after = { ...stream, log: [...stream.log, event(7n, 29n), event(7n, 20n)] };
+    expect(await oracleDifference(reference, after, raised)).toBe('');
+    expect(await oracleDifference(keeps, after, raised)).toContain('partition 0: accepted');
   });
 
   it('the proofs detect an engine that fires open windows too soon and writes them again with another value', async () => {

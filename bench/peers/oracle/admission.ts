@@ -10,7 +10,8 @@
  *                as dropped after idle
  *
  *  A partition is idle from a decision in the log to its next valid event. An added partition
- *  starts at the frontier. In `global` mode neither changes anything. */
+ *  starts at the frontier, but with no greater time than that of any other. In `global` mode
+ *  neither changes anything. */
 import { checkRules, noCounts, type OracleRules, type PartitionCounters, TS_LIMIT } from './rules.ts';
 
 export type Verdict = 'accepted' | 'late' | 'late after idle' | 'invalid';
@@ -25,7 +26,7 @@ export class Admission {
   private readonly partitions: Partition[] = [];
   private readonly maxFutureMs: bigint | undefined;
   private readonly isGlobal: boolean;
-  private readonly delayMs: bigint;
+  private delayMs: bigint;
   private readonly dropsLate: boolean;
   private seenAnywhere: bigint | undefined;
   private frontierTs: bigint | undefined;
@@ -56,8 +57,18 @@ export class Admission {
   }
 
   add(): void {
-    const seen = this.frontierTs === undefined ? undefined : this.frontierTs + this.delayMs;
+    let seen: bigint | undefined;
+    if (this.frontierTs !== undefined && this.seenAnywhere !== undefined) {
+      seen = this.frontierTs + this.delayMs;
+      if (seen > this.seenAnywhere) seen = this.seenAnywhere;
+    }
     this.partitions.push({ seen, idle: false, counters: noCounts() });
+  }
+
+  /** Changes skew and lateness from here on. The frontier never falls. */
+  retime({ skewMs, latenessMs }: Pick<OracleRules, 'skewMs' | 'latenessMs'>): void {
+    this.delayMs = skewMs + latenessMs;
+    this.advance();
   }
 
   idle(partition: number): void {

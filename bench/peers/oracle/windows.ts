@@ -64,6 +64,11 @@ export class Oracle {
     return verdict;
   }
 
+  /** Changes skew and lateness from here on, as a job that resumes with other flags. */
+  retime(rules: Pick<OracleRules, 'skewMs' | 'latenessMs'>): void {
+    this.admission.retime(rules);
+  }
+
   apply(entry: LogEntry): Verdict | undefined {
     switch (entry.kind) {
       case 'event':

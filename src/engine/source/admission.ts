@@ -177,11 +177,15 @@ class KernelWatermarks {
 
   added(offset: number): void {
     const partition = this.partitionCount;
+    let greatest = Number.NEGATIVE_INFINITY;
+    for (let p = 0; p < partition; p++) greatest = Math.max(greatest, this.read(p, MAX_SEEN));
     const cells = createProgress(partition + 1);
     cells.set(this.cells);
     this.cells = cells;
     this.put(partition, OFFSET, offset);
-    this.put(partition, MAX_SEEN, this.frontier + this.times.skewMs + this.times.latenessMs);
+    // After a raised skew or lateness, the frontier is closer to the greatest time than the delay.
+    const { skewMs, latenessMs } = this.times;
+    this.put(partition, MAX_SEEN, Math.min(greatest, this.frontier + skewMs + latenessMs));
   }
 
   setLimit(partition: number, offset: number): void {

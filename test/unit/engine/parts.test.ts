@@ -116,6 +116,23 @@ describe('watermarks', () => {
     expect(() => watermarks.idle(3)).toThrow(/partition number must exist/);
   });
 
+  it.each([
+    ['each partition', PartitionWatermarks],
+    ['all partitions', GlobalWatermarks],
+  ] as const)(
+    'a partition that is added after a raise of the lateness has no greater time than the others, with a watermark for %s',
+    (_, Watermarks) => {
+      const before = new Watermarks(KERNELS, times, 1);
+      take(before, [0, 100]);
+      const raised = new Watermarks(KERNELS, { ...times, latenessMs: times.latenessMs + 40 }, 1);
+      raised.restore(before.cells, before.frontier, 100);
+      raised.added(0);
+      raised.refresh();
+      expect(raised.progress().map(({ maxSeenTs }) => maxSeenTs)).toEqual([100, 100]);
+      expect(raised.frontier).toBe(85);
+    },
+  );
+
   it('watermarks ignore rows at a limit', () => {
     const watermarks = new PartitionWatermarks(KERNELS, times, 1);
     watermarks.setLimit(0, 1);
