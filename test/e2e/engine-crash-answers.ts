@@ -3,6 +3,7 @@
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { until } from '../wait.ts';
+import { type AcceptedEvent, type EventForm, linesOf } from './engine-crash-forms.ts';
 
 const WITHIN_MS = 180_000;
 const CONCURRENT_REQUESTS = 8;
@@ -15,13 +16,10 @@ async function get(address: string, path: string): Promise<Response> {
   return answer;
 }
 
-/** Windows of an account as lines of `rowText`, each followed by whether it is final. */
-async function windowsOf(address: string, accountId: bigint): Promise<string[]> {
+/** Windows of a key as lines of `linesOf`, each followed by whether it is final. */
+async function windowsOf(address: string, key: string): Promise<string[]> {
   const lines: string[] = [];
-  for (
-    let path: string | undefined = `/windows/${accountId}?open=true&limit=${LIMIT}`;
-    path !== undefined;
-  ) {
+  for (let path: string | undefined = `/windows/${key}?open=true&limit=${LIMIT}`; path !== undefined; ) {
     const answer = await get(address, path);
     lines.push(...((await answer.json()) as object[]).map((row) => Object.values(row).join(',')));
     path = /^<(.*)>; rel="next"$/.exec(answer.headers.get('link') ?? '')?.[1];
@@ -29,22 +27,22 @@ async function windowsOf(address: string, accountId: bigint): Promise<string[]> 
   return lines.sort();
 }
 
-/** Describes the first account whose answer differs; an empty string if all agree. */
+/** Describes the first key whose answer differs; an empty string if all agree. */
 async function windowsText(
   address: string,
-  expected: ReadonlyMap<bigint, readonly string[]>,
+  expected: ReadonlyMap<string, readonly string[]>,
 ): Promise<string> {
-  const accounts = [...expected.keys()];
+  const keys = [...expected.keys()];
   const differences: string[] = [];
   const ask = async (): Promise<void> => {
-    for (let id = accounts.pop(); id !== undefined && differences.length === 0; id = accounts.pop()) {
-      const wanted = expected.get(id) ?? [];
-      const found = await windowsOf(address, id);
+    for (let key = keys.pop(); key !== undefined && differences.length === 0; key = keys.pop()) {
+      const wanted = expected.get(key) ?? [];
+      const found = await windowsOf(address, key);
       const at = found.findIndex((line, i) => line !== wanted[i]);
       if (at < 0 && found.length === wanted.length) continue;
       const place = at < 0 ? found.length : at;
       differences.push(
-        `GET /windows/${id}: ${found.length} rows, ${wanted.length} expected; found ${found[place] ?? 'no more'}, expected ${wanted[place] ?? 'no more'}`,
+        `GET /windows/${key}: ${found.length} rows, ${wanted.length} expected; found ${found[place] ?? 'no more'}, expected ${wanted[place] ?? 'no more'}`,
       );
     }
   };
@@ -54,13 +52,19 @@ async function windowsText(
 
 /** Polls until the answers equal those of the oracle, which has read the whole topic. Returns an
  *  empty string, or a description of the difference after WITHIN_MS. */
-export async function answersText(address: string, oracle: Oracle): Promise<string> {
+export async function answersText(
+  address: string,
+  oracle: Oracle,
+  form: EventForm | undefined,
+  accepted: readonly AcceptedEvent[],
+): Promise<string> {
   const finals = new Set([...oracle.rows(true)].map(rowText));
-  const expected = new Map<bigint, string[]>();
-  for (const row of oracle.rows()) {
-    const lines = expected.get(row.accountId) ?? [];
-    lines.push(`${rowText(row)},${finals.has(rowText(row))}`);
-    expected.set(row.accountId, lines);
+  const expected = new Map<string, string[]>();
+  for (const [row, line] of linesOf(oracle.rows(), form, accepted)) {
+    const key = form?.keyOf(row.accountId) ?? String(row.accountId);
+    const lines = expected.get(key) ?? [];
+    lines.push(`${line},${finals.has(rowText(row))}`);
+    expected.set(key, lines);
   }
   for (const lines of expected.values()) lines.sort();
   const dropped = Number(oracle.droppedLate.reduce((a, b) => a + b, 0n));

@@ -20,6 +20,7 @@ import type { Launcher, Running } from '../fixtures/process.ts';
 import { startTool } from '../fixtures/tool.ts';
 import { pause, realClock, until } from '../wait.ts';
 import { answersText } from './engine-crash-answers.ts';
+import { type AcceptedEvent, type EventForm, linesOf, linesText } from './engine-crash-forms.ts';
 import type { CrashReport, Kill } from './engine-crash-report.ts';
 
 /** Job of the engine, and the rules that its results must follow. */
@@ -34,6 +35,8 @@ export interface CrashCase {
    *  far, the rest at random moments. */
   readonly steps: readonly string[];
   readonly snapshotAfter?: string;
+  /** Events of another form than the fixed layout. */
+  readonly form?: EventForm;
   /** Set if results depend on the order of arrival: reads the order from the engine's changelog. */
   readonly order?: (stateDir: string) => Promise<readonly OrderEntry[]>;
 }
@@ -128,8 +131,8 @@ export class CrashLoop {
   private readonly tries = new Map<string, number>();
   /** Difference between the HTTP answers and the oracle; empty if they agree. */
   private answersDifference = '';
-  /** Rows of the sink after the last run. */
-  private rows: readonly OracleRow[] | undefined;
+  /** Lines of the sink after the last run. */
+  private lines: readonly string[] | undefined;
 
   constructor(env: CrashEnvironment, job: CrashCase) {
     this.env = env;
@@ -199,6 +202,7 @@ export class CrashLoop {
       `-snapshot-after=${this.job.snapshotAfter ?? SNAPSHOT_AFTER}`,
       // With idleness, the duration of the recovery would decide which partitions are idle.
       '-idle-timeout=0',
+      ...(this.job.form?.engine ?? []),
       ...flags,
       ...sink,
       ...more,
@@ -229,6 +233,7 @@ export class CrashLoop {
       '-tail-max=8s',
       '-stragglers=0.001',
       '-straggler-max=1h',
+      ...(this.job.form?.gen ?? []),
       `-out=kafka:${this.topic}`,
       `-brokers=${brokers}`,
       '-log-level=error',
@@ -311,7 +316,7 @@ export class CrashLoop {
       () => this.oracle(this.job.rules, false),
       DIES_WITHIN_MS,
     );
-    this.answersDifference = await answersText(address, read.oracle);
+    this.answersDifference = await answersText(address, read.oracle, this.job.form, read.accepted);
     await one.drain();
     return lifeOf({ step: 'end', at: 'end' }, restored, restored.consumed, startedAt);
   }
@@ -327,9 +332,10 @@ export class CrashLoop {
   async judge(
     rules: OracleRules = this.job.rules,
   ): Promise<Omit<CrashReport, 'kills' | 'uncounted' | 'answersDifference'>> {
-    this.rows ??= await this.exported();
-    const { rows } = this;
-    const { oracle, told } = await this.oracle(rules, false);
+    const { form } = this.job;
+    this.lines ??= await this.exported();
+    const rows = this.lines.map((line) => rowOfCsv(line, form));
+    const { oracle, told, accepted } = await this.oracle(rules, false);
     const expected = [...oracle.rows()];
     const keys = new Set(rows.map((row) => `${row.accountId},${row.windowStart},${row.windowEnd}`));
     const newest = await newestManifest(this.stateDir);
@@ -337,6 +343,7 @@ export class CrashLoop {
     let difference = differenceText(expected, rows, told);
     // Only a failure needs the events themselves: reads the topic again and keeps them.
     if (difference !== '') difference = differenceText(expected, rows, (await this.oracle(rules, true)).told);
+    else difference = linesText(linesOf(expected, form, accepted).values(), this.lines);
     const counts = countersText(
       oracle.counters,
       recorded.map(
@@ -360,39 +367,50 @@ export class CrashLoop {
     };
   }
 
-  private async exported(): Promise<OracleRow[]> {
+  private async exported(): Promise<string[]> {
     const { code, stdout, stderr } = await runEngine(this.env.own, [
       'export',
       `-brokers=${this.env.brokers}`,
+      `-state-dir=${this.stateDir}`,
       ...this.job.sink,
     ]);
     if (code !== 0) throw new Error(`engine export: ${stderr}`);
-    return stdout.trim().split('\n').slice(1).map(rowOfCsv);
+    return stdout.trim().split('\n').slice(1);
   }
 
   /** Reads the topic into an oracle over a separate connection.
    *  @param keep keeps all events for the description of a difference */
-  private async oracle(
-    rules: OracleRules,
-    keep: boolean,
-  ): Promise<{ readonly oracle: Oracle; readonly told: ArrivalLog | undefined }> {
-    const { order } = this.job;
+  private async oracle(rules: OracleRules, keep: boolean): Promise<TopicRead> {
+    const { order, form } = this.job;
     const reader = await TopicReader.open(this.env.brokers, this.topic);
     const { partitions } = reader;
     const oracle = new Oracle(rules, partitions.length);
     const records: LogEntry[][] = partitions.map(() => []);
+    const accepted: AcceptedEvent[] = [];
+    const apply = (entry: LogEntry): void => {
+      const isAccepted = oracle.apply(entry) === 'accepted';
+      if (isAccepted && form?.moreOf !== undefined && entry.kind === 'event') accepted.push(entry);
+    };
     for (const p of partitions) {
       const into = records[p] as LogEntry[];
       await reader.read(p, ({ value, timestamp }) => {
-        if (keep || order !== undefined) into.push(entryOf(p, value, timestamp));
-        if (order === undefined) oracle.value(p, value, timestamp);
+        const entry = form?.entryOf(p, value) ?? entryOf(p, value, timestamp);
+        if (keep || order !== undefined) into.push(entry);
+        if (order === undefined) apply(entry);
       });
     }
     reader.close();
     const log = order === undefined ? records.flat() : [...replay(await order(this.stateDir), records)];
-    if (order !== undefined) for (const entry of log) oracle.apply(entry);
-    return { oracle, told: keep ? { rules, partitions: partitions.length, log } : undefined };
+    if (order !== undefined) for (const entry of log) apply(entry);
+    return { oracle, accepted, told: keep ? { rules, partitions: partitions.length, log } : undefined };
   }
+}
+
+interface TopicRead {
+  readonly oracle: Oracle;
+  readonly told: ArrivalLog | undefined;
+  /** Accepted events in the order of the log, if the form has further aggregates. */
+  readonly accepted: readonly AcceptedEvent[];
 }
 
 /** Counters of a partition in the manifest. */
@@ -415,11 +433,13 @@ const lifeOf = (at: Life['at'], restored: Restored, consumed: number, startedAt:
 
 const tailOf = (one: Running): string => one.log().slice(-2000);
 
-function rowOfCsv(line: string): OracleRow {
-  const [accountId, windowStart, windowEnd, count, sum, min, max, lastUpdateTs, overflow] = line.split(',');
+function rowOfCsv(line: string, form: EventForm | undefined): OracleRow {
+  const cells = line.split(',');
+  const [key = '', windowStart, windowEnd, count, sum, min, max] = cells;
+  const [lastUpdateTs, overflow] = cells.slice(-2);
   const cell = (text: string | undefined): bigint => BigInt(text ?? 'a missing cell');
   return {
-    accountId: cell(accountId),
+    accountId: form === undefined ? cell(key) : form.accountOf(key),
     windowStart: cell(windowStart),
     windowEnd: cell(windowEnd),
     count: cell(count),

@@ -13,6 +13,7 @@ import { openDisk } from '../../src/io/disk/node.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
+import { avroTexts, jsonBytes } from './engine-crash-forms.ts';
 import { type CrashCase, CrashLoop } from './engine-crash-kit.ts';
 import { histogramText, reportText } from './engine-crash-report.ts';
 
@@ -131,6 +132,22 @@ const cases: readonly CrashCase[] = [
       ...[`-sink=kafka:crash-avro-${own.suffix}`, '-sink-format=avro', `-registry=${registry}`, '-migrate'],
     ],
     steps: from('before-manifest-write', withoutRuns),
+  },
+  {
+    name: 'tumbling, memory, avro texts, sketches',
+    rules: { ...delays, sizeMs: 2000n },
+    form: avroTexts(registry),
+    flags: ['-window=tumbling', '-size=2s', ...DELAYS, '-state=mem'],
+    sink: [`-sink=rocksdb:${own.dir}/crash-texts`],
+    steps: from('before-changelog-sync', withoutRuns),
+  },
+  {
+    name: 'sessions, memory, json, bytes as keys',
+    rules: { ...delays, window: 'session', gapMs: 300n },
+    form: jsonBytes,
+    flags: ['-window=session', '-gap=300ms', ...DELAYS, '-state=mem'],
+    sink: postgresSink('crash_bytes'),
+    steps: from('after-base-write', withoutRuns),
   },
   {
     name: 'tumbling, one watermark, memory, kafka',
