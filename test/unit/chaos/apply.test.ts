@@ -7,7 +7,10 @@ import type { SqlPool } from '../../../src/io/postgres/sql/port.ts';
 import { systemTimers } from '../../../src/outbox/system.ts';
 
 const LOCK = 'SELECT 1 FROM rows FOR UPDATE';
-const fault: PlannedFault = { atMs: 0, kind: 'idle-transaction', target: 'postgres', durationMs: 1 };
+const fault: PlannedFault = {
+  ...{ id: 1, lane: 'postgres', atMs: 0, kind: 'idle-transaction' },
+  ...{ target: 'postgres', durationMs: 1 },
+};
 
 /** Applies an idle transaction on a database whose lock statements end in turn as `locks` says.
  *  @returns its evidence, and the number of snapshots */
