@@ -77,6 +77,7 @@ describe('lease of a job', () => {
     store.isLocked = true;
     const [a, b] = [new Machine(), new Machine()];
     const refused = take(store, a, false);
+    refused.catch(() => {});
     const standby = take(store, b);
     for (const machine of [a, b]) await machine.move(LEASE_MS + RENEW_MS);
     expect(await outcome(refused)).toMatchObject({ code: 'state_locked' });
