@@ -198,21 +198,28 @@ describe('the example with recovery points', () => {
     });
   });
 
+  /** Two servers, the first of which has called the provider for a request; `answer` lets it
+   *  answer. */
+  async function startCalled() {
+    charges.length = 0;
+    let answer: () => void = () => {};
+    answering = new Promise((resolve) => {
+      answer = resolve;
+    });
+    const env = { PROVIDER: `http://127.0.0.1:${(provider.address() as AddressInfo).port}` };
+    const one = await startExample('steps', url, env);
+    const two = await startExample('steps', url, env);
+    const amount = ++cents;
+    const key = newKey();
+    const first = askHttp(one.port, key, amount).catch(() => [0, ''] as const);
+    await until('a call of the provider', () => charges.length === 1);
+    return { one, two, answer, amount, key, first };
+  }
+
   it.each(['SIGKILL', 'SIGSTOP'] as const)(
     'another server resumes after %s between two steps, repeats no step and calls with the same key',
     async (signal) => {
-      charges.length = 0;
-      let answer: () => void = () => {};
-      answering = new Promise((resolve) => {
-        answer = resolve;
-      });
-      const env = { PROVIDER: `http://127.0.0.1:${(provider.address() as AddressInfo).port}` };
-      const one = await startExample('steps', url, env);
-      const two = await startExample('steps', url, env);
-      const amount = ++cents;
-      const key = newKey();
-      const first = askHttp(one.port, key, amount).catch(() => [0, ''] as const);
-      await until('a call of the provider', () => charges.length === 1);
+      const { one, two, answer, amount, key, first } = await startCalled();
       one.child.kill(signal);
       const others = Array.from({ length: CALLERS }, (_, i) =>
         persist(askHttp, () => [two.port], key, amount, i),
@@ -232,18 +239,7 @@ describe('the example with recovery points', () => {
   );
 
   it('another server completes the request after SIGSTOP within a step that holds the lock of a row', async () => {
-    charges.length = 0;
-    let answer: () => void = () => {};
-    answering = new Promise((resolve) => {
-      answer = resolve;
-    });
-    const env = { PROVIDER: `http://127.0.0.1:${(provider.address() as AddressInfo).port}` };
-    const one = await startExample('steps', url, env);
-    const two = await startExample('steps', url, env);
-    const amount = ++cents;
-    const key = newKey();
-    const first = askHttp(one.port, key, amount).catch(() => [0, ''] as const);
-    await until('a call of the provider', () => charges.length === 1);
+    const { one, two, answer, amount, key, first } = await startCalled();
     const release = await holdPayments();
     answer();
     await until('the last step in its transaction', async () => (await blocked('UPDATE')) === 1);

@@ -145,21 +145,11 @@ export class RecordBatch {
     const rows = this.rowCount;
     const used = this.arenaUsed;
     const copy = RecordBatch.create(Math.max(1, rows), used);
-    const { columns: from } = this;
-    const { columns: into } = copy;
-    into.offset.set(from.offset.subarray(0, rows));
-    into.timestamp.set(from.timestamp.subarray(0, rows));
-    into.topicIndex.set(from.topicIndex.subarray(0, rows));
-    into.partition.set(from.partition.subarray(0, rows));
-    into.keyStart.set(from.keyStart.subarray(0, rows));
-    into.keyLength.set(from.keyLength.subarray(0, rows));
-    into.valueStart.set(from.valueStart.subarray(0, rows));
-    into.valueLength.set(from.valueLength.subarray(0, rows));
-    into.headersStart.set(from.headersStart.subarray(0, rows));
-    into.headersLength.set(from.headersLength.subarray(0, rows));
-    into.timestampType.set(from.timestampType.subarray(0, rows));
-    into.flags.set(from.flags.subarray(0, rows));
-    into.arena.set(from.arena.subarray(0, used));
+    const into = copy.columns as unknown as Readonly<Record<string, Uint8Array>>;
+    // Columns of one name have one type in both batches. The header has the capacities of its own.
+    for (const [name, column] of Object.entries(this.columns))
+      if (name !== 'header')
+        into[name]?.set(column.subarray(0, name === 'arena' ? used : rows) as Uint8Array);
     copy.rowCount = rows;
     copy.arenaUsed = used;
     return copy;
