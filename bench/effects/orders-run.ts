@@ -71,7 +71,8 @@ export class OrdersRun {
     const postgres = `-postgres=${database.url}`;
     const start = (name: string, flags: readonly string[]): Promise<Restartable> =>
       Restartable.start(world, name, [postgres, '-migrate', ...flags]);
-    const orders = await start('orders', options.flags ?? []);
+    // At a fixed HTTP port, gRPC would be at its default port, which one run alone can have.
+    const orders = await start('orders', ['-grpc-listen=127.0.0.1:0', ...(options.flags ?? [])]);
     const preload = options.preload ?? 0;
     if (preload > 0) {
       world.context.say(`preloading ${preload} idempotency keys`);
