@@ -25,9 +25,6 @@ export interface NativeChoice {
   readonly warn: boolean;
 }
 
-const BUILD =
-  'run `npm run build:native`, or set MILLRACE_NATIVE=off to run on the TypeScript reference implementation';
-
 /** Nearest folder above this file that holds package.json: sources and compiled files have
  *  different depths. */
 function packageRoot(): string {
@@ -36,9 +33,22 @@ function packageRoot(): string {
   return at;
 }
 
+/** Command that builds the addons, in the folder of this package: a project that depends on the
+ *  package has no such script of its own. */
+export const buildCommand = (): string => `cd ${packageRoot()} && npm run build:native`;
+
+const buildHint = (): string =>
+  `run \`${buildCommand()}\` with the packages of docs/how-to/install.md, or set MILLRACE_NATIVE=off to run on the TypeScript reference implementation`;
+
+/** True where programs of musl can run. A machine of glibc may have the loader of musl too. */
+const hasMuslLoader = (): boolean =>
+  existsSync('/lib') && readdirSync('/lib').some((name) => name.startsWith('ld-musl-'));
+
 /** C library of this process, as node-pre-gyp names it. */
 function libc(): string {
   if (process.platform !== 'linux') return 'unknown';
+  // A process report is slow, so it is made only where it can show another library than glibc.
+  if (!hasMuslLoader()) return 'glibc';
   const { header } = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
   return header?.glibcVersionRuntime === undefined ? 'musl' : 'glibc';
 }
@@ -46,13 +56,8 @@ function libc(): string {
 /** Installed build for this machine, for example `prebuilds/linux-x64-glibc/millrace.node`. */
 function findInstalled(folder: string, file: string): string | undefined {
   if (!existsSync(folder)) return undefined;
-  const machine = `${process.platform}-${process.arch}-`;
-  const names = readdirSync(folder).filter(
-    (name) => name.startsWith(machine) && existsSync(join(folder, name, file)),
-  );
-  // A process report is slow, so it is made only where there are several builds.
-  const name = names.length > 1 ? names.find((one) => one === `${machine}${libc()}`) : names[0];
-  return name === undefined ? undefined : join(folder, name, file);
+  const path = join(folder, `${process.platform}-${process.arch}-${libc()}`, file);
+  return existsSync(path) ? path : undefined;
 }
 
 /** Path of the addon: the installed build, or else the output of node-gyp. Null when it was not
@@ -73,7 +78,7 @@ export function chooseNative(setting: string | undefined, found: string | null =
     case '':
     case 'auto':
       return found === null
-        ? { mode: 'reference', reason: `the addon is not built; ${BUILD}`, warn: true }
+        ? { mode: 'reference', reason: `the addon is not built; ${buildHint()}`, warn: true }
         : { mode: 'native', reason: 'the addon is built', warn: false };
     default:
       throw coreError('bad_value', `MILLRACE_NATIVE is on, off or auto, not ${JSON.stringify(setting)}`);
@@ -86,7 +91,7 @@ const loaded = new Map<string, Addon>();
  *  @throws addon_missing when it was not built or does not load
  *  @throws addon_mismatch when it was built from other sources */
 export function loadAddon(path: string | null = findAddon()): Addon {
-  if (path === null) throw coreError('addon_missing', 'the native addon is not built', { next: BUILD });
+  if (path === null) throw coreError('addon_missing', 'the native addon is not built', { next: buildHint() });
   const known = loaded.get(path);
   if (known !== undefined) return known;
   let addon: Partial<Addon>;
@@ -94,13 +99,13 @@ export function loadAddon(path: string | null = findAddon()): Addon {
     addon = createRequire(import.meta.url)(path) as Partial<Addon>;
   } catch (cause) {
     const why = (cause as Error).message.split('\n')[0];
-    throw coreError('addon_missing', `the native addon does not load: ${why}`, { next: BUILD, cause });
+    throw coreError('addon_missing', `the native addon does not load: ${why}`, { next: buildHint(), cause });
   }
   if (addon.layoutFingerprint !== LAYOUT_FINGERPRINT || addon.abi !== ADDON_ABI) {
     const is = `layout=${hex(addon.layoutFingerprint)} abi=${addon.abi}`;
     const should = `layout=${hex(LAYOUT_FINGERPRINT)} abi=${ADDON_ABI}`;
     throw coreError('addon_mismatch', `the native addon was built from other sources: ${is}, not ${should}`, {
-      next: BUILD,
+      next: buildHint(),
     });
   }
   loaded.set(path, addon as Addon);

@@ -2,7 +2,7 @@
 import { readFileSync, statfsSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
-import { findAddon, loadAddon } from '../addon/load.ts';
+import { buildCommand, findAddon, loadAddon } from '../addon/load.ts';
 import { presentKafka } from '../devstack/kafka/jars.ts';
 import { checkJava, javaProgram } from '../devstack/kafka/server.ts';
 import { postgresPackage } from '../devstack/postgres/binaries.ts';
@@ -48,7 +48,7 @@ export function judgeLimits(limits: string): Answer {
 
 function addon(native: string): Answer {
   if (native === 'off') return ok('switched off; the TypeScript kernels run');
-  if (findAddon() === null) return warn('not built; the TypeScript kernels run', 'run npm run build:native');
+  if (findAddon() === null) return warn('not built; the TypeScript kernels run', `run ${buildCommand()}`);
   const start = performance.now();
   loadAddon();
   return ok(`loads in ${(performance.now() - start).toFixed(0)} ms, layouts agree`);
@@ -62,7 +62,7 @@ export function judgeLocks(native: string, run: typeof runs = runs): Answer {
   if (run('flock', ['-n', process.execPath, 'true'])) return ok('flock(1) locks folders');
   return fail(
     'neither the addon nor flock(1) can lock a folder; registry files and the engine need it',
-    'install util-linux, or build the addon: npm run build:native',
+    `install util-linux, or build the addon: ${buildCommand()}`,
   );
 }
 

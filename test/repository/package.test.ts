@@ -1,6 +1,7 @@
 /** Checks package.json, the lockfile and the compiled client library. */
 import { execFile, spawnSync } from 'node:child_process';
 import {
+  copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -11,7 +12,7 @@ import {
 } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
 import { isFull } from '../tier.ts';
@@ -71,7 +72,7 @@ describe('package.json', () => {
   });
 
   it('the package contains every SQL and proto file, and no file of the documentation site', () => {
-    const listed = spawnSync('npm', ['pack', '--dry-run', '--json'], {
+    const listed = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
       cwd: projectRoot,
       encoding: 'utf8',
       maxBuffer: PACK_LIST_BYTES_MAX,
@@ -81,6 +82,33 @@ describe('package.json', () => {
     const needed = repositoryFiles().filter((path) => /^src\/.*\.(sql|proto)$/.test(path));
     expect(needed.length).toBeGreaterThan(5);
     expect(needed.filter((path) => !files.some((file) => file.path === path))).toEqual([]);
+  });
+
+  it('a tree without dist or without the addon is not packed, and the error names the command that builds both', () => {
+    const tree = mkdtempSync(join(tmpdir(), 'millrace-pack-'));
+    const put = (path: string, from?: string): void => {
+      mkdirSync(dirname(join(tree, path)), { recursive: true });
+      if (from === undefined) writeFileSync(join(tree, path), '');
+      else copyFileSync(join(projectRoot, from), join(tree, path));
+    };
+    const pack = (native: string): { readonly status: number | null; readonly stderr: string } => {
+      const env = { ...process.env, MILLRACE_NATIVE: native };
+      return spawnSync('npm', ['pack', '--dry-run'], { cwd: tree, encoding: 'utf8', env });
+    };
+    for (const path of ['package.json', 'tools/prepack.mjs']) put(path, path);
+    const refused = (what: string) => ({
+      status: 1,
+      stderr: expect.stringContaining(
+        `error: the package would lack ${what}, which no clone has; run bin/bootstrap first`,
+      ),
+    });
+    expect(pack('auto')).toMatchObject(refused('dist/ and prebuilds/'));
+    put('dist/src/bin/main.js');
+    expect(pack('auto')).toMatchObject(refused('prebuilds/'));
+    expect(pack('off')).toMatchObject({ status: 0 });
+    put('prebuilds/linux-x64-glibc/millrace.node');
+    expect(pack('auto')).toMatchObject({ status: 0 });
+    rmSync(tree, { recursive: true });
   });
 
   it('the package ships the launcher and exports one entry point per product', () => {

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/addon/load.ts';
 import { ADDON_ABI } from '../../src/addon/raw.ts';
+import { loadStateAddon } from '../../src/addon/state.ts';
 import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
 import { projectRoot } from '../repository/root.ts';
 import { addonPath, includeFolder, raw } from './kit.ts';
@@ -88,6 +89,12 @@ describe('addon loading', () => {
     expect(() => loadAddon(join(scratch, 'text.node'))).toThrow(code('addon_missing'));
   });
 
+  it('the error about a missing addon names the folder and the script that build it', () => {
+    const next = expect.stringContaining(`\`cd ${projectRoot} && npm run build:native\``);
+    for (const load of [loadAddon, loadStateAddon])
+      expect(() => load(null)).toThrow(expect.objectContaining({ code: 'addon_missing', next }));
+  });
+
   it('the loader searches for the addon in prebuilds first, then in build/Release', () => {
     const root = mkdtempSync(join(scratch, 'root-'));
     expect(findAddon(root)).toBeNull();
@@ -99,19 +106,17 @@ describe('addon loading', () => {
     mkdirSync(dirname(foreign), { recursive: true });
     cpSync(addonPath, foreign);
     expect(findAddon(root)).toBe(built);
+    // An addon of another C library does not load, so it counts as missing.
     const name = dirname(addonPath).split('/').at(-1) as string;
+    const machine = `${process.platform}-${process.arch}`;
+    const otherLibc = name.endsWith('-glibc') ? 'musl' : 'glibc';
+    const unloadable = join(root, 'prebuilds', `${machine}-${otherLibc}`, 'millrace.node');
+    mkdirSync(dirname(unloadable), { recursive: true });
+    cpSync(addonPath, unloadable);
+    expect(findAddon(root)).toBe(built);
     const installed = join(root, 'prebuilds', name, 'millrace.node');
     mkdirSync(dirname(installed), { recursive: true });
     cpSync(addonPath, installed);
-    expect(findAddon(root)).toBe(installed);
-    // With builds for two C libraries, the loader chooses the build for the library of this
-    // process.
-    const machine = `${process.platform}-${process.arch}`;
-    for (const libc of ['aaa', 'musl', 'zzz']) {
-      const other = join(root, 'prebuilds', `${machine}-${libc}`, 'millrace.node');
-      mkdirSync(dirname(other), { recursive: true });
-      cpSync(addonPath, other);
-    }
     expect(findAddon(root)).toBe(installed);
   });
 });
@@ -202,11 +207,18 @@ describe('addon in a process', () => {
     expect(gone.stdout).toBe(on.stdout);
   });
 
+  /** Manifest of the folder in which an error tells to build the addon. */
+  function buildFolderOf(message: string): unknown {
+    const folder = /`cd (\S+) && npm run build:native`/.exec(message)?.[1] ?? 'nowhere';
+    return JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+  }
+
   it('a process with MILLRACE_NATIVE=on and no addon file ends with one clear line', () => {
     const gone = runMapped(withoutAddon(), gen, 'on');
     expect(gone.status).toBe(3);
     expect(gone.stdout).toBe('');
     expect(gone.stderr).toMatch(/native addon is not built.*npm run build:native/);
+    expect(buildFolderOf(gone.stderr)).toHaveProperty('scripts.build:native');
     expect(gone.stderr).not.toMatch(/^\s+at /m);
   });
 });

@@ -23,7 +23,7 @@ import {
 import { hostname, constants as os } from 'node:os';
 import { join } from 'node:path';
 import { getSystemErrorName } from 'node:util';
-import { loadAddon, type NativeMode } from '../../addon/load.ts';
+import { buildCommand, loadAddon, type NativeMode } from '../../addon/load.ts';
 import { coreError } from '../../core/errors.ts';
 import type { FolderLock, LockDriver, LockOutcome } from './port.ts';
 
@@ -67,7 +67,7 @@ function lockByCommand(program: string): AcquireLock {
       });
       child.once('error', (thrown: NodeJS.ErrnoException) => {
         const why = `the program ${program} does not start: ${thrown.code ?? thrown.message}`;
-        reject(unavailable(path, why, 'install util-linux, or build the addon with `npm run build:native`'));
+        reject(unavailable(path, why, `install util-linux, or build the addon: ${buildCommand()}`));
       });
       child.once('close', (code, signal) => {
         if (code === 0) resolve(true);

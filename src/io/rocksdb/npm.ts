@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { buildCommand } from '../../addon/load.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import {
   compareKeys,
@@ -81,7 +82,7 @@ function loadPackage(): (folder: string) => Rocks {
   const obstacle = npmObstacle();
   if (obstacle !== undefined)
     throw coreError('addon_missing', `the package rocksdb does not load: ${obstacle}`, {
-      next: 'install librocksdb-dev and run `npm run build:native` for the driver rocksdb, or use Node.js 20',
+      next: `install librocksdb-dev and run \`${buildCommand()}\` for the driver rocksdb, or use Node.js 20`,
     });
   try {
     return createRequire(import.meta.url)('rocksdb') as (folder: string) => Rocks;

@@ -1,16 +1,7 @@
 /** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled
  *  project. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import {
-  appendFileSync,
-  closeSync,
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  openSync,
-  rmSync,
-  symlinkSync,
-} from 'node:fs';
+import { appendFileSync, closeSync, cpSync, mkdtempSync, openSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -117,17 +108,26 @@ describe('launcher', () => {
     expect(JSON.parse(stdout)).toMatchObject({ error: { kind: 'unavailable' } });
   });
 
-  test('the launcher states what to run before the project is built', () => {
+  test.each([
+    ['a clone', ['tsconfig.json'], /; run \/.*bin\/bootstrap$/],
+    [
+      'an installed package',
+      [],
+      /; in a clone of Millrace run bin\/bootstrap and then npm pack, and install/,
+    ],
+  ])('the launcher of %s without a build states what to run', (_, files, next) => {
     const root = mkdtempSync(join(tmpdir(), 'millrace-launcher-'));
-    cpSync(LAUNCHER, join(root, 'bin', 'millrace'));
-    cpSync(join(packageRoot(), 'package.json'), join(root, 'package.json'));
+    for (const file of ['bin/millrace', 'package.json', ...files])
+      cpSync(join(packageRoot(), file), join(root, file));
     const { status, stderr } = spawnSync(process.execPath, [join(root, 'bin', 'millrace')], {
       encoding: 'utf8',
     });
-    expect(existsSync(join(root, 'dist'))).toBe(false);
-    expect(status).toBe(2);
     rmSync(root, { recursive: true });
-    expect(stderr).toMatch(/^error: millrace is not built yet .* run .*bin\/bootstrap\n$/);
+    expect(status).toBe(2);
+    expect(stderr).toMatch(
+      /^error: millrace is not built yet \(.*dist\/src\/bin\/main\.js is missing\); .*\n$/,
+    );
+    expect(stderr.trim()).toMatch(next);
   });
 });
 
