@@ -1,6 +1,6 @@
-/** The table of figures: the rows of results that answer what a reader asks first. Its values come
- *  from the JSON files of docs/results, so a repeated benchmark changes them by `npm run
- *  generate`. */
+/** The tables of figures: the rows of results that answer what a reader asks first, those of the
+ *  README among them. Their values come from the JSON files of docs/results, so a repeated
+ *  benchmark changes them by `npm run generate`. */
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
 
 /** A row: the report, the beginning of its metric, and of what it stands beside where several
@@ -217,4 +217,108 @@ export function withFigures(
     throw new Error('docs/results/figures.md lacks the lines of its generated part');
   const part = tables(reports, line).join('\n');
   return `${page.slice(0, begin + FIGURES_BEGIN.length)}\n${part}\n\n${page.slice(end)}`;
+}
+
+/** Row of the README. */
+interface ReadmeRow {
+  /** Text of the row. `{}` is the sum of the values of `count`. */
+  readonly what: string;
+  readonly count?: readonly Choice[];
+  /** Rows whose values are added. */
+  readonly of: readonly Choice[];
+  /** Text behind the value. */
+  readonly unit?: string;
+  readonly beside?: string;
+}
+
+const CONSUME = 'consume 256 B none';
+const COMMIT_TO_CONSUMER = 'millrace relay -relay=wal at 1000/s, commit to consumer, p99';
+const DRAIN = 'millrace relay -relay=wal, drain of 1000000 rows';
+
+const README_ROWS: readonly ReadmeRow[] = [
+  {
+    what: 'consume 256 B messages',
+    of: [['broker', CONSUME, 'raw']],
+    unit: '/s',
+    beside: 'raw C++ librdkafka loop',
+  },
+  { what: 'the same', of: [['broker', CONSUME, 'node-rdkafka']], unit: '/s', beside: 'node-rdkafka' },
+  {
+    what: 'engine from Kafka, 1,000,000 keys',
+    of: [['engine', '9000000 events of 256 B, lz4, from Kafka: rate']],
+    unit: ' events/s',
+    beside: 'bare C++ loop over librdkafka',
+  },
+  {
+    what: 'engine with a quarter of its state in memory',
+    of: [['engine', 'disk state, a budget of']],
+    unit: ' events/s',
+    beside: 'all state in memory',
+  },
+  {
+    what: '{} events with one SIGKILL: windows that differ from a recount',
+    count: [['engine-soak', 'events sent']],
+    of: [['engine-soak', 'windows of']],
+  },
+  {
+    what: 'registry: look-ups by id',
+    of: [['registry', 'lookups by id, 64 connections', 'empty handler']],
+    unit: '/s',
+    beside: 'empty HTTP handler',
+  },
+  {
+    what: '{} random pairs of schemas: verdict differs from live decode',
+    count: [
+      ['compatibility', 'Avro: pairs, seeds'],
+      ['compatibility', 'Protobuf: pairs, seeds'],
+    ],
+    of: [
+      ['compatibility', 'Avro: pairs, verdict and live decode disagree'],
+      ['compatibility', 'Protobuf: pairs, verdict and live decode disagree'],
+    ],
+  },
+  {
+    what: '`POST /orders`, 256 connections',
+    of: [['orders', 'POST /orders, closed model, 256 connections', 'one transaction a request']],
+    unit: '/s',
+    beside: 'one transaction a request',
+  },
+  {
+    what: 'commit to consumer, p99',
+    of: [['relay-latency-peers', COMMIT_TO_CONSUMER, 'Debezium']],
+    unit: ' ms',
+    beside: 'Debezium outbox router',
+  },
+  {
+    what: 'relay drains a backlog',
+    of: [['relay-drain', DRAIN, 'Debezium']],
+    unit: ' rows/s',
+    beside: 'Debezium outbox router',
+  },
+];
+
+const README_BEGIN = '<!-- ten-figures: generated from the JSON files of docs/results -->';
+const README_END = '<!-- /ten-figures -->';
+
+/** The README with its generated table.
+ *  @param reports by the names of their files
+ *  @param short renders a number
+ *  @throws Error for a README without the lines around the table, and for a row that no report
+ *  has */
+export function withReadmeFigures(
+  readme: string,
+  reports: ReadonlyMap<string, BenchReport>,
+  short: (value: number | null) => string,
+): string {
+  const [begin, end] = [readme.indexOf(README_BEGIN), readme.indexOf(README_END)];
+  if (begin < 0 || end < begin) throw new Error('README.md lacks the lines of its table of figures');
+  const sum = (choices: readonly Choice[]): number =>
+    choices.reduce((total, choice) => total + rowOf(reports, choice).value, 0);
+  const rows = README_ROWS.map(({ what, count, of, unit = '', beside }) => {
+    const text = count === undefined ? what : what.replace('{}', sum(count).toLocaleString('en-US'));
+    const ratio = beside === undefined ? '' : short(rowOf(reports, of[0] as Choice).ratio);
+    return `| ${text} | ${short(sum(of))}${unit} | ${beside ?? ''} | ${ratio} |`;
+  });
+  const table = ['| what | value | compared with | ratio |', '| --- | --- | --- | --- |', ...rows].join('\n');
+  return `${readme.slice(0, begin + README_BEGIN.length)}\n${table}\n${readme.slice(end)}`;
 }

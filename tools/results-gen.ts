@@ -2,7 +2,7 @@
  *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. The cells of the
  *  rollout bench, the sweep, the comparison with other engines, the load of contracts, the
  *  replays, the runs of chaos and the legs of volume have pages of their own. The plot of the
- *  comparison is also in README.md, chosen rows in figures.md. */
+ *  comparison is also in README.md, chosen rows in figures.md and README.md. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,7 +18,7 @@ import { madeByText } from '../bench/stored.ts';
 import { type SweepReport, sweepPage, sweepPlots } from '../bench/sweep/page.ts';
 import { type VolumeReport, volumePage } from '../bench/volume/page.ts';
 import { packageRoot } from '../src/shell/package.ts';
-import { withFigures } from './figures.ts';
+import { withFigures, withReadmeFigures } from './figures.ts';
 
 const FOLDER = 'docs/results';
 const PAGE = `${FOLDER}/README.md`;
@@ -63,19 +63,20 @@ function figuresFile(reports: ReadonlyMap<string, BenchReport>): readonly [strin
   ];
 }
 
-/** The README with its generated part, and the page with its plots. */
-function peersFiles(report: PeersReport | undefined): readonly (readonly [string, string])[] {
+/** The README with its generated parts. */
+function readmeFile(
+  reports: ReadonlyMap<string, BenchReport>,
+  peers: PeersReport | undefined,
+): readonly [string, string] {
   const readme = readFileSync(join(packageRoot(), 'README.md'), 'utf8');
-  return [
-    ['README.md', withPeers(readme, report)],
-    ...(report === undefined
-      ? []
-      : [
-          [`${FOLDER}/engine-peers.md`, peersPage(report)] as const,
-          ...Object.entries(peersPlots(report)).map(([name, text]) => [`${FOLDER}/${name}`, text] as const),
-        ]),
-  ];
+  return ['README.md', withReadmeFigures(withPeers(readme, peers), reports, short)];
 }
+
+/** The page of the comparison with its plots. */
+const peersFiles = (report: PeersReport): readonly (readonly [string, string])[] => [
+  [`${FOLDER}/engine-peers.md`, peersPage(report)],
+  ...Object.entries(peersPlots(report)).map(([name, text]) => [`${FOLDER}/${name}`, text] as const),
+];
 
 /** The pages, by their paths from the project's root. */
 export function generateResults(): ReadonlyMap<string, string> {
@@ -104,9 +105,11 @@ export function generateResults(): ReadonlyMap<string, string> {
   const [chaos, sweep] = [reportOf('chaos'), reportOf('sweep') as SweepReport | undefined];
   const volume = reportOf('volume');
   const peers = reportOf('engine-peers') as PeersReport | undefined;
+  const byName = new Map(reports.map(({ name, report }) => [name, report]));
   return new Map([
-    ...peersFiles(peers),
-    figuresFile(new Map(reports.map(({ name, report }) => [name, report]))),
+    readmeFile(byName, peers),
+    ...(peers === undefined ? [] : peersFiles(peers)),
+    figuresFile(byName),
     [PAGE, `${lines.join('\n').trimEnd()}\n`],
     ...(cells === undefined ? [] : [[`${FOLDER}/rollout.md`, rolloutPage(cells as RolloutReport)] as const]),
     ...(load === undefined

@@ -5,6 +5,7 @@ import { expect, test } from 'vitest';
 import type { BenchReport } from '../../../bench/harness.ts';
 import { packageRoot } from '../../../src/shell/package.ts';
 import { generateCompatibility } from '../../../tools/compatibility-gen.ts';
+import { withReadmeFigures } from '../../../tools/figures.ts';
 import { generateResults } from '../../../tools/results-gen.ts';
 
 const pages = generateResults();
@@ -12,6 +13,27 @@ const folder = join(packageRoot(), 'docs/results');
 
 test.each([...pages.keys()])('the page %s equals the output of `npm run generate`', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
+});
+
+test('another stored result changes the row of the README that has its figure', () => {
+  const stored = readdirSync(folder).filter((name) => name.endsWith('.json'));
+  const reports = new Map(
+    stored.map((name) => [
+      name.replace(/\.json$/, ''),
+      JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport,
+    ]),
+  );
+  const engine = reports.get('engine') as BenchReport;
+  const results = engine.results.map((row) =>
+    row.metric.endsWith('from Kafka: rate') ? { ...row, value: 1234, ratio: 0.5 } : row,
+  );
+  reports.set('engine', { ...engine, results });
+  const readme = readFileSync(join(packageRoot(), 'README.md'), 'utf8');
+  const changed = withReadmeFigures(readme, reports, (value) => `${value}`).split('\n');
+  expect(changed).toContainEqual(
+    expect.stringMatching(/^\| engine from Kafka, .* \| 1234 events\/s \| .* \| 0\.5 \|$/),
+  );
+  expect(changed).toHaveLength(readme.split('\n').length);
 });
 
 test('the compatibility table equals the reports of its own runs', () => {
