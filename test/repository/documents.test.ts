@@ -40,21 +40,49 @@ it(`the glossary has at most ${GLOSSARY_TERMS_MAX} terms in order, each with its
   expect(terms).toEqual([...terms].sort((a, b) => (a < b ? -1 : 1)));
   for (const [, , meaning = '', file = ''] of rows) {
     expect(meaning).toMatch(/^[A-Z].*\.$/);
-    expect(file).toMatch(/^\[[\w.-]+\]\(\.\.\/src\/[\w./-]+\)$/);
+    expect(existsSync(join(projectRoot, /^`(src\/[\w./-]+)`$/.exec(file)?.[1] ?? 'nowhere')), file).toBe(
+      true,
+    );
   }
 });
+
+/** Path from the root to which a link of a document leads. */
+const targetOf = (path: string, link: string): string =>
+  normalize(join(dirname(path), decodeURIComponent(link.split('#')[0] as string)));
 
 it('every link of a document to the repository leads to a file or a folder', () => {
   expect(documents.length).toBeGreaterThan(20);
   const dead = documents.flatMap((path) =>
     linksOf(path)
-      .filter((link) => {
-        const target = normalize(join(dirname(path), decodeURIComponent(link.split('#')[0] as string)));
-        return !existsSync(join(projectRoot, target));
-      })
+      .filter((link) => !existsSync(join(projectRoot, targetOf(path, link))))
       .map((link) => `${path}: ${link}`),
   );
   expect(dead).toEqual([]);
+});
+
+/** Documents about the sources, which the package has in their compiled form alone. */
+const ABOUT_SOURCES = /^(ARCHITECTURE\.md|docs\/decisions\/)/;
+
+it('every link of a document in the package leads to a file of the package', () => {
+  const { files } = JSON.parse(read('package.json')) as { readonly files: readonly string[] };
+  const isWithin = (path: string, folder: string): boolean => `${path}/`.startsWith(`${folder}/`);
+  const isPacked = (path: string): boolean =>
+    files.some((entry) => isWithin(path, entry)) && !files.some((entry) => isWithin(`!${path}`, entry));
+  const packed = documents.filter((path) => isPacked(path) && !ABOUT_SOURCES.test(path));
+  expect(packed.length).toBeGreaterThan(50);
+  const dead = packed.flatMap((path) =>
+    linksOf(path)
+      .filter((link) => !isPacked(targetOf(path, link).replace(/\/$/, '')))
+      .map((link) => `${path}: ${link}`),
+  );
+  expect(dead).toEqual([]);
+});
+
+it('docs/README.md links every guide and every tutorial', () => {
+  const linked = new Set(linksOf('docs/README.md').map((link) => targetOf('docs/README.md', link)));
+  const pages = documents.filter((path) => /^docs\/(how-to|tutorials)\//.test(path));
+  expect(pages.length).toBeGreaterThan(30);
+  expect(pages.filter((path) => !linked.has(path))).toEqual([]);
 });
 
 it('a link to a section names a heading of its document', () => {

@@ -132,6 +132,19 @@ describe('code blocks of the documents', () => {
     expect(refused(shell, parseShell)).toEqual([]);
   });
 
+  it('every request to an engine uses a port that its page gives to -listen', () => {
+    const requests = inLanguages('sh', 'console', '').flatMap((block) =>
+      [...scriptOf(block).matchAll(/\bcurl\b.*?[\w.]+:(\d+)\/(?:windows|late|watermark|savepoints)\b/g)].map(
+        ([request, port]) => ({ request, port, page: block.where.replace(/:\d+$/, '') }),
+      ),
+    );
+    expect(requests.length).toBeGreaterThan(4);
+    const closed = requests.filter(
+      ({ page, port }) => !new RegExp(`-listen=[\\w.]*:${port}\\b`).test(read(page)),
+    );
+    expect(closed).toEqual([]);
+  });
+
   it('every call of the command line names an existing command with existing flags', async () => {
     const shells = inLanguages('sh', 'console', '');
     expect(shells.flatMap((block) => callsOf(scriptOf(block))).length).toBeGreaterThan(20);
