@@ -10,6 +10,7 @@ import {
   unknownUserHash,
 } from './password.ts';
 import { authUnavailable, BadCredentials } from './refusal.ts';
+import type { CredentialCheck } from './request.ts';
 import { Verified } from './verified.ts';
 
 const ACCEPTED_FOR_MS = 60_000;
@@ -48,20 +49,24 @@ export class BasicScheme {
     this.inFlight.clear();
   }
 
-  /** Returns the user's name if the result is cached, else a function that checks the password.
+  /** Returns the user's name if the result is cached, else the check of the password. Requests with
+   *  the same credentials share one hash, so only the first holds a guess.
    *  @throws BadCredentials */
-  identify(encoded: string): string | (() => Promise<string>) {
+  identify(encoded: string): string | CredentialCheck {
     const { user, password } = parseBasic(encoded);
     const digest = this.verified.digest(`${user}:${password}`);
     const known = this.verified.get(digest);
     if (known !== undefined) return this.verdict(user, known);
-    return async () => {
-      let check = this.inFlight.get(digest);
-      if (check === undefined) {
-        check = this.check(user, password, digest).finally(() => this.inFlight.delete(digest));
-        this.inFlight.set(digest, check);
-      }
-      return this.verdict(user, await check);
+    return {
+      holdsGuess: !this.inFlight.has(digest),
+      run: async () => {
+        let check = this.inFlight.get(digest);
+        if (check === undefined) {
+          check = this.check(user, password, digest).finally(() => this.inFlight.delete(digest));
+          this.inFlight.set(digest, check);
+        }
+        return this.verdict(user, await check);
+      },
     };
   }
 

@@ -1,8 +1,9 @@
 /** Access control of a server: authenticates the caller, limits its rate, authorises the operation
  *  by rules, and writes the audit log.
  *  Invariants: (1) Credentials that are not accepted get a 401 even if anonymous access would
- *  suffice; they never become `anonymous`. (2) A credential check takes a token from the bucket of
- *  the client's address, which is refunded unless the credentials were wrong. (3) An operation that
+ *  suffice; they never become `anonymous`. (2) Wrong credentials take a token from the bucket of
+ *  the client's address, and no check begins while it is empty. A check that hashes holds a token
+ *  until it ends, so at most the burst of them runs for one address. (3) An operation that
  *  no rule allows is refused. (4) No credential reaches a log line, a message or a metric. */
 
 import type { Clock } from '../core/clock.ts';
@@ -14,7 +15,7 @@ import type { BasicScheme } from './basic.ts';
 import { Buckets } from './bucket.ts';
 import type { JwtScheme } from './jwt.ts';
 import { BadCredentials, forbidden, rateLimited, unauthenticated } from './refusal.ts';
-import type { Access, Caller, Need, RequestGate, Scheme } from './request.ts';
+import type { Access, Caller, CredentialCheck, Need, RequestGate, Scheme } from './request.ts';
 import { ANONYMOUS, type Principal, type Rules } from './rules.ts';
 
 const BUCKETS_MAX = 100_000;
@@ -87,7 +88,7 @@ export class Gate implements RequestGate {
       const credentials = this.credentialsOf(request);
       scheme = credentials.scheme;
       const { name } = credentials;
-      if (typeof name !== 'function') return this.admit(request, need, scheme, name);
+      if (typeof name !== 'object') return this.admit(request, need, scheme, name);
       return this.checkThenAdmit(request, need, credentials.scheme as Scheme, name);
     } catch (thrown) {
       throw this.refuse(request, need, scheme, this.chargeMalformed(request, thrown));
@@ -106,20 +107,27 @@ export class Gate implements RequestGate {
     request: Caller,
     need: Need,
     scheme: Scheme,
-    check: () => Promise<string>,
+    { holdsGuess, run }: CredentialCheck,
   ): Promise<Access> {
     const client = clientOf(request.remoteAddress);
     try {
       this.chargeAttempt(client);
-      let name: string;
+      if (!holdsGuess) this.failures.refund(client);
+      let isWrong = false;
       try {
-        name = await check();
-      } catch (thrown) {
-        if (!(thrown instanceof BadCredentials)) this.failures.refund(client);
-        throw thrown;
+        return this.admit(
+          request,
+          need,
+          scheme,
+          await run().catch((thrown: unknown) => {
+            isWrong = thrown instanceof BadCredentials;
+            throw thrown;
+          }),
+        );
+      } finally {
+        if (holdsGuess && !isWrong) this.failures.refund(client);
+        if (!holdsGuess && isWrong) this.failures.take(client);
       }
-      this.failures.refund(client);
-      return this.admit(request, need, scheme, name);
     } catch (thrown) {
       throw this.refuse(request, need, scheme, thrown);
     }
@@ -157,12 +165,12 @@ export class Gate implements RequestGate {
     return forbidden(principal, `${need.operation} ${targetOf(need)}`);
   }
 
-  /** Returns the scheme of the request and its principal's name, or a function that checks the
-   *  credentials. A certificate counts only without an Authorization header.
+  /** Returns the scheme of the request and its principal's name, or the check that finds it. A
+   *  certificate counts only without an Authorization header.
    *  @throws BadCredentials */
   private credentialsOf(request: Caller): {
     readonly scheme: Scheme | 'none';
-    readonly name: string | (() => Promise<string>) | undefined;
+    readonly name: string | CredentialCheck | undefined;
   } {
     const { basic, jwt, mtls, rules } = this.options;
     if (rules === undefined) return { scheme: 'none', name: undefined };

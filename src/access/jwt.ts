@@ -8,6 +8,7 @@ import type { JWTPayload } from 'jose';
 import { coreError } from '../core/errors.ts';
 import type { KeySource } from './jwks.ts';
 import { BadCredentials } from './refusal.ts';
+import type { CredentialCheck } from './request.ts';
 import type { TokenDemands } from './token.ts';
 import { Verified } from './verified.ts';
 
@@ -58,13 +59,14 @@ export class JwtScheme {
     this.verified.clear();
   }
 
-  /** Returns the principal's name if the token is cached, else a function that verifies the token.
+  /** Returns the principal's name if the token is cached, else the check of the token. It costs
+   *  little and may wait for the keys, so it holds no guess.
    *  @throws BadCredentials */
-  identify(token: string): string | (() => Promise<string>) {
+  identify(token: string): string | CredentialCheck {
     if (token.length > TOKEN_CHARS_MAX) throw new BadCredentials('the token is too long');
     if (!/^[\w-]+\.[\w-]+\.[\w-]+$/u.test(token)) throw new BadCredentials('the token is malformed');
     const digest = this.verified.digest(token);
-    return this.verified.get(digest) ?? (() => this.check(token, digest));
+    return this.verified.get(digest) ?? { holdsGuess: false, run: () => this.check(token, digest) };
   }
 
   private async check(token: string, digest: string): Promise<string> {

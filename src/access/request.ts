@@ -36,6 +36,15 @@ export interface Need {
 
 export type Scheme = 'basic' | 'jwt' | 'mtls';
 
+/** Check of credentials that takes time. */
+export interface CredentialCheck {
+  /** True if the check is dear: it holds a token of the address's bucket of wrong guesses until it
+   *  ends. */
+  readonly holdsGuess: boolean;
+  /** Resolves to the principal's name. @throws BadCredentials; auth_unavailable */
+  readonly run: () => Promise<string>;
+}
+
 /** Principal of a request with its rights. */
 export interface Access {
   /** `basic:alice`, `jwt:svc-1`, `mtls:…`, `anonymous`. */

@@ -110,7 +110,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
     const sliceContext: SliceContext = {
       stack: { brokers: stack.brokers, postgres: stack.postgres },
       dir,
-      spawn: (name, args) => processes.spawn(name, args),
+      spawn: (name, args, env) => processes.spawn(name, args, env),
       say,
       seed: settings.seed,
       scale: settings.scale,
@@ -168,8 +168,8 @@ async function orEnded(slice: Promise<Outcome>, stack: Stack, drain: AbortSignal
 async function stay(stack: Stack, services: readonly DemoService[], dir: string): Promise<string> {
   const lasting = new Processes({ dir, stay: true, env: process.env });
   const lines: string[] = [];
-  for (const { name, args } of services) {
-    const child = lasting.spawn(`kept-${name}`, args);
+  for (const { name, args, env } of services) {
+    const child = lasting.spawn(`kept-${name}`, args, env);
     lines.push(`  ${name.padEnd(9)} http://${await ready(name, child)}   (pid ${child.pid})`);
   }
   const pids = lasting.alive().map(({ pid }) => pid);

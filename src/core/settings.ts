@@ -371,7 +371,11 @@ function readFlags(table: SettingTable, argv: readonly string[]): Flags {
         throw coreError('usage', `-${name} needs a value`, { next: `give -${name}=${FORMS[setting.type]}` });
       }
     }
-    if (flag.negated) value = parseOne('bool', value) === false ? 'true' : 'false';
+    if (flag.negated) {
+      const given = parseOne('bool', value);
+      // A word that is no boolean is kept, and refused where values are parsed.
+      if (typeof given === 'boolean') value = String(!given);
+    }
     const before = values.get(name);
     const joint = JOINT[setting.type];
     if (before !== undefined && joint === undefined) {

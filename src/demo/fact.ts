@@ -18,13 +18,16 @@ export interface DemoAddresses {
   readonly postgres: string;
 }
 
+export type DemoEnvironment = Readonly<Record<string, string>>;
+
 export interface SliceContext {
   readonly stack: DemoAddresses;
   /** Private folder of this run for state, ledgers and files. */
   readonly dir: string;
   /** Starts `bin/millrace ARGS` as a child that dies with this process; stderr goes to a file under
-   *  `dir`. */
-  spawn(name: string, args: readonly string[]): StartedCommand;
+   *  `dir`.
+   *  @param env further variables; other users can see the arguments of a process */
+  spawn(name: string, args: readonly string[], env?: DemoEnvironment): StartedCommand;
   /** Prints a line that describes the current step. */
   say(line: string): void;
   readonly seed: number;
@@ -45,4 +48,5 @@ export interface Slice<Run> {
 export interface DemoService {
   readonly name: string;
   readonly args: readonly string[];
+  readonly env?: DemoEnvironment;
 }

@@ -39,15 +39,15 @@ export function writeWhole(path: string, text: string, mode = 0o644): void {
 
 /** Creates a folder and its parents. Node's recursive mkdir does not return if an existing parent
  *  accepts no entries, for example under /proc. */
-function makeFolder(path: string): void {
+function makeFolder(path: string, mayLackParents = true): void {
   try {
     mkdirSync(path);
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
     if (code === 'EEXIST' && statSync(path).isDirectory()) return;
-    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
+    if (!mayLackParents || code !== 'ENOENT' || dirname(path) === path) throw thrown;
     makeFolder(dirname(path));
-    mkdirSync(path);
+    makeFolder(path, false);
   }
 }
 

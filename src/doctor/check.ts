@@ -35,7 +35,7 @@ export async function askAll(checks: readonly Check[]): Promise<readonly DoctorF
     } catch (thrown) {
       const known = findMillraceError(thrown);
       const text = known?.message ?? (thrown instanceof Error ? thrown.message : String(thrown));
-      answer = fail(text.split('\n')[0] ?? '', known?.next ?? 'run bin/bootstrap, then ask again');
+      answer = fail(text.split('\n')[0] ?? '', known?.next ?? 'in a clone run bin/bootstrap, then ask again');
     }
     findings.push({ id: check.id, ...answer });
   }

@@ -16,7 +16,7 @@ const FEATURES = ['ssl', 'zstd', 'lz4', 'sasl'];
 const OPEN_FILES_MIN = 4_096;
 const DISK_BYTES_MIN = 2 * 2 ** 30;
 const DEFAULT_PORTS = { registry: 8081, orders: 8080, 'orders gRPC': 50_051 } as const;
-const REBUILD = 'run bin/bootstrap';
+const REBUILD = 'in a clone run bin/bootstrap; in a project install the package again';
 
 const load = createRequire(import.meta.url);
 

@@ -124,6 +124,7 @@ export function postgresChecks(driver: SqlDriver, url: string): readonly Check[]
       connectionsMax: 1,
       applicationName: 'millrace doctor',
       connectTimeoutMs: ANSWER_BOUND_MS,
+      answerTimeoutMs: ANSWER_BOUND_MS,
     });
     try {
       return await ask(pool);

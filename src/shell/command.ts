@@ -32,6 +32,8 @@ export const SHARED_SETTINGS = {
   'drain-timeout': {
     type: 'duration',
     default: '25s',
+    // Timers of Node end after 1 ms if they are longer than some 24 days.
+    max: 24 * 3_600_000,
     help: 'time that SIGTERM waits for work in flight before the process exits with 70',
   },
 } as const satisfies SettingTable;

@@ -1,6 +1,6 @@
 /** Contract of the real and the simulated clock, and the additional functions of the simulated
  *  clock. */
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { randomUuid, sleep } from '../../src/core/clock.ts';
 import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
@@ -9,6 +9,38 @@ import { clockContract } from './clock.contract.ts';
 
 describe('system clock', () => {
   clockContract(() => ({ clock: systemClock, pass: (work) => work }));
+
+  const DAY_MS = 24 * 3_600_000;
+  test('a timer and an interval of 30 days call at their time, not earlier', () => {
+    vi.useFakeTimers();
+    try {
+      const seen: string[] = [];
+      systemClock.after(30 * DAY_MS, () => seen.push('timer'));
+      const cancel = systemClock.every(30 * DAY_MS, () => seen.push('interval'));
+      vi.advanceTimersByTime(30 * DAY_MS - 1);
+      expect(seen).toEqual([]);
+      vi.advanceTimersByTime(30 * DAY_MS + 1);
+      expect(seen).toEqual(['timer', 'interval', 'interval']);
+      cancel();
+      vi.advanceTimersByTime(60 * DAY_MS);
+      expect(seen).toHaveLength(3);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('a timer of 30 days can be cancelled after 29 days', () => {
+    vi.useFakeTimers();
+    try {
+      const cancel = systemClock.after(30 * DAY_MS, () => expect.unreachable());
+      vi.advanceTimersByTime(29 * DAY_MS);
+      cancel();
+      vi.advanceTimersByTime(2 * DAY_MS);
+      expect(vi.getTimerCount()).toBe(0);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
 });
 
 describe('virtual time', () => {

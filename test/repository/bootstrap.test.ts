@@ -2,7 +2,16 @@
  *  Programs that only write a trace stand for npm, make and the compilers; each of the two that
  *  must overlap waits for the other. */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -42,6 +51,16 @@ function setUp(env: NodeJS.ProcessEnv = {}): {
 }
 
 describe('bin/bootstrap', () => {
+  it('the set-up of an installed package is refused with one line, and writes nothing', () => {
+    rmSync(join(root, 'package-lock.json'));
+    const { status, output } = setUp();
+    expect(status).toBe(2);
+    expect(output).toBe(
+      `bootstrap: ${root} is an installed package, and only a clone is set up; docs/how-to/install.md in it names what a machine needs\n`,
+    );
+    expect(existsSync(join(root, '.millrace'))).toBe(false);
+  });
+
   it('the set-up compiles with all cores while it downloads, shows progress, and is done once', () => {
     const cores = cpus().length;
     const first = setUp();

@@ -9,11 +9,12 @@ import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
+import { environmentName } from '../../core/settings.ts';
 import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
 import { ready } from '../../shell/children/ready.ts';
 import type { StartedCommand } from '../../shell/children/started-command.ts';
 import { succeed } from '../ended.ts';
-import type { DemoService, Slice, SliceContext } from '../fact.ts';
+import type { DemoEnvironment, DemoService, Slice, SliceContext } from '../fact.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
 
 const REQUESTS_PER_SECOND = 400;
@@ -61,14 +62,13 @@ const loadMs = (context: SliceContext): number => 1000 * Math.max(LOAD_S_MIN, LO
 
 type Names = Pick<EffectsRun, 'schema' | 'topic' | 'group'>;
 
-const database = (context: SliceContext, names: Names): readonly string[] => [
-  `-postgres=${context.stack.postgres}`,
-  `-schema=${names.schema}`,
-];
+const databaseOf = ({ stack }: SliceContext): DemoEnvironment => ({
+  [environmentName('postgres')]: stack.postgres,
+});
 
-const ordersArgs = (context: SliceContext, names: Names): readonly string[] => [
+const ordersArgs = (names: Names): readonly string[] => [
   'orders',
-  ...database(context, names),
+  `-schema=${names.schema}`,
   '-migrate',
   '-listen=127.0.0.1:0',
 ];
@@ -76,7 +76,7 @@ const ordersArgs = (context: SliceContext, names: Names): readonly string[] => [
 const relayArgs = (context: SliceContext, names: Names): readonly string[] => [
   'relay',
   '-relay=poll',
-  ...database(context, names),
+  `-schema=${names.schema}`,
   '-migrate',
   `-brokers=${context.stack.brokers}`,
   `-topic=${names.topic}`,
@@ -85,12 +85,16 @@ const relayArgs = (context: SliceContext, names: Names): readonly string[] => [
 
 const paymentsArgs = (context: SliceContext, names: Names): readonly string[] => [
   'payments',
-  ...database(context, names),
+  `-schema=${names.schema}`,
   '-migrate',
   `-brokers=${context.stack.brokers}`,
   `-topic=${names.topic}`,
   `-group=${names.group}`,
 ];
+
+/** Starts a service of the slice. */
+const start = (context: SliceContext, name: string, args: readonly string[]): StartedCommand =>
+  context.spawn(name, args, databaseOf(context));
 
 async function number(pool: SqlPool, sql: string, params: readonly SqlValue[] = []): Promise<number> {
   const { rows } = await pool.query<{ n: bigint }>(sql, params);
@@ -208,7 +212,7 @@ async function startWhileLoadStopped(
   names: Names,
   load: StartedCommand,
 ): Promise<StartedCommand> {
-  const second = context.spawn('relay-killed', relayArgs(context, names));
+  const second = start(context, 'relay-killed', relayArgs(context, names));
   load.kill('SIGSTOP');
   try {
     await ready('relay', second);
@@ -230,16 +234,16 @@ async function run(context: SliceContext): Promise<EffectsRun> {
   const durationMs = loadMs(context);
   const intents = Math.floor((REQUESTS_PER_SECOND / (1 + 2 * RETRY_RATE)) * (durationMs / 1000));
 
-  const orders = context.spawn('orders', ordersArgs(context, names));
+  const orders = start(context, 'orders', ordersArgs(names));
   const target = await ready('orders', orders);
-  const doomed = context.spawn('relay-crashes', [
+  const doomed = start(context, 'relay-crashes', [
     ...relayArgs(context, names),
     `-poll-interval=${CRASH_POLL_MS}ms`,
     '-crash-point=publish',
     `-crash-after=${Math.floor(intents * CRASH_AT)}`,
   ]);
   await ready('relay', doomed);
-  const payments = context.spawn('payments', [
+  const payments = start(context, 'payments', [
     ...paymentsArgs(context, names),
     `-dup-rate=${DUPLICATE_RATE}`,
     `-seed=${context.seed}`,
@@ -267,7 +271,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     kills.push(killed);
     say(`effects: relay killed with ${killed.pending} rows pending; restarted`);
     await sleep(OUTAGE_MS);
-    const relay = context.spawn('relay', relayArgs(context, names));
+    const relay = start(context, 'relay', relayArgs(context, names));
     await waitUntil('the end of the load', load, async () => {
       const now = await ordered();
       if (now >= INTENTS_MAX * intents) return true;
@@ -311,8 +315,8 @@ export const effectsSlice: Slice<EffectsRun> = {
   run,
   judge: judgeEffects,
   services: (context, names): readonly DemoService[] => [
-    { name: 'orders', args: ordersArgs(context, names) },
-    { name: 'relay', args: relayArgs(context, names) },
-    { name: 'payments', args: paymentsArgs(context, names) },
+    { name: 'orders', args: ordersArgs(names), env: databaseOf(context) },
+    { name: 'relay', args: relayArgs(context, names), env: databaseOf(context) },
+    { name: 'payments', args: paymentsArgs(context, names), env: databaseOf(context) },
   ],
 };

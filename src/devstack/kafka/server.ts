@@ -249,6 +249,17 @@ export async function checkJava(java: string): Promise<string> {
   return version[0].slice('version '.length).replaceAll('"', '');
 }
 
+/** Arguments of the storage tool in the form of a file that java reads. They have the passwords of
+ *  a secured cluster, and every user of the machine can list the words of a process. */
+export function formatArguments(
+  { clusterId, security }: Pick<KafkaOptions, 'clusterId' | 'security'>,
+  config: string,
+): string {
+  const words = ['kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', config];
+  if (security !== undefined) words.push(...scramArguments(security));
+  return `${words.map((word) => `"${word.replaceAll(/[\\"]/g, '\\$&')}"`).join('\n')}\n`;
+}
+
 /** Formats the storage of every node that has none: in a temporary folder that is renamed, so that
  *  an existing data folder is complete. */
 export async function formatKafka(options: KafkaOptions): Promise<void> {
@@ -260,6 +271,8 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
     const config = join('run', `${node.name}-format.properties`);
     const text = serverProperties(node, options.nodes, part, options.sessionMs, options.security);
     writeWhole(join(options.folder, config), text, 0o600);
+    const file = join('run', `${node.name}-format.arguments`);
+    writeWhole(join(options.folder, file), formatArguments(options, config), 0o600);
     const words = [
       ...deathSignalWords(),
       options.java,
@@ -271,13 +284,7 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
       '-cp',
       join(options.jars, '*'),
       `-Dlog4j2.configurationFile=${logConfigUrl(options.folder)}`,
-      'kafka.tools.StorageTool',
-      'format',
-      '-t',
-      options.clusterId,
-      '-c',
-      config,
-      ...(options.security === undefined ? [] : scramArguments(options.security)),
+      `@${file}`,
     ];
     try {
       await run(words[0] as string, words.slice(1), { cwd: options.folder, timeout: FORMAT_TIMEOUT_MS });
@@ -291,6 +298,8 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
           cause: thrown,
         },
       );
+    } finally {
+      rmSync(join(options.folder, file), { force: true });
     }
     renameSync(join(options.folder, part), data);
   };

@@ -257,19 +257,19 @@ async function syncFolder(path: string): Promise<void> {
 /** Makes a folder and its parents, each durable by name: a crash must not lose a folder that holds
  *  acknowledged data. Node's recursive mkdir never returns when a parent exists and accepts no
  *  entries, as under /proc. */
-async function makeFolder(path: string): Promise<void> {
+async function makeFolder(path: string, mayLackParents = true): Promise<void> {
   try {
     await mkdir(path);
   } catch (thrown) {
     if (codeOf(thrown) === 'EEXIST' && (await stat(path)).isDirectory()) {
-      // An earlier process may have ended before it synced the name. Some parents cannot be opened
-      // or synced.
+      // The process that made it may not have synced its name yet, or have ended before. Some
+      // parents cannot be opened or synced.
       await syncFolder(dirname(path)).catch(() => {});
       return;
     }
-    if (codeOf(thrown) !== 'ENOENT' || dirname(path) === path) throw thrown;
+    if (!mayLackParents || codeOf(thrown) !== 'ENOENT' || dirname(path) === path) throw thrown;
     await makeFolder(dirname(path));
-    await mkdir(path);
+    return makeFolder(path, false);
   }
   await syncFolder(dirname(path));
 }

@@ -15,20 +15,25 @@ const tagOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).
 /** Names that are paths inside the folder. */
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*(?:\/[A-Za-z0-9][A-Za-z0-9._-]*)*$/;
 
-/** Makes a folder and its parents. Node's recursive mkdir never returns when a parent exists and
- *  accepts no entries, as under /proc. */
-async function makeFolder(path: string): Promise<void> {
+/** Makes the names in a folder durable. */
+async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  await handle.sync().finally(() => handle.close());
+}
+
+/** Makes a folder and its parents, each durable by name. Node's recursive mkdir never returns when
+ *  a parent exists and accepts no entries, as under /proc. */
+async function makeFolder(path: string, mayLackParents = true): Promise<void> {
   try {
     await mkdir(path);
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
     if (code === 'EEXIST') return;
-    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
+    if (!mayLackParents || code !== 'ENOENT' || dirname(path) === path) throw thrown;
     await makeFolder(dirname(path));
-    await mkdir(path).catch((again: NodeJS.ErrnoException) => {
-      if (again.code !== 'EEXIST') throw again;
-    });
+    return makeFolder(path, false);
   }
+  await syncFolder(dirname(path));
 }
 
 export function folderStore(folder: string, lock: LockFolder): ObjectStore {
@@ -73,8 +78,7 @@ export function folderStore(folder: string, lock: LockFolder): ObjectStore {
         await file.close();
       }
       await rename(unfinished, path);
-      const parent = await open(dirname(path), 'r');
-      await parent.sync().finally(() => parent.close());
+      await syncFolder(dirname(path));
     });
   return {
     where: root,

@@ -37,15 +37,19 @@ async function syncFolder(path: string): Promise<void> {
 
 /** Makes a folder and its parents, each durable by name. Node's recursive mkdir never returns when
  *  a parent exists and accepts no entries. */
-async function makeFolder(path: string): Promise<void> {
+async function makeFolder(path: string, mayLackParents = true): Promise<void> {
   try {
     await mkdir(path);
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
-    if (code === 'EEXIST') return;
-    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
+    if (code === 'EEXIST') {
+      // The process that made it may not have synced its name yet. Some parents cannot be synced.
+      await syncFolder(dirname(path)).catch(() => {});
+      return;
+    }
+    if (!mayLackParents || code !== 'ENOENT' || dirname(path) === path) throw thrown;
     await makeFolder(dirname(path));
-    await mkdir(path);
+    return makeFolder(path, false);
   }
   await syncFolder(dirname(path));
 }

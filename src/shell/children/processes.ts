@@ -103,8 +103,8 @@ export class Processes {
     const children = [...this.running.values()];
     // A stopped process handles no SIGTERM before it is continued.
     for (const child of children) for (const signal of ['SIGTERM', 'SIGCONT'] as const) child.kill(signal);
-    const deadline = Date.now() + graceMs;
-    while (this.running.size > 0 && Date.now() < deadline) await sleep(POLL_MS);
+    const deadline = performance.now() + graceMs;
+    while (this.running.size > 0 && performance.now() < deadline) await sleep(POLL_MS);
     for (const child of this.running.values()) child.kill('SIGKILL');
   }
 

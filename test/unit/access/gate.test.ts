@@ -107,8 +107,19 @@ describe('basic credentials', () => {
   it('credentials that arrive concurrently are checked once', async () => {
     const { gate } = basicGate();
     const before = scrypts();
-    await Promise.all(Array.from({ length: 30 }, () => decide(gate, { authorization: alice }, read)));
+    const answers = await Promise.all(
+      Array.from({ length: 80 }, () => decide(gate, { authorization: alice }, read)),
+    );
+    expect(answers.filter((one) => 'access' in one)).toHaveLength(80);
     expect(scrypts() - before).toBe(1);
+  });
+
+  it('wrong credentials that arrive concurrently cost a guess each', async () => {
+    const { gate } = basicGate();
+    const wrong = { authorization: basicHeader('alice', 'wrong') };
+    const answers = await Promise.all(Array.from({ length: 80 }, () => decide(gate, wrong, read)));
+    expect(answers.filter((one) => 'status' in one && one.status === 401)).toHaveLength(80);
+    expect(await decide(gate, { authorization: alice }, read)).toMatchObject({ status: 429 });
   });
 
   it('wrong credentials get 401 with a challenge at the same cost for known and unknown users', async () => {
@@ -345,10 +356,34 @@ describe('bearer tokens at the gate', () => {
   it('a failed key fetch does not count as a guess of the client', async () => {
     const away = Object.assign(new Error('away'), {});
     let failure: Error = away;
-    const { gate } = gateOf('jwt:svc read *', { jwt: jwtOf(() => () => Promise.reject(failure)) });
+    const { gate } = gateOf('jwt:svc read *', {
+      jwt: jwtOf(() => ({ holdsGuess: false, run: () => Promise.reject(failure) })),
+    });
     for (let i = 0; i < 200; i++)
       await expect(gate.authorise(requestOf({ authorization: 'Bearer a.b.c' }), read)).rejects.toBe(away);
     failure = new BadCredentials('no');
     expect(await decide(gate, { authorization: 'Bearer a.b.c' }, read)).toMatchObject({ status: 401 });
+  });
+
+  it('tokens that wait for the keys do not use up the guesses of their address', async () => {
+    let found: (name: string) => void = () => {};
+    const keys = new Promise<string>((resolve) => {
+      found = resolve;
+    });
+    const { gate } = gateOf('jwt:svc read *', {
+      jwt: jwtOf(() => ({ holdsGuess: false, run: () => keys })),
+    });
+    const waiting = Array.from({ length: 80 }, () => decide(gate, { authorization: 'Bearer a.b.c' }, read));
+    found('svc');
+    for (const one of await Promise.all(waiting)) expect(one).toHaveProperty('access');
+  });
+
+  it('wrong tokens count as guesses once they are checked', async () => {
+    const { gate } = gateOf('jwt:svc read *', {
+      jwt: jwtOf(() => ({ holdsGuess: false, run: () => Promise.reject(new BadCredentials('no')) })),
+    });
+    const answers = [];
+    for (let i = 0; i < 60; i++) answers.push(await decide(gate, { authorization: 'Bearer a.b.c' }, read));
+    expect(answers.filter((one) => 'status' in one && one.status === 429)).toHaveLength(10);
   });
 });

@@ -96,6 +96,8 @@ describe('flag forms', () => {
     expect(parse(['-no-dry-run']).values['dry-run']).toBe(false);
     expect(parse(['-no-dry-run=false']).values['dry-run']).toBe(true);
     expect(parse(['-dry-run=off'], {}).values['dry-run']).toBe(false);
+    for (const word of ['-no-dry-run=maybe', '-dry-run=maybe'])
+      expect(errorOf(() => parse([word])).code).toBe('bad_value');
     expect(parse(['-dry-run', 'name'], { positionalMax: 1 }).positional).toEqual(['name']);
   });
 

@@ -14,7 +14,9 @@ import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { shellWord, writableFolder, writeWhole } from '../../../src/devstack/files.ts';
 import { GUARD_SCRIPT, Guard } from '../../../src/devstack/guard.ts';
+import { newKafkaSecurity } from '../../../src/devstack/kafka/security.ts';
 import {
+  formatArguments,
   LONE_BROKER_SESSION_MS,
   newClusterId,
   serverProperties,
@@ -224,6 +226,22 @@ describe('guard process', () => {
     signalProcess(id, 'SIGKILL');
     expect(await waitForEnd([id], 60_000)).toBe(true);
   });
+});
+
+it('the passwords of a secured cluster are arguments in a file, in the form that java reads', () => {
+  const security = newKafkaSecurity('sasl_ssl');
+  const text = formatArguments({ clusterId: 'id "\\', security }, 'run/kafka-1-format.properties');
+  const lines = text.trimEnd().split('\n');
+  expect(lines.slice(0, 6)).toEqual([
+    '"kafka.tools.StorageTool"',
+    '"format"',
+    '"-t"',
+    '"id \\"\\\\"',
+    '"-c"',
+    '"run/kafka-1-format.properties"',
+  ]);
+  for (const password of Object.values(security.users)) expect(text).toContain(`password=${password}]"`);
+  expect(formatArguments({ clusterId: 'x', security: undefined }, 'c').split('\n')).toHaveLength(7);
 });
 
 describe('broker configuration', () => {

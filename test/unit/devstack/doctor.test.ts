@@ -2,8 +2,27 @@ import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import { askAll, fail, ok, renderFindings, warn } from '../../../src/doctor/check.ts';
 import { judgeFeatures, judgeLimits, judgeLocks, judgeNode, judgeUws } from '../../../src/doctor/host.ts';
+import { postgresChecks } from '../../../src/doctor/servers.ts';
+import type { SqlDriver, SqlOptions } from '../../../src/io/postgres/sql/port.ts';
 
 describe('doctor checks', () => {
+  it('the doctor limits the time in which a database connects and answers', async () => {
+    const asked: SqlOptions[] = [];
+    const driver: SqlDriver = {
+      name: 'test',
+      connect: (options) => {
+        asked.push(options);
+        return Promise.reject(coreError('unreachable', 'no'));
+      },
+    };
+    await askAll(postgresChecks(driver, 'postgres://127.0.0.1/none'));
+    expect(asked.length).toBeGreaterThan(0);
+    for (const { connectTimeoutMs, answerTimeoutMs } of asked) {
+      expect(connectTimeoutMs).toBeGreaterThan(0);
+      expect(answerTimeoutMs).toBe(connectTimeoutMs);
+    }
+  });
+
   it.each([
     ['18.20.0', 'fail'],
     ['20.18.3', 'fail'],
@@ -68,7 +87,7 @@ describe('list of findings', () => {
       'ok    fine     all well',
       'warn  so-so    slow; wait',
       'fail  known    no broker; look',
-      'fail  foreign  first line; run bin/bootstrap, then ask again',
+      'fail  foreign  first line; in a clone run bin/bootstrap, then ask again',
       'fail  bad      broken; mend it',
     ]);
   });

@@ -2,6 +2,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Gate } from '../../../src/access/gate.ts';
 import { authUnavailable, BadCredentials } from '../../../src/access/refusal.ts';
+import type { CredentialCheck } from '../../../src/access/request.ts';
 import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { HttpResponse } from '../../../src/io/http/port.ts';
 import { basicHeader, gateOf, peerOf, type RequestParts, requestOf } from '../access/access-kit.ts';
@@ -11,11 +12,14 @@ type Basic = NonNullable<Parameters<typeof gateOf>[1]>['basic'];
 
 /** Replaces the password check: accepts the credentials `USER:right`. */
 const basic = {
-  identify(encoded: string): () => Promise<string> {
+  identify(encoded: string): CredentialCheck {
     const [user = '', password] = Buffer.from(encoded, 'base64').toString().split(':');
-    return async () => {
-      if (password === 'right') return user;
-      throw new BadCredentials('wrong user or password');
+    return {
+      holdsGuess: true,
+      run: async () => {
+        if (password === 'right') return user;
+        throw new BadCredentials('wrong user or password');
+      },
     };
   },
 } as unknown as Basic;
@@ -93,9 +97,10 @@ describe.each(PATHS)('access to GET %s of the engine', (path) => {
     expect(codeOf(limited)).toEqual([429, 'rate_limited']);
     expect(limited.headers?.['retry-after']).toMatch(/^\d+$/);
     const away = {
-      identify: () => async () => {
-        throw authUnavailable('too many checks wait', 9);
-      },
+      identify: (): CredentialCheck => ({
+        holdsGuess: true,
+        run: () => Promise.reject(authUnavailable('too many checks wait', 9)),
+      }),
     } as unknown as Basic;
     const unchecked = await ask(gated({ basic: away }).gate, path, {
       authorization: basicHeader('desk', 'right'),

@@ -3,6 +3,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Gate } from '../../../../src/access/gate.ts';
 import { BadCredentials } from '../../../../src/access/refusal.ts';
+import type { CredentialCheck } from '../../../../src/access/request.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
 import type { GrpcCall, GrpcReply } from '../../../../src/io/grpc/port.ts';
 import type { HttpRequest, HttpResponse } from '../../../../src/io/http/port.ts';
@@ -22,11 +23,14 @@ const MESSAGE = Buffer.of(0x08, 0x07, 0x10, 0xcf, 0x0f);
 
 /** Replaces the password check: accepts the credentials `USER:right`. */
 const basic = {
-  identify(encoded: string): () => Promise<string> {
+  identify(encoded: string): CredentialCheck {
     const [user = '', password] = Buffer.from(encoded, 'base64').toString().split(':');
-    return async () => {
-      if (password === 'right') return user;
-      throw new BadCredentials('wrong user or password');
+    return {
+      holdsGuess: true,
+      run: async () => {
+        if (password === 'right') return user;
+        throw new BadCredentials('wrong user or password');
+      },
     };
   },
 } as unknown as NonNullable<Parameters<typeof gateOf>[1]>['basic'];
