@@ -131,6 +131,89 @@ describe('faults of brokers', () => {
     expect((await read(consumer, has(1))).values).toEqual(['a']);
   });
 
+  it('the direct client passes two responses that are cut, and reports the third as damage', async () => {
+    let cut = 2;
+    const brokers = await start(1, (asked) =>
+      asked?.offset === 0 ? { records: batchAt(0, 1, ['a']), isCut: cut-- > 0 } : NOTHING,
+    );
+    const consumer = await reader(brokers.address);
+    await assign(consumer);
+    const { values, events } = await read(consumer, has(1));
+    expect(values).toEqual(['a']);
+    expect(new Set(events.map(({ name }) => name))).toEqual(new Set(['_TRANSPORT']));
+    expect(events[0]?.message).toContain('the broker sent a response that is not one');
+    cut = Number.POSITIVE_INFINITY;
+    await consumer.seek({ topic: TOPIC, partition: 0, offset: 0n });
+    expect((await read(consumer, named('_BAD_MSG'))).values).toEqual([]);
+  });
+
+  it('the direct client frees the place of its session at the broker when it begins another', async () => {
+    const brokers = await start(1, (asked) =>
+      asked?.offset === 0 ? { records: batchAt(0, 1, ['a']) } : NOTHING,
+    );
+    const consumer = await reader(brokers.address);
+    await assign(consumer);
+    await read(consumer, has(1));
+    const place = [{ topic: TOPIC, partition: 0 }];
+    await consumer.pause(place);
+    await consumer.resume(place);
+    await until('a fetch after the pause', async () => {
+      await consumer.consume(RecordBatch.create(1, 1024), 5);
+      return brokers.asked.filter(({ sessionEpoch }) => sessionEpoch === 0).length > 1;
+    });
+    const begun = brokers.asked.filter(({ sessionEpoch }) => sessionEpoch === 0);
+    expect(begun.map(({ sessionId }) => sessionId).slice(0, 2)).toEqual([0, 7]);
+  });
+
+  it('the direct client waits for a fetch as long as the broker may wait, and for the timeout of a request', async () => {
+    const brokers = await start(1, (asked, fetches) =>
+      asked?.offset === 0 ? { records: batchAt(0, 1, ['a']) } : { delayMs: fetches < 4 ? 200 : 0 },
+    );
+    const consumer = await reader(brokers.address, {
+      // The timeout of acknowledgements is a property of producers.
+      properties: { 'socket.timeout.ms': 50, 'request.timeout.ms': 10, 'fetch.wait.max.ms': 60_000 },
+    });
+    await assign(consumer);
+    const { events } = await read(consumer, has(1));
+    await until('a fetch after those that wait', async () => {
+      events.push(...(await consumer.consume(RecordBatch.create(1, 1024), 5)).events);
+      return brokers.counts.fetches > 4;
+    });
+    expect(events).toEqual([]);
+  });
+
+  it('the direct client reads no metadata again where the refresh is switched off', async () => {
+    const brokers = await start(1, (asked) =>
+      asked?.offset === 0 ? { records: batchAt(0, 1, ['a']) } : NOTHING,
+    );
+    const consumer = await reader(brokers.address, {
+      properties: { 'topic.metadata.refresh.interval.ms': -1 },
+    });
+    await assign(consumer);
+    await read(consumer, has(1));
+    /** Lets the client run for several times the least pause between two requests, 50 ms. */
+    const run = async (): Promise<number> => {
+      const startedMs = realClock.monotonicMs();
+      await until('the end of the pause', async () => {
+        await consumer.consume(RecordBatch.create(1, 1024), 5);
+        return realClock.monotonicMs() - startedMs > 300;
+      });
+      return brokers.counts.metadata;
+    };
+    const before = await run();
+    expect(await run()).toBe(before);
+  });
+
+  it('the direct client has room for the response to a fetch that the user allows', async () => {
+    const brokers = await start(1, (asked) =>
+      asked?.offset === 0 ? { records: batchAt(0, 1, ['x'.repeat(3000)]) } : NOTHING,
+    );
+    const properties = { 'fetch.max.bytes': 200_000_000, 'message.max.bytes': 150_000_000 };
+    const consumer = await reader(brokers.address, { properties });
+    await assign(consumer);
+    expect((await read(consumer, has(1))).events).toEqual([]);
+  });
+
   it('the direct client reports a log that was truncated below what it read', async () => {
     const brokers = await start(1, (asked) => {
       if (asked === undefined) return NOTHING;

@@ -98,6 +98,9 @@ export interface Answer {
   readonly highWatermark?: number;
   readonly records?: Buffer;
   readonly diverging?: { readonly epoch: number; readonly offset: number };
+  /** True: a part of the answer alone is sent, with a size that agrees. */
+  readonly isCut?: boolean;
+  readonly delayMs?: number;
 }
 
 export interface Brokers {
@@ -105,6 +108,7 @@ export interface Brokers {
   /** Leader and its epoch, as the metadata names them. */
   lead(broker: number, epoch: number): void;
   readonly asked: readonly Asked[];
+  readonly counts: { readonly metadata: number; readonly fetches: number };
   readonly passwords: readonly string[];
   close(): Promise<void>;
 }
@@ -149,9 +153,9 @@ export async function startBrokers(
 ): Promise<Brokers> {
   const sockets = new Set<Socket>();
   const asked: Asked[] = [];
+  const counts = { metadata: 0, fetches: 0 };
   const passwords: string[] = [];
   const ports: number[] = [];
-  let fetches = 0;
   let [leader, epoch] = [1, 1];
   const metadata = (version: number): Buffer => {
     if (version !== 9) throw new Error(`Metadata v${version}`);
@@ -181,7 +185,9 @@ export async function startBrokers(
       ...[...topic, int32(-2147483648), NO_TAGS, int32(-2147483648), NO_TAGS],
     ]);
   };
+  let delayMs = 0;
   const answerTo = (request: Buffer, broker: number): Buffer | undefined => {
+    delayMs = 0;
     const [key, version] = [request.readInt16BE(0), request.readInt16BE(2)];
     const body = request.subarray(10 + Math.max(0, request.readInt16BE(8)));
     switch (key) {
@@ -200,6 +206,7 @@ export async function startBrokers(
         return Buffer.concat([error, text, int32(0), ...(version === 0 ? [] : [int64(0n)])]);
       }
       case KEY.metadata:
+        counts.metadata++;
         return metadata(version);
       case KEY.listOffsets: {
         const partition = [int32(0), int16(0), int64(-1n), int64(0n), int32(epoch)];
@@ -208,8 +215,11 @@ export async function startBrokers(
       case KEY.fetch: {
         const one = readFetch(body.subarray(1), broker);
         if (one !== undefined) asked.push(one);
-        const made = answer(one, fetches++, broker);
-        return made === undefined ? undefined : fetchAnswer(made, 7);
+        const made = answer(one, counts.fetches++, broker);
+        if (made === undefined) return undefined;
+        delayMs = made.delayMs ?? 0;
+        const whole = fetchAnswer(made, 7);
+        return made.isCut ? whole.subarray(0, whole.length / 2) : whole;
       }
       default:
         return undefined;
@@ -230,7 +240,9 @@ export async function startBrokers(
             socket.destroy();
             return;
           }
-          socket.write(Buffer.concat([int32(4 + made.length), request.subarray(4, 8), made]));
+          const answer = Buffer.concat([int32(4 + made.length), request.subarray(4, 8), made]);
+          if (delayMs === 0) socket.write(answer);
+          else setTimeout(() => socket.write(answer), delayMs);
         }
       });
     });
@@ -245,6 +257,7 @@ export async function startBrokers(
       [leader, epoch] = [broker, at];
     },
     asked,
+    counts,
     passwords,
     async close() {
       for (const socket of sockets) socket.destroy();

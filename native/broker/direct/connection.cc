@@ -54,11 +54,12 @@ void FramePool::Return(std::unique_ptr<Frame> frame) {
 }
 
 Connection::Connection(const Settings& settings, const TlsContext* tls, FramePool* pool,
-                       const Endpoint& endpoint, const Wakeup& wakeup, std::int64_t now_ms)
+                       const Endpoint& endpoint, const Wakeup& wakeup, std::int64_t now_ms,
+                       std::size_t first_address)
     : settings_(settings),
       pool_(pool),
       address_(endpoint.host + ":" + std::to_string(endpoint.port)),
-      socket_(endpoint, tls, settings.keeps_alive, wakeup),
+      socket_(endpoint, tls, settings.keeps_alive, wakeup, first_address),
       now_ms_(now_ms),
       open_deadline_ms_(now_ms + settings.connect_timeout_ms) {}
 
@@ -108,8 +109,8 @@ bool Connection::Poll(pollfd* out) const {
   return true;
 }
 
-void Connection::Send(std::string request, Kind kind, std::int64_t now_ms) {
-  in_flight_.push_back({correlation_, kind, now_ms + settings_.request_timeout_ms});
+void Connection::Send(std::string request, Kind kind, std::int64_t now_ms, int wait_ms) {
+  in_flight_.push_back({correlation_, kind, now_ms + settings_.request_timeout_ms + wait_ms});
   if (out_sent_ == out_.size()) {
     out_ = std::move(request);
     out_sent_ = 0;

@@ -45,14 +45,16 @@ class Connection {
   using Kind = int;
 
   Connection(const Settings& settings, const TlsContext* tls, FramePool* pool,
-             const Endpoint& endpoint, const Wakeup& wakeup, std::int64_t now_ms);
+             const Endpoint& endpoint, const Wakeup& wakeup, std::int64_t now_ms,
+             std::size_t first_address);
 
   // Sends and receives what is possible without waiting.
   State Drive(std::int64_t now_ms);
   State state() const { return state_; }
-  // REQUIRES: ready. `request` has the correlation of NextCorrelation.
+  // REQUIRES: ready. `request` has the correlation of NextCorrelation. The broker may wait
+  // `wait_ms` before it begins to answer.
   std::int32_t NextCorrelation() { return ++correlation_; }
-  void Send(std::string request, Kind kind, std::int64_t now_ms);
+  void Send(std::string request, Kind kind, std::int64_t now_ms, int wait_ms = 0);
   // Next complete response; null when there is none.
   std::unique_ptr<Frame> Receive(Kind* kind);
   bool HasRequests() const { return !in_flight_.empty(); }
@@ -64,6 +66,7 @@ class Connection {
   std::int64_t deadline_ms() const;
   int error_code() const { return error_code_; }
   const std::string& error() const { return error_; }
+  std::size_t next_address() const { return socket_.next_address(); }
   // True when the broker ended a connection on which it owed nothing.
   bool closed_idle() const { return closed_idle_; }
 

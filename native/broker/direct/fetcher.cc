@@ -11,12 +11,16 @@ namespace {
 // Error numbers of librdkafka.
 constexpr int kErrSsl = -181;
 constexpr int kErrAllBrokersDown = -187;
+constexpr int kErrTransport = -195;
+constexpr int kErrBadMessage = -199;
 constexpr int kErrAuthentication = -169;
 constexpr int kErrUnsupported = -165;
 
 constexpr std::size_t kEventsMax = 256;
 // The same failure of a broker is reported again after this time.
 constexpr std::int64_t kReportAgainMs = 30'000;
+// Responses of a broker in a row that are not one, before they are reported as damage.
+constexpr std::uint32_t kDamagedTries = 3;
 constexpr int kConnectSliceMs = 100;
 
 }  // namespace
@@ -139,13 +143,30 @@ bool Fetcher::IsNeeded(const Node& node) const {
 void Fetcher::OpenNode(Node* node, std::int64_t now_ms) {
   if (node == &bootstrap_)
     node->endpoint = settings_.bootstrap[next_bootstrap_++ % settings_.bootstrap.size()];
-  node->connection =
-      std::make_unique<Connection>(settings_, tls_, &pool_, node->endpoint, wakeup_, now_ms);
+  node->was_ready = false;
+  node->connection = std::make_unique<Connection>(settings_, tls_, &pool_, node->endpoint, wakeup_,
+                                                  now_ms, node->first_address);
 }
 
 void Fetcher::ForgetSession(Node* node) {
   node->session = {};
   node->sent.clear();
+}
+
+// Begins the session again. Its id is kept: the first request of the next session names it, and so
+// frees its place at the broker.
+void Fetcher::RestartSession(Node* node) {
+  node->session.epoch = 0;
+  node->sent.clear();
+}
+
+// Returns the event of a response that is not one. Damage on the way is over with the connection,
+// so only what repeats is reported as damage.
+Event Fetcher::DamageOf(Node* node, std::string message) {
+  node->damaged++;
+  Event event = EventOf(node->damaged < kDamagedTries ? kErrTransport : kErrBadMessage);
+  event.message = std::move(message);
+  return event;
 }
 
 // Ends a connection and plans the next.
@@ -154,6 +175,8 @@ void Fetcher::OnFailure(Node* node, std::int64_t now_ms) {
   const bool is_quiet = failed.closed_idle();
   Event event = EventOf(failed.error_code());
   event.message = failed.error();
+  if (failed.error_code() == kErrBadMessage) event = DamageOf(node, std::move(event.message));
+  if (!node->was_ready) node->first_address = failed.next_address();
   node->connection.reset();
   node->is_fetching = false;
   for (const auto& [index, generation] : node->listed) partitions_[index].listing = false;
@@ -166,7 +189,9 @@ void Fetcher::OnFailure(Node* node, std::int64_t now_ms) {
   RefreshMetadata(now_ms);
   last_failure_ = event;
   if (is_quiet) return;
-  if (node->reported != event.message || now_ms - node->reported_ms > kReportAgainMs) {
+  if (node->reported_code != event.code || node->reported != event.message ||
+      now_ms - node->reported_ms > kReportAgainMs) {
+    node->reported_code = event.code;
     node->reported = event.message;
     node->reported_ms = now_ms;
     Note(std::move(event));
@@ -197,6 +222,7 @@ bool Fetcher::DriveNode(Node* node, std::int64_t now_ms) {
   }
   if (state != Connection::State::kReady) return has_arrived;
   node->backoff_ms = 0;
+  node->was_ready = true;
   all_down_ = false;
   const bool is_spare = node == &bootstrap_ && !IsNeeded(*node) && !nodes_.empty();
   const bool is_expired = node->connection->expires_ms() <= now_ms;
@@ -224,11 +250,12 @@ void Fetcher::OnResponse(Node* node, Request request, std::unique_ptr<Frame> fra
       break;
   }
   if (frame != nullptr) pool_.Return(std::move(frame));
-  if (is_sound) return;
-  Event event = EventOf(-199);
-  event.message = node->endpoint.host + ":" + std::to_string(node->endpoint.port) +
-                  ": the broker sent a response that is not one";
-  Note(std::move(event));
+  if (is_sound) {
+    node->damaged = 0;
+    return;
+  }
+  Note(DamageOf(node, node->endpoint.host + ":" + std::to_string(node->endpoint.port) +
+                          ": the broker sent a response that is not one"));
   has_metadata_request_ = false;
   node->is_fetching = false;
   node->connection.reset();
@@ -281,7 +308,7 @@ int Fetcher::TimeToWait(std::int64_t now_ms, int wait_ms) {
     if (one.ahead_since_ms >= 0) at(one.ahead_since_ms + kAheadWaitMs);
   }
   if (has_assigned) at(next_metadata_ms_);
-  if (has_assigned) at(metadata_ms_ + settings_.metadata_ms);
+  if (has_assigned && settings_.metadata_ms > 0) at(metadata_ms_ + settings_.metadata_ms);
   if (next == INT64_MAX) return -1;
   return static_cast<int>(std::clamp<std::int64_t>(next - now_ms, 0, INT32_MAX));
 }

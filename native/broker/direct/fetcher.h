@@ -159,8 +159,15 @@ class Fetcher {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> listed;
     // Responses that wait for their reader.
     std::shared_ptr<std::uint32_t> ahead = std::make_shared<std::uint32_t>(0);
+    int reported_code = 0;
     std::string reported;
     std::int64_t reported_ms = 0;
+    // Responses in a row that were not one.
+    std::uint32_t damaged = 0;
+    // True when the connection was ready.
+    bool was_ready = false;
+    // Number of the address of the host that is tried first; it grows when none was ready.
+    std::size_t first_address = 0;
     bool is_ready() const {
       return connection != nullptr && connection->state() == Connection::State::kReady;
     }
@@ -172,6 +179,7 @@ class Fetcher {
   bool IsNeeded(const Node& node) const;
   void OpenNode(Node* node, std::int64_t now_ms);
   void OnFailure(Node* node, std::int64_t now_ms);
+  static Event DamageOf(Node* node, std::string message);
   void OnResponse(Node* node, Request request, std::unique_ptr<Frame> frame, std::int64_t now_ms);
   void SendRequests(Node* node, std::int64_t now_ms);
   Node* NodeOf(std::int32_t id);
@@ -201,6 +209,7 @@ class Fetcher {
   void OnFetchError(Partition* partition, const wire::FetchedRow& row, std::int64_t now_ms);
   void OnTruncated(Partition* partition, const wire::FetchedRow& row, std::int64_t now_ms);
   static void ForgetSession(Node* node);
+  static void RestartSession(Node* node);
   void Throttle(Node* node, std::int32_t throttle_ms, std::int64_t now_ms);
 
   const Settings settings_;

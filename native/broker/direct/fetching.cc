@@ -82,11 +82,11 @@ bool Fetcher::MayFetch(const Node& node) const {
 void Fetcher::SendFetch(Node* node, std::int64_t now_ms) {
   if (!MayFetch(*node)) return;
   // A session answers only what changed at the broker. After a restart of a partition at the same
-  // offset its end must be heard again, so another session begins.
+  // offset its end must be heard again, so another session begins, which ends this one.
   const auto is_old = [&](const auto& one) {
     return partitions_[one.first].generation != one.second.generation;
   };
-  if (std::any_of(node->sent.begin(), node->sent.end(), is_old)) ForgetSession(node);
+  if (std::any_of(node->sent.begin(), node->sent.end(), is_old)) RestartSession(node);
   std::vector<wire::FetchRow> rows;
   std::vector<wire::TopicPlace> forgotten;
   bool has_wanted = false;
@@ -110,20 +110,20 @@ void Fetcher::SendFetch(Node* node, std::int64_t now_ms) {
     rows.push_back(
         {topics_[one.topic], one.number, one.leader_epoch, one.fetch_offset, one.fetched_epoch});
   }
-  // Without a session there is nothing to forget, and nothing to wait for.
   if (!has_wanted) {
-    ForgetSession(node);
+    RestartSession(node);
     return;
   }
   const auto by_topic = [](const auto& a, const auto& b) { return a.topic < b.topic; };
   std::stable_sort(rows.begin(), rows.end(), by_topic);
   std::stable_sort(forgotten.begin(), forgotten.end(), by_topic);
-  if (node->session.id == 0) forgotten.clear();
+  // A session that begins knows no partition yet.
+  if (node->session.epoch == 0) forgotten.clear();
   Connection& connection = *node->connection;
   connection.Send(
       wire::FetchRequest(connection.NextCorrelation(), settings_.client_id, settings_.fetch,
                          settings_.committed_only, node->session, rows, forgotten),
-      kFetch, now_ms);
+      kFetch, now_ms, settings_.fetch.wait_ms);
   node->is_fetching = true;
 }
 

@@ -24,7 +24,8 @@ bool Fetcher::WantsMetadata(std::int64_t now_ms) const {
     has_assigned = true;
     if (one.leader < 0) return true;
   }
-  return has_assigned && (refresh_ || now_ms - metadata_ms_ >= settings_.metadata_ms);
+  const bool is_old = settings_.metadata_ms > 0 && now_ms - metadata_ms_ >= settings_.metadata_ms;
+  return has_assigned && (refresh_ || is_old);
 }
 
 void Fetcher::RefreshMetadata(std::int64_t now_ms) {

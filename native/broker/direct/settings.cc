@@ -75,13 +75,13 @@ constexpr NumberProperty kNumbers[] = {
     {"fetch.max.bytes", 1, SetLimit<&wire::FetchLimits::bytes_max>},
     {"max.partition.fetch.bytes", 1, SetLimit<&wire::FetchLimits::partition_bytes_max>},
     {"fetch.message.max.bytes", 1, SetLimit<&wire::FetchLimits::partition_bytes_max>},
+    {"message.max.bytes", 1000, SetNumber<&Settings::message_bytes_max>},
     {"receive.message.max.bytes", 1000, SetNumber<&Settings::response_bytes_max>},
     {"socket.timeout.ms", 10, SetNumber<&Settings::request_timeout_ms>},
-    {"request.timeout.ms", 10, SetNumber<&Settings::request_timeout_ms>},
     {"socket.connection.setup.timeout.ms", 1000, SetNumber<&Settings::connect_timeout_ms>},
     {"reconnect.backoff.ms", 1, SetNumber<&Settings::reconnect_ms>},
     {"reconnect.backoff.max.ms", 1, SetNumber<&Settings::reconnect_max_ms>},
-    {"topic.metadata.refresh.interval.ms", 10, SetNumber<&Settings::metadata_ms>},
+    {"topic.metadata.refresh.interval.ms", -1, SetNumber<&Settings::metadata_ms>},
 };
 
 struct TextProperty {
@@ -181,6 +181,25 @@ bool ReadWord(const std::string& name, const std::string& value, Settings* out,
   return true;
 }
 
+// Limits that follow from others where they are not given, as in librdkafka: a fetch has room for
+// the greatest message and fits in the queue, and a response has room for a fetch and its framing.
+void DeriveLimits(const Properties& properties, Settings* out) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(properties.begin(), properties.end(),
+                       [&](const auto& one) { return one.first == name; });
+  };
+  constexpr std::int64_t kFramingBytes = 512;
+  std::int64_t fetch_bytes = out->fetch.bytes_max;
+  if (!has("fetch.max.bytes")) {
+    fetch_bytes = std::min(fetch_bytes, static_cast<std::int64_t>(out->queue_bytes_max));
+    fetch_bytes = std::max<std::int64_t>(fetch_bytes, out->message_bytes_max);
+    out->fetch.bytes_max = static_cast<std::int32_t>(fetch_bytes);
+  }
+  if (has("receive.message.max.bytes")) return;
+  const std::int64_t response = std::min<std::int64_t>(fetch_bytes + kFramingBytes, INT32_MAX);
+  out->response_bytes_max = std::max(out->response_bytes_max, static_cast<std::int32_t>(response));
+}
+
 }  // namespace
 
 bool ReadSettings(const Properties& properties, Settings* out, std::string* error) {
@@ -206,6 +225,7 @@ bool ReadSettings(const Properties& properties, Settings* out, std::string* erro
     *error = "no brokers are given";
     return false;
   }
+  DeriveLimits(properties, out);
   return true;
 }
 

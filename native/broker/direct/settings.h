@@ -53,6 +53,8 @@ struct Settings {
   bool committed_only = true;
   bool reports_ends = false;
   Reset reset = Reset::kLatest;
+  // Size of the greatest message; the limits of a fetch are not below it.
+  std::int32_t message_bytes_max = 1'000'000;
   // Limit of a response, and of the decompressed records of a batch.
   std::int32_t response_bytes_max = 100'000'000;
   // Bytes of responses that wait for their reader, above which no more is requested.

@@ -88,8 +88,8 @@ struct Socket::Resolution {
 };
 
 Socket::Socket(const Endpoint& endpoint, const TlsContext* tls, bool keeps_alive,
-               const Wakeup& wakeup)
-    : endpoint_(endpoint), tls_(tls), keeps_alive_(keeps_alive) {
+               const Wakeup& wakeup, std::size_t first_address)
+    : endpoint_(endpoint), tls_(tls), keeps_alive_(keeps_alive), turns_(first_address) {
   Resolve(wakeup);
 }
 
@@ -136,8 +136,10 @@ void Socket::Resolve(const Wakeup& wakeup) {
 
 // Begins to connect to the next address. False when there is none.
 bool Socket::Connect() {
-  while (next_address_ < resolution_->addresses.size()) {
-    const Address& address = resolution_->addresses[next_address_++];
+  const std::vector<Address>& addresses = resolution_->addresses;
+  std::size_t index = 0;
+  while (turns_.Next(addresses.size(), &index)) {
+    const Address& address = addresses[index];
     Close();
     socket_ = socket(address.bytes.ss_family, SOCK_STREAM, 0);
     if (socket_ < 0) continue;

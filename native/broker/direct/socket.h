@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "broker/direct/tls.h"
+#include "broker/direct/turns.h"
 
 namespace millrace::broker::direct {
 
@@ -31,8 +32,10 @@ class Wakeup {
 class Socket {
  public:
   enum class State { kResolving, kConnecting, kTls, kOpen, kFailed };
-  // `tls` may be null. `wakeup` is written to when the name was resolved.
-  Socket(const Endpoint& endpoint, const TlsContext* tls, bool keeps_alive, const Wakeup& wakeup);
+  // `tls` may be null. `wakeup` is written to when the name was resolved. The addresses of the host
+  // are tried in turn from number `first_address`, modulo their number.
+  Socket(const Endpoint& endpoint, const TlsContext* tls, bool keeps_alive, const Wakeup& wakeup,
+         std::size_t first_address);
   ~Socket();
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
@@ -44,6 +47,8 @@ class Socket {
   Io Write(const void* from, std::size_t size, std::size_t* done);
   // -1 while the name is resolved.
   int descriptor() const { return socket_; }
+  // Number of the address behind the last one that was tried.
+  std::size_t next_address() const { return turns_.next(); }
   // Events to poll for while opening.
   short opening_events() const { return events_; }
   int error_code() const { return error_code_; }
@@ -61,7 +66,7 @@ class Socket {
   const TlsContext* tls_;
   bool keeps_alive_;
   std::shared_ptr<Resolution> resolution_;
-  std::size_t next_address_ = 0;
+  AddressTurns turns_;
   State state_ = State::kResolving;
   int socket_ = -1;
   short events_ = 0;

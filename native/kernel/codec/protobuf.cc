@@ -1,7 +1,10 @@
 #include "kernel/codec/protobuf.h"
 
 #include <algorithm>
+#include <compare>
+#include <cstdint>
 #include <limits>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -36,11 +39,18 @@ struct Part {
   std::uint32_t before;
 };
 
-// Map entry whose value lacks a required field.
-struct LackingEntry {
+// Key of a map entry whose value lacks a required field: `text` of a string, `number` of the
+// others.
+struct LackingKey {
   std::uint32_t slot;
-  std::int32_t key_kind;
-  std::uint64_t key;
+  std::uint64_t number;
+  std::string_view text;
+  auto operator<=>(const LackingKey&) const = default;
+};
+
+struct LackingEntry {
+  // Number of the entry in the order in which entries began to lack a field.
+  std::uint32_t order;
   std::int64_t at;
 };
 
@@ -84,7 +94,7 @@ class ProtoDecoder final : public Decoder {
   bool NewFrame(const ProtoNode& node, std::uint32_t* base);
   void FreeFrames(std::uint32_t base) {
     top_ = base;
-    while (!lacking_.empty() && lacking_.back().slot >= base) lacking_.pop_back();
+    if (!lacking_.empty()) lacking_.erase(lacking_.lower_bound({base, 0, {}}), lacking_.end());
   }
   void EndPart(const ProtoNode& node, std::uint32_t base, Bytes at);
 
@@ -123,7 +133,6 @@ class ProtoDecoder final : public Decoder {
   bool Select(const ProtoNode& node, std::uint32_t base, std::uint32_t field);
   void AddPart(Bytes start, Bytes end, std::uint32_t* part);
   void RecordEntry(std::uint32_t slot, std::int32_t kind, std::uint64_t key, std::int64_t at);
-  bool SameKey(const LackingEntry& entry, std::uint64_t key) const;
 
   bool Append(std::int32_t kind, std::uint32_t column, std::uint64_t bits);
   bool AppendParts(std::uint32_t column, std::uint32_t part);
@@ -141,7 +150,9 @@ class ProtoDecoder final : public Decoder {
   std::uint32_t pause_left_ = 0;
   std::vector<Slot> slots_;
   std::vector<Part> parts_;
-  std::vector<LackingEntry> lacking_;
+  // A tree, because the payload chooses the keys: it could make those of a hash table collide.
+  std::map<LackingKey, LackingEntry> lacking_;
+  std::uint32_t lacking_order_ = 0;
   std::vector<std::uint8_t> joined_;
   std::vector<std::uint32_t> groups_;
   Bytes payload_ = nullptr;
@@ -200,6 +211,7 @@ bool ProtoDecoder::DecodeRow(Bytes payload, std::int32_t length) {
   status_ = kNoRoom;
   parts_.clear();
   lacking_.clear();
+  lacking_order_ = 0;
   if (DecodeRoot()) {
     into_.Commit(kColumnStatusOk, 0);
     return true;
@@ -496,29 +508,25 @@ bool ProtoDecoder::AppendEntry(std::uint32_t slot, const ProtoField& field, std:
   return !has_column || into_.CloseStruct(into_[column + 1]);
 }
 
-bool ProtoDecoder::SameKey(const LackingEntry& entry, std::uint64_t key) const {
-  if (entry.key_kind != kProtoKindString) return entry.key == key;
-  const auto text = [this](std::uint64_t bits) {
-    return std::string_view(reinterpret_cast<const char*>(payload_) + (bits >> 32),
-                            bits & 0xffffffffU);
-  };
-  return text(entry.key) == text(key);
-}
-
 // The last entry of a key decides whether the entry lacks a required field.
 void ProtoDecoder::RecordEntry(std::uint32_t slot, std::int32_t kind, std::uint64_t key,
                                std::int64_t at) {
-  for (std::size_t i = 0; i < lacking_.size(); i++) {
-    LackingEntry& entry = lacking_[i];
-    if (entry.slot != slot || !SameKey(entry, key)) continue;
-    if (at >= 0) {
-      entry.at = at;
-    } else {
-      lacking_.erase(lacking_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
+  if (at < 0 && lacking_.empty()) return;
+  LackingKey name{slot, key, {}};
+  if (kind == kProtoKindString) {
+    const auto* const text = reinterpret_cast<const char*>(payload_) + (key >> 32);
+    name = {slot, 0, {text, key & 0xffffffffU}};
+  }
+  if (at < 0) {
+    lacking_.erase(name);
     return;
   }
-  if (at >= 0) lacking_.push_back({slot, kind, key, at});
+  const auto [entry, is_new] = lacking_.try_emplace(name, LackingEntry{lacking_order_, at});
+  if (is_new) {
+    lacking_order_++;
+  } else {
+    entry->second.at = at;
+  }
 }
 
 Bytes ProtoDecoder::ReadValue(const ProtoField& field, Bytes at, std::uint64_t* bits,
@@ -695,8 +703,12 @@ bool ProtoDecoder::FlushList(const ProtoField& field, std::uint32_t slot, std::i
   if (field.column >= 0 && !into_.CloseList(into_[static_cast<std::uint32_t>(field.column)]))
     return false;
   *lacking = static_cast<std::int64_t>(slots_[slot].value) - 1;
-  for (std::size_t i = 0; *lacking < 0 && i < lacking_.size(); i++) {
-    if (lacking_[i].slot == slot) *lacking = lacking_[i].at;
+  if (*lacking >= 0 || lacking_.empty()) return true;
+  auto entry = lacking_.lower_bound({slot, 0, {}});
+  for (auto first = UINT32_MAX; entry != lacking_.end() && entry->first.slot == slot; entry++) {
+    if (entry->second.order >= first) continue;
+    first = entry->second.order;
+    *lacking = entry->second.at;
   }
   return true;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "broker/direct/turns.h"
 #include "broker/wire/crc32c.h"
 #include "broker/wire/record_batch.h"
 #include "broker/wire/sasl.h"
@@ -22,6 +23,7 @@ namespace {
 
 using namespace millrace;
 namespace wire = broker::wire;
+namespace direct = broker::direct;
 using wire::Codec;
 using Step = wire::PartitionRecords::Step;
 
@@ -343,6 +345,33 @@ void FaultsAreNamed() {
   }
 }
 
+void AddressesTakeTurns() {
+  direct::AddressTurns first(0);
+  std::size_t index = 9;
+  MILLRACE_CHECK(!first.Next(0, &index));
+  MILLRACE_CHECK(first.Next(3, &index) && index == 0);
+  // The first address was silent until the attempt ended.
+  direct::AddressTurns second(first.next());
+  for (const std::size_t expected : {1U, 2U, 0U}) {
+    MILLRACE_CHECK(second.Next(3, &index) && index == expected);
+  }
+  MILLRACE_CHECK(!second.Next(3, &index));
+  MILLRACE_CHECK(direct::AddressTurns(second.next()).Next(2, &index) && index == 0);
+}
+
+// The proof was computed by hashlib of Python; the client of TypeScript has the same vector.
+void ScramHashesTheBytesOfAPassword() {
+  const auto scram =
+      wire::MakeSasl("SCRAM-SHA-256", "user", "pass\xc2\xb2\xef\xac\x81", "rOprNGfwEbeRWgbNEkqO");
+  std::string reply;
+  std::string error;
+  bool is_done = false;
+  const std::string nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
+  MILLRACE_CHECK(
+      scram->Answer("r=" + nonce + ",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", &reply, &is_done, &error));
+  MILLRACE_CHECK(reply == "c=biws,r=" + nonce + ",p=wbTFcNvQk/ns4O2LGS4owm0Ux8cazBeRHHxsPvIZdlA=");
+}
+
 void ScramHasItsVectors() {
   // Source: RFC 7677, section 3.
   const auto scram = wire::MakeSasl("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO");
@@ -385,6 +414,8 @@ int main(int argc, char** argv) {
   AbortedTransactionsAndMarkersAreSkipped();
   FaultsAreNamed();
   ScramHasItsVectors();
+  ScramHashesTheBytesOfAPassword();
+  AddressesTakeTurns();
   std::printf("checks=7\n");
   return 0;
 }

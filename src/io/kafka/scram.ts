@@ -1,7 +1,9 @@
 /** Client side of SCRAM (RFC 5802), as Kafka uses it: without channel binding. */
 import { createHash, createHmac, pbkdf2Sync, randomBytes, timingSafeEqual } from 'node:crypto';
 
-/** Rounds above which a server's demand is refused: they cost this process its time. */
+/** Rounds below which a server's demand is refused, because the password is then easily guessed
+ *  (RFC 7677, section 4), and above which it is, because they cost this process its time. */
+const ROUNDS_MIN = 4096;
 const ROUNDS_MAX = 1_000_000;
 const HEADER = 'n,,';
 
@@ -45,15 +47,11 @@ export function scramClient(
       const rounds = Number(fields.get('i'));
       const salt = fields.get('s');
       const isValid = joint.startsWith(nonce) && joint.length > nonce.length && salt !== undefined;
-      if (!isValid || !Number.isInteger(rounds) || rounds < 1 || rounds > ROUNDS_MAX) return undefined;
+      if (!isValid || !Number.isInteger(rounds) || rounds < ROUNDS_MIN || rounds > ROUNDS_MAX)
+        return undefined;
       const bytes = digest === 'sha256' ? 32 : 64;
-      const salted = pbkdf2Sync(
-        password.normalize('NFKC'),
-        Buffer.from(salt, 'base64'),
-        rounds,
-        bytes,
-        digest,
-      );
+      // Brokers and clients of Kafka hash the bytes of the password as they are, without SASLprep.
+      const salted = pbkdf2Sync(password, Buffer.from(salt, 'base64'), rounds, bytes, digest);
       const clientKey = hmac(salted, 'Client Key');
       const stored = createHash(digest).update(clientKey).digest();
       const bound = `c=${Buffer.from(HEADER).toString('base64')},r=${joint}`;

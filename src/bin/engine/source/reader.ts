@@ -15,6 +15,7 @@ import { kernels } from '../../../shell/drivers.ts';
 import { type EngineContext, neededBrokers } from '../actions/settings.ts';
 import { openInput } from '../input.ts';
 import type { WindowPlan } from '../windows/plan.ts';
+import { fetchLimits } from './fetch-limits.ts';
 import { groupName, leased } from './group.ts';
 import { openEvents } from './lists.ts';
 import { openTopics } from './topics.ts';
@@ -48,14 +49,6 @@ async function openSource(
   shares: MemoryShares | undefined,
 ) {
   const { settings, log } = context;
-  // Half of the share is for the queue (in KiB), half for the fetch in flight. This is a soft
-  // limit: each broker has a fetch of its own, and compressed batches grow when they are unpacked.
-  // librdkafka refuses a fetch.max.bytes below message.max.bytes, 1,000,000 by default.
-  const kilobytes = Math.floor((shares?.fetchBytes ?? 0) / 2048);
-  const fetched = shares && {
-    'queued.max.messages.kbytes': kilobytes,
-    'fetch.max.bytes': Math.max(1_048_576, kilobytes * 1024),
-  };
   const consumer = await driver.consumer({
     brokers: neededBrokers(context),
     clientId: 'millrace-engine',
@@ -65,7 +58,7 @@ async function openSource(
     partitionEof: true,
     properties: {
       'enable.auto.commit': false,
-      ...fetched,
+      ...fetchLimits(shares, settings['broker-property'] ?? {}),
       // The client can assign a new partition only after its own metadata refresh.
       ...(settings['partition-interval'] === 0
         ? {}

@@ -22,7 +22,6 @@ const OBEYED = new Set([
   'receive.message.max.bytes',
   'reconnect.backoff.max.ms',
   'reconnect.backoff.ms',
-  'request.timeout.ms',
   'sasl.mechanism',
   'sasl.mechanisms',
   'sasl.password',
@@ -47,7 +46,7 @@ const OBEYED = new Set([
 /** Properties of groups, producers and the log of librdkafka, or of its own queues: they change
  *  nothing about the records that are read, nor about who may read them. */
 const NEUTRAL =
-  /^(acks|api\.version\..+|batch\..+|check\.crcs|compression\..+|connections\.max\.idle\.ms|debug|enable\.(auto\..+|idempotence)|fetch\.(error|queue)\.backoff\.ms|group\..+|heartbeat\.interval\.ms|linger\.ms|log\..+|max\.in\.flight.*|max\.poll\.interval\.ms|message\..+|metadata\.max\.age\.ms|partition(er|\.assignment\.strategy)|queue\.buffering\..+|queued\.min\.messages|retry\.backoff.+|session\.timeout\.ms|socket\.(nagle\.disable|send\.buffer\.bytes|receive\.buffer\.bytes)|statistics\..+|topic\.metadata\..+|transaction.*)$/;
+  /^(acks|broker\.version\.fallback|coordinator\.query\.interval\.ms|delivery\.timeout\.ms|enable\.(metrics\.push|random\.seed)|log_level|request\.(required\.acks|timeout\.ms)|reconnect\.backoff\.jitter\.ms|retries|sticky\.partitioning\.linger\.ms|api\.version\..+|batch\..+|check\.crcs|compression\..+|connections\.max\.idle\.ms|debug|enable\.(auto\..+|idempotence)|fetch\.(error|queue)\.backoff\.ms|group\..+|heartbeat\.interval\.ms|linger\.ms|log\..+|max\.in\.flight.*|max\.poll\.interval\.ms|message\..+|metadata\.max\.age\.ms|partition(er|\.assignment\.strategy)|queue\.buffering\..+|queued\.min\.messages|retry\.backoff.+|session\.timeout\.ms|socket\.(blocking\.max\.ms|max\.fails|nagle\.disable|send\.buffer\.bytes|receive\.buffer\.bytes)|statistics\..+|topic\.metadata\..+|transaction.*)$/;
 
 const WITH_SASL = new Set(['sasl_plaintext', 'sasl_ssl']);
 

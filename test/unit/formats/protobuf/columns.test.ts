@@ -125,6 +125,26 @@ describe('malformed payloads', () => {
     expect(check(text, ...payloads)).toBe(0);
   });
 
+  it('entries and lists that lack a required field cost steps that grow linearly', () => {
+    const text = `${P2} message M { map<int32, N> m = 1; repeated L l = 2; } message N { required int32 a = 1; } message L { repeated N n = 1; }`;
+    const varint = (value: number): number[] => [
+      (value & 127) | 128,
+      ((value >> 7) & 127) | 128,
+      value >> 14,
+    ];
+    // An entry with a key and an empty value, and a list of one complete element.
+    const entry = (key: number): number[] => [0x0a, 6, 0x08, ...varint(key), 0x12, 0];
+    const list = [0x12, 4, 0x0a, 2, 0x08, 1];
+    const payload = Buffer.from(Array.from({ length: 200_000 }, (_, key) => [...entry(key), ...list]).flat());
+    for (const kernels of columnKernels) {
+      const decoder = protoColumnDecoder(kernels, messageOf(text, 'M'));
+      const batch = decoder.createBatch(1);
+      decoder.decode(spansOf([payload]), 0, 1, batch);
+      expect(batch.status[0]).toBe(COLUMN_STATUS.MALFORMED);
+      decoder.close();
+    }
+  }, 60_000);
+
   it('nesting beyond 100 levels is malformed, in known and unknown fields', () => {
     const text = `${P3} message M { M m = 1; repeated M l = 2; map<string, M> k = 3; }`;
     const nested = (levels: number, tag: string): string =>

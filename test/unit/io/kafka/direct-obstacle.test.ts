@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { ACCEPTED } from '../../../../src/io/kafka/config/names.ts';
 import { directObstacle } from '../../../../src/io/kafka/direct/obstacle.ts';
 import { consumerProperties } from '../../../../src/io/kafka/properties.ts';
 
@@ -29,6 +30,30 @@ describe('obstacles of the direct client', () => {
     ],
   ])('the properties %j are named without their values', (properties, why) => {
     expect(directObstacle(properties)).toBe(why);
+  });
+
+  it('each property that a user may set is obeyed, changes nothing, or is a known obstacle', () => {
+    const oauthOrKerberos = /^sasl\.(kerberos|oauthbearer)\./;
+    const obstacles = [...ACCEPTED].filter(
+      (name) => !oauthOrKerberos.test(name) && directObstacle({ [name]: 'x' }) !== undefined,
+    );
+    expect(obstacles).toEqual([
+      'allow.auto.create.topics',
+      'broker.address.family',
+      'broker.address.ttl',
+      'client.dns.lookup',
+      'client.rack',
+      'enable.sasl.oauthbearer.unsecure.jwt',
+      'https.ca.location',
+      'https.ca.pem',
+      'metadata.recovery.rebootstrap.trigger.ms',
+      'metadata.recovery.strategy',
+      'ssl.ca.certificate.stores',
+      'ssl.cipher.suites',
+      'ssl.crl.location',
+      'ssl.curves.list',
+      'ssl.sigalgs.list',
+    ]);
   });
 
   it('a PKCS#12 keystore is no obstacle', () => {
