@@ -21,6 +21,7 @@ import {
   oracleRows,
   rulesOf,
   streams,
+  tickingClock,
   untilKilled,
 } from './engine-kit.ts';
 
@@ -44,7 +45,7 @@ interface LifeOf {
 /** Runs one process with several windows to its end, or until one of them dies. */
 async function live({ members, source, shards, interval, drain }: LifeOf): Promise<readonly RunSummary[]> {
   const signal = drain ?? new AbortController().signal;
-  const reader = new SharedReader({ source, drain: signal });
+  const reader = new SharedReader({ source, drain: signal, clock: tickingClock() });
   const engines: { readonly engine: Engine; readonly stop: () => Promise<void> }[] = members.map(
     ({ name, job, disk, sink }) => {
       const watermarks = watermarksOf(job, KERNELS, PARTITIONS);

@@ -328,7 +328,7 @@ describe('one of several windows', () => {
   const windowOf = (name: string, aggregate: string | undefined, reader: { definition: object }) =>
     new WindowSource(
       {
-        ...{ bounds: async () => [], asked: () => {}, placed: () => {}, saved: () => {} },
+        ...{ bounds: async () => [], asked: () => {}, placed: () => {}, saved: () => {}, nowMs: () => 0 },
         source: { partitionCount: 1 },
         input: {
           ...{ isReady: true, describe: () => undefined },

@@ -137,7 +137,8 @@ export async function openReader(
       ? { source: topicSource, lease: undefined }
       : leased(context, driver, { brokers, group, source: topicSource });
   log.info({ consumer: driver.name }, 'consumer open');
-  const reader = name === undefined ? undefined : new SharedReader({ source, input, drain });
+  const { clock } = context;
+  const reader = name === undefined ? undefined : new SharedReader({ source, input, drain, clock });
   if (reader !== undefined) stages.of = reader.stages;
   return { brokers, clusterId, partitionCount, topicId, source, input, lease, reader, stages };
 }

@@ -6,6 +6,7 @@
  *  alone, and no further than the position of the others, before they continue; so no window gets
  *  a row twice or misses one; (3) after a drain began, no window gets rows, so all stop at the same
  *  position. */
+import type { Clock } from '../../../core/clock.ts';
 import type { Stage } from '../../stages.ts';
 import type { Bounds, EventSource } from '../events.ts';
 import type { EventInput } from '../input/port.ts';
@@ -17,6 +18,7 @@ export interface SharedReaderParts {
   readonly input?: Omit<EventInput, 'decode'>;
   /** Aborted when the windows are to stop. */
   readonly drain: AbortSignal;
+  readonly clock: Pick<Clock, 'monotonicMs'>;
 }
 
 interface CatchUp {
@@ -29,6 +31,10 @@ const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve)
 
 const areEqual = (a: readonly number[], b: readonly number[]): boolean =>
   a.length === b.length && a.every((offset, partition) => offset === b[partition]);
+
+/** Number of partitions that every window has: each finds added ones with a query of its own. */
+const commonCount = (windows: readonly WindowSource[]): number =>
+  Math.min(...windows.map(({ partitionCount }) => partitionCount));
 
 export class SharedReader {
   private readonly parts: SharedReaderParts;
@@ -62,11 +68,12 @@ export class SharedReader {
 
   /** Adds a window. Call it for every window before the first of them runs. */
   add(window: WindowSourceParts): WindowSource {
-    const { source, input } = this.parts;
+    const { source, input, clock } = this.parts;
     const added = new WindowSource(
       {
         source,
         input,
+        nowMs: () => clock.monotonicMs(),
         bounds: () => this.bounds(),
         asked: () => {
           this.running ??= this.run();
@@ -95,8 +102,8 @@ export class SharedReader {
   private placed(): void {
     if (!this.isPlaced) return;
     // Partitions were added: the reader begins with them when every window has.
-    const counts = this.open.map(({ partitionCount }) => partitionCount);
-    if (counts.length > 0 && Math.min(...counts) > this.parts.source.partitionCount) this.isPlaced = false;
+    const { open } = this;
+    if (open.length > 0 && commonCount(open) > this.parts.source.partitionCount) this.isPlaced = false;
   }
 
   private saved(): void {
@@ -104,7 +111,8 @@ export class SharedReader {
     const [first] = saved;
     if (first === undefined || saved.includes(undefined)) return;
     const all = saved as readonly (readonly number[])[];
-    this.parts.source.saved?.(first.map((_, p) => Math.min(...all.map((one) => one[p] ?? 0))));
+    const common = first.slice(0, Math.min(...all.map(({ length }) => length)));
+    this.parts.source.saved?.(common.map((_, p) => Math.min(...all.map((one) => one[p] as number))));
   }
 
   private async run(): Promise<void> {
@@ -124,19 +132,23 @@ export class SharedReader {
   }
 
   private async read(open: readonly WindowSource[]): Promise<void> {
+    const { source, input, clock } = this.parts;
     const readers = await this.place(open);
     this.readers = readers;
-    const rows = await this.parts.source.next(Math.max(...readers.map(({ waitMs }) => waitMs)));
-    const waitedMs = this.parts.input?.takeWaitedMs() ?? 0;
+    const fromMs = clock.monotonicMs();
+    const rows = await source.next(Math.max(...readers.map(({ waitMs }) => waitMs)));
+    const readMs = clock.monotonicMs() - fromMs - (input?.takeWaitedMs() ?? 0);
     for (const { parts } of readers) parts.stages?.leave();
     if (this.parts.drain.aborted) return;
     for (const [at, window] of readers.entries()) {
       if (at > 0) await turn();
-      await window.deliver(rows, waitedMs);
+      await window.deliver(rows, readMs);
     }
   }
 
-  /** Returns the windows that read next: those behind first, and those at one position together. */
+  /** Returns the windows that read next: those behind first, and those at one position together.
+   *  Positions are compared in the partitions that all windows have; the reader begins with the
+   *  others when every window has found them. */
   private async place(open: readonly WindowSource[]): Promise<readonly WindowSource[]> {
     const { source } = this.parts;
     for (;;) {
@@ -148,7 +160,8 @@ export class SharedReader {
         this.catchingUp = undefined;
       }
       if (this.isPlaced) return open;
-      const positions = open.map((window) => window.positions());
+      const count = commonCount(open);
+      const positions = open.map((window) => window.positions().slice(0, count));
       const [first = []] = positions;
       const to = first.map((_, p) => Math.max(...positions.map((one) => one[p] as number)));
       const behind = open.filter((_, at) => !areEqual(positions[at] as readonly number[], to));
@@ -158,8 +171,8 @@ export class SharedReader {
         this.isPlaced = true;
         return open;
       }
-      const from = next.positions();
-      const windows = behind.filter((window) => areEqual(window.positions(), from));
+      const from = positions[open.indexOf(next)] as readonly number[];
+      const windows = behind.filter((window) => areEqual(window.positions().slice(0, count), from));
       for (const window of windows) window.catchUp(to);
       await source.start(from);
       this.catchingUp = { windows, to };

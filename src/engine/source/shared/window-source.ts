@@ -27,6 +27,8 @@ export interface WindowSourceParts {
 /** Part of a reader that a window needs. */
 export interface Reader {
   readonly source: EventSource;
+  /** Monotonic time. */
+  nowMs(): number;
   readonly input: Pick<EventInput, 'definition' | 'resume' | 'isReady' | 'describe'> | undefined;
   bounds(): Promise<readonly Bounds[]>;
   asked(): void;
@@ -36,6 +38,8 @@ export interface Reader {
 
 interface Ask {
   readonly waitMs: number;
+  /** Monotonic ms of the request. */
+  readonly atMs: number;
   readonly resolve: (rows: EventRows | undefined) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -51,6 +55,8 @@ export class WindowSource implements EventSource {
   private reached: readonly number[] = [];
   /** Limits before a catch-up. */
   private limits: readonly number[] = [];
+  /** Offsets at which a catch-up that is in flight ends. */
+  private catchUpTo: readonly number[] = [];
   private ask: Ask | undefined;
   private release: (() => void) | undefined;
   /** Settles when this window asks for rows or has left. */
@@ -121,14 +127,19 @@ export class WindowSource implements EventSource {
 
   next(waitMs: number): Promise<EventRows | undefined> {
     return new Promise((resolve, reject) => {
-      this.ask = { waitMs, resolve, reject };
+      this.ask = { waitMs, atMs: this.reader.nowMs(), resolve, reject };
       this.release?.();
       this.reader.asked();
     });
   }
 
+  /** -1 for an end that a catch-up does not read up to: more records follow for this window. Also
+   *  -1 for an added partition that the reader has not begun with. */
   endOf(partition: number): number {
-    return this.reader.source.endOf(partition);
+    const { source } = this.reader;
+    if (partition >= source.partitionCount) return -1;
+    const end = source.endOf(partition);
+    return end > (this.catchUpTo[partition] ?? Number.POSITIVE_INFINITY) ? -1 : end;
   }
 
   saved(offsets: readonly number[]): void {
@@ -149,10 +160,12 @@ export class WindowSource implements EventSource {
     return this.ask === undefined && this.isOpen ? this.free : Promise.resolve();
   }
 
-  /** Answers the request with rows, and settles when the window is done with them. */
-  async deliver(rows: EventRows | undefined, waitedMs: number): Promise<void> {
+  /** Answers the request with rows, and settles when the window is done with them.
+   *  @param readMs time of the read that returned the rows. In the rest of the time since the
+   *  request, no partition was read for this window. */
+  async deliver(rows: EventRows | undefined, readMs: number): Promise<void> {
     if (this.ask === undefined) return;
-    this.waitedMs += waitedMs;
+    this.waitedMs += Math.max(0, this.reader.nowMs() - this.ask.atMs - readMs);
     let restore = (): void => {};
     try {
       if (rows !== undefined) {
@@ -195,6 +208,7 @@ export class WindowSource implements EventSource {
   /** Admits only records before these offsets, until `endCatchUp`. */
   catchUp(to: readonly number[]): void {
     const { watermarks } = this.parts;
+    this.catchUpTo = to;
     this.limits = to.map((_, partition) => watermarks.limitOf(partition));
     to.forEach((offset, partition) => {
       watermarks.setLimit(partition, Math.min(offset, this.limits[partition] as number));
@@ -204,11 +218,13 @@ export class WindowSource implements EventSource {
   /** True if every record before these offsets was read. */
   hasRead(to: readonly number[]): boolean {
     const { watermarks } = this.parts;
-    return to.every((offset, p) => watermarks.position(p) >= offset || this.endOf(p) >= offset);
+    const { source } = this.reader;
+    return to.every((offset, p) => watermarks.position(p) >= offset || source.endOf(p) >= offset);
   }
 
   endCatchUp(at: readonly number[]): void {
     this.reached = at;
+    this.catchUpTo = [];
     this.limits.forEach((limit, partition) => {
       this.parts.watermarks.setLimit(partition, limit);
     });
