@@ -101,8 +101,8 @@ export class Engine implements EngineQueries {
     this.before = watermarks.totals();
     this.epoch = parts.clock.wallNowMs().toString(36);
     this.invalid = new InvalidTally(parts.input);
-    this.idle = new IdleWatch(watermarks, source, parts.idleTimeoutMs);
     this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
+    this.idle = new IdleWatch(watermarks, source, this.lag, parts.idleTimeoutMs);
     this.stages = parts.stages ?? new Stages(parts.clock);
     metrics.watch(this.stages);
     this.gauges = new EngineGauges({
@@ -345,7 +345,7 @@ export class Engine implements EngineQueries {
       }
       stages.leave();
       early?.advance(now);
-      lag.poll(now);
+      lag.poll(now, this.idle.queryMs);
       this.gauges.refreshRates(now);
       if (now >= nextCheckpoint && this.checkpointing === undefined) {
         nextCheckpoint = now + parts.checkpointIntervalMs;

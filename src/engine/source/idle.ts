@@ -2,28 +2,42 @@
  *
  *  A partition is quiet while all of it has been read, or while only invalid records and tombstones
  *  arrive from it. It becomes idle after it was quiet for the timeout without a valid event. The
- *  changelog records the decision before a result that depends on it leaves the process. */
+ *  changelog records the decision before a result that depends on it leaves the process.
+ *
+ *  Invariant: time at the end of a partition counts only before an answer of the broker that has
+ *  the same end. A broker that does not answer, or a process that was suspended, therefore proves
+ *  no silence: the records of that time may be unread. */
 import type { WatermarkGenerator } from './admission.ts';
 import type { EventSource } from './events.ts';
+import type { LagWatch } from './lag.ts';
 
 /** Interval between two checks of all partitions. */
 const CHECK_MS = 100;
-/** Longest time from an invalid record to the next record or to the end of the partition: the
- *  broker client reports an end after a fetch that waited 500 ms. */
-const RECORD_MS_MAX = 1000;
-/** Share of the timeout that one invalid record may account for. */
-const RECORD_SHARE = 0.5;
+/** Longest time that one check may add. Also the longest time from an invalid record to the next
+ *  record or to the end of the partition: the broker client reports an end after a fetch that
+ *  waited 500 ms. */
+const STEP_MS_MAX = 1000;
+/** Longest time that one answer of the broker may prove. */
+const PROVEN_MS_MAX = 2000;
+/** Largest share of the timeout that one check, one invalid record or one answer accounts for. */
+const SHARE_MAX = 0.5;
+/** Queries in the time that one answer may prove, because an answer takes time to arrive. */
+const QUERIES = 2;
+/** Age from which on an answer proves nothing: the process may have been suspended since. */
+const ANSWER_MS_MAX = 5000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 interface Quiet {
   /** Number of valid events of the partition so far. */
   readonly valid: number;
-  /** Monotonic ms at which the quiet time began, shifted by time that does not count. */
-  since: number;
   /** Next offset; `movedAt`: monotonic ms of its last change. */
   position: number;
   movedAt: number;
   wasQuiet: boolean;
+  /** Quiet time that counts. */
+  provenMs: number;
+  /** Time at the end that no answer of the broker has proven yet. */
+  pendingMs: number;
 }
 
 export class IdleWatch {
@@ -32,26 +46,38 @@ export class IdleWatch {
     'mode' | 'partitionCount' | 'position' | 'validCount' | 'isIdle' | 'progress'
   >;
   private readonly source: Pick<EventSource, 'endOf'>;
+  private readonly lag: Pick<LagWatch, 'answer'>;
   private readonly timeoutMs: number;
-  private readonly recordMs: number;
+  private readonly stepMs: number;
+  private readonly provenMsMax: number;
   private readonly partitions = new Map<number, Quiet>();
   private nextCheck = 0;
   private lastCheck = 0;
+  private isWaiting = false;
 
-  constructor(watermarks: IdleWatch['watermarks'], source: IdleWatch['source'], timeoutMs: number) {
+  constructor(
+    watermarks: IdleWatch['watermarks'],
+    source: IdleWatch['source'],
+    lag: IdleWatch['lag'],
+    timeoutMs: number,
+  ) {
     this.watermarks = watermarks;
     this.source = source;
+    this.lag = lag;
     this.timeoutMs = timeoutMs;
-    this.recordMs = Math.min(RECORD_MS_MAX, RECORD_SHARE * timeoutMs);
+    this.stepMs = Math.min(STEP_MS_MAX, SHARE_MAX * timeoutMs);
+    this.provenMsMax = Math.min(PROVEN_MS_MAX, SHARE_MAX * timeoutMs);
+  }
+
+  /** Interval at which answers of the broker are needed; Infinity: no partition depends on them. */
+  get queryMs(): number {
+    return this.isWaiting ? Math.max(CHECK_MS, this.provenMsMax / QUERIES) : Number.POSITIVE_INFINITY;
   }
 
   /** Excludes time in which no partition was read. */
   unread(ms: number): void {
     this.lastCheck += ms;
-    for (const quiet of this.partitions.values()) {
-      quiet.since += ms;
-      quiet.movedAt += ms;
-    }
+    for (const quiet of this.partitions.values()) quiet.movedAt += ms;
   }
 
   /** Returns the partitions that become idle now. If all become idle together, the frontier stops
@@ -63,6 +89,7 @@ export class IdleWatch {
     // No partition holds a global watermark back.
     if (timeoutMs === 0 || watermarks.mode === 'global' || now < this.nextCheck) return [];
     this.nextCheck = now + CHECK_MS;
+    this.isWaiting = false;
     const due: number[] = [];
     for (let partition = 0; partition < watermarks.partitionCount; partition++)
       if (this.isDue(partition, now)) due.push(partition);
@@ -86,19 +113,39 @@ export class IdleWatch {
     }
     const [valid, position] = [watermarks.validCount(partition), watermarks.position(partition)];
     const isAtEnd = source.endOf(partition) >= position;
+    if (isAtEnd) this.isWaiting = true;
     const quiet = partitions.get(partition);
     if (quiet === undefined || quiet.valid !== valid) {
-      partitions.set(partition, { valid, since: now, position, movedAt: NEVER, wasQuiet: isAtEnd });
+      const none = { movedAt: NEVER, provenMs: 0, pendingMs: 0 };
+      partitions.set(partition, { valid, position, wasQuiet: isAtEnd, ...none });
       return false;
     }
     if (position !== quiet.position) {
       quiet.position = position;
       quiet.movedAt = now;
     }
-    const isQuiet = isAtEnd || now - quiet.movedAt <= this.recordMs;
+    const isMoving = now - quiet.movedAt <= this.stepMs;
+    const isQuiet = isAtEnd || isMoving;
     // The time since the last check counts if the partition was quiet then and is quiet now.
-    if (!isQuiet || !quiet.wasQuiet) quiet.since += now - this.lastCheck;
+    const ms = isQuiet && quiet.wasQuiet ? Math.min(this.stepMs, now - this.lastCheck) : 0;
     quiet.wasQuiet = isQuiet;
-    return isQuiet && now - quiet.since >= this.timeoutMs;
+    // Records that arrive prove themselves that the partition is read.
+    if (isMoving) quiet.provenMs += ms;
+    else quiet.pendingMs += ms;
+    const isProven = this.prove(partition, quiet, now) || isMoving;
+    return isQuiet && isProven && quiet.provenMs >= this.timeoutMs;
+  }
+
+  /** Counts the time before the last answer of the broker if everything up to the end that it names
+   *  was read. False: the answer is too old, or records are unread. */
+  private prove(partition: number, quiet: Quiet, now: number): boolean {
+    const { answer } = this.lag;
+    const high = answer?.highs[partition];
+    if (answer === undefined || high === undefined) return false;
+    const ageMs = now - answer.askedMs;
+    if (ageMs > ANSWER_MS_MAX || this.source.endOf(partition) < high) return false;
+    quiet.provenMs += Math.min(this.provenMsMax, Math.max(0, quiet.pendingMs - ageMs));
+    quiet.pendingMs = Math.min(quiet.pendingMs, ageMs);
+    return true;
   }
 }

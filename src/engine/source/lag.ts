@@ -1,8 +1,9 @@
 /** Number of unread records at the broker, polled concurrently with the reading. It tells whether
- *  the source has records to deliver; the duration of a wait for records alone does not. */
+ *  the source has records to deliver; the duration of a wait for records alone does not. The same
+ *  answers prove that a partition has nothing more to read. */
 import type { EventSource } from './events.ts';
 
-/** Interval between two queries. */
+/** Longest interval between two queries, and the interval after a query that failed. */
 const POLL_MS = 1000;
 /** Share of the records read since the last query that may be unread while the end still counts as
  *  reached: they are in flight. */
@@ -15,29 +16,45 @@ export interface LagParts {
   readonly rowCapacity: number;
 }
 
+/** Answer of the broker to one query. */
+interface EndsAnswer {
+  /** Monotonic ms of the query: every record from before then lies before these ends. */
+  readonly askedMs: number;
+  /** Next offset of each partition at the broker. */
+  readonly highs: readonly number[];
+}
+
 export class LagWatch {
   private readonly parts: LagParts;
-  private nextPollMs = Number.NEGATIVE_INFINITY;
+  private askedMs = Number.NEGATIVE_INFINITY;
   private isPolling = false;
+  private hasFailed = false;
   private readTo = 0;
   private inFlightMax: number;
   /** Records after the positions; NaN before the broker has answered. */
   unread = Number.NaN;
+  /** Last answer; undefined before the first. */
+  answer: EndsAnswer | undefined;
 
   constructor(parts: LagParts) {
     this.parts = parts;
     this.inFlightMax = parts.rowCapacity;
   }
 
-  /** Starts a query if one is due. */
-  poll(nowMs: number): void {
-    if (this.isPolling || nowMs < this.nextPollMs) return;
-    this.nextPollMs = nowMs + POLL_MS;
+  /** Starts a query if one is due. @param intervalMs interval at which the caller needs answers */
+  poll(nowMs: number, intervalMs = POLL_MS): void {
+    const waitMs = this.hasFailed ? POLL_MS : Math.min(POLL_MS, intervalMs);
+    if (this.isPolling || nowMs < this.askedMs + waitMs) return;
+    this.askedMs = nowMs;
     this.isPolling = true;
-    this.query()
-      // The next poll asks again; a source that failed ends the reading itself.
-      .catch(() => {})
-      .finally(() => {
+    this.query(nowMs)
+      .then(
+        () => false,
+        // The next poll asks again; a source that failed ends the reading itself.
+        () => true,
+      )
+      .then((hasFailed) => {
+        this.hasFailed = hasFailed;
         this.isPolling = false;
       });
   }
@@ -51,7 +68,7 @@ export class LagWatch {
     return true;
   }
 
-  private async query(): Promise<void> {
+  private async query(askedMs: number): Promise<void> {
     const { source, positions, rowCapacity } = this.parts;
     const bounds = await source.bounds();
     let unread = 0;
@@ -64,5 +81,6 @@ export class LagWatch {
     this.inFlightMax = Math.max(rowCapacity, IN_FLIGHT_SHARE * (readTo - this.readTo));
     this.readTo = readTo;
     this.unread = unread;
+    this.answer = { askedMs, highs: bounds.map(({ high }) => high) };
   }
 }

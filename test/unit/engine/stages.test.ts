@@ -212,8 +212,8 @@ describe('unread events', () => {
       positions: { partitionCount: 2, position: (partition) => (partition === 0 ? at.position : 0) },
       rowCapacity: 10,
     });
-    const look = async (nowMs: number) => {
-      watch.poll(nowMs);
+    const look = async (nowMs: number, intervalMs?: number) => {
+      watch.poll(nowMs, intervalMs);
       await new Promise((resolve) => setImmediate(resolve));
       return watch;
     };
@@ -243,15 +243,36 @@ describe('unread events', () => {
     expect(await look(4000)).toMatchObject({ unread: 5, isAtEnd: true });
   });
 
+  it('an answer has the ends of all partitions and the time of its query', async () => {
+    const { at, watch, look } = world(7);
+    expect(watch.answer).toBeUndefined();
+    expect((await look(500)).answer).toEqual({ askedMs: 500, highs: [7, 0] });
+    at.high = 8;
+    expect((await look(600)).answer?.askedMs).toBe(500);
+    expect((await look(600, 100)).answer).toEqual({ askedMs: 600, highs: [8, 0] });
+    // A longer interval does not delay the query of each second.
+    expect((await look(1600, 60_000)).answer?.askedMs).toBe(1600);
+  });
+
   it('the backlog stays unknown while the broker does not answer', async () => {
+    let queries = 0;
+    const bounds = (): Promise<never> => {
+      queries++;
+      return Promise.reject(new Error('no broker'));
+    };
     const watch = new LagWatch({
-      source: { bounds: () => Promise.reject(new Error('no broker')), endOf: () => -1 },
+      source: { bounds, endOf: () => -1 },
       positions: { partitionCount: 1, position: () => 0 },
       rowCapacity: 10,
     });
-    watch.poll(0);
-    await new Promise((resolve) => setImmediate(resolve));
+    // After a failure the broker is asked once a second, whatever the caller needs.
+    for (const nowMs of [0, 100, 999, 1000]) {
+      watch.poll(nowMs, 100);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(queries).toBe(2);
     expect(watch.isAtEnd).toBe(false);
     expect(watch.unread).toBeNaN();
+    expect(watch.answer).toBeUndefined();
   });
 });
