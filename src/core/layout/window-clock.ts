@@ -39,6 +39,15 @@ export function sliceMsOf(sizeMs: number, slideMs: number): number {
   return a;
 }
 
+/** Watermark of a frontier. The frontier stays where it is when skew or lateness are raised, so the
+ *  greatest event time less the skew is the limit.
+ *  @param maxSeen greatest event_ts that moved a watermark */
+export const watermarkOf = (
+  { skewMs, latenessMs }: Pick<WindowTimes, 'skewMs' | 'latenessMs'>,
+  frontier: number,
+  maxSeen: number,
+): number => Math.min(frontier + latenessMs, maxSeen - skewMs);
+
 /** A clock before the first event. */
 export function createClock(times: WindowTimes): Float64Array {
   const clock = new Float64Array(CLOCK_AT.BYTES);

@@ -23,6 +23,7 @@ import {
   PROGRESS_AT,
   PROGRESS_CELLS,
   type WindowTimes,
+  watermarkOf,
 } from '../../core/layout/window-clock.ts';
 import { copyCells } from '../durability/changelog/cells.ts';
 
@@ -61,7 +62,8 @@ export interface WatermarkGenerator {
   readonly cells: Float64Array;
   /** Every window that ends at or before the frontier is final; -Infinity: no window is final. */
   readonly frontier: number;
-  /** Least watermark; -Infinity before every partition has one. */
+  /** Least watermark, at most the greatest event_ts - skew; -Infinity before every partition has
+   *  one. */
   readonly watermark: number;
   /** Least end of an open window, lowered by admitted rows; Infinity: none. Admission stops when
    *  the frontier reaches it. */
@@ -142,7 +144,7 @@ class KernelWatermarks {
     return this.clock[FRONTIER] as number;
   }
   get watermark(): number {
-    return this.frontier + this.times.latenessMs;
+    return watermarkOf(this.times, this.frontier, this.clock[CLOCK_MAX_SEEN] as number);
   }
   get nextEnd(): number {
     return this.clock[NEXT_END] as number;

@@ -133,6 +133,25 @@ describe('watermarks', () => {
     },
   );
 
+  it.each([
+    ['lateness', { latenessMs: 3_600_000 }, 95],
+    ['skew', { skewMs: 30 }, 70],
+  ])(
+    'a raised %s does not move the watermark beyond the greatest time less the skew',
+    (_, over, expected) => {
+      for (const Watermarks of [PartitionWatermarks, GlobalWatermarks]) {
+        const before = new Watermarks(KERNELS, times, 1);
+        take(before, [0, 100]);
+        expect(before.watermark).toBe(95);
+        const raised = new Watermarks(KERNELS, { ...times, ...over }, 1);
+        raised.restore(before.cells, before.frontier, 100);
+        expect([raised.frontier, raised.watermark]).toEqual([85, expected]);
+        take(raised, [0, 101]);
+        expect([raised.frontier, raised.watermark]).toEqual([85, expected + 1]);
+      }
+    },
+  );
+
   it('watermarks ignore rows at a limit', () => {
     const watermarks = new PartitionWatermarks(KERNELS, times, 1);
     watermarks.setLimit(0, 1);

@@ -93,6 +93,13 @@ describe('state manifest', () => {
     });
   });
 
+  it('the watermark of a job with a raised lateness is at most the greatest time less the skew', () => {
+    const { job } = manifestOf(3);
+    const watermarkOf = (latenessMs: number): unknown =>
+      bodyOf(manifestOf(3, { job: { ...job, latenessMs } }))['watermark'];
+    expect([0, 1, 2, 3, 3_600_000].map(watermarkOf)).toEqual([-7, -6, -5, -5, -5]);
+  });
+
   it('the manifest is refused with any byte changed or missing', () => {
     const whole = encodeStateManifest(manifestOf(3));
     for (let at = 0; at < whole.length; at++) {

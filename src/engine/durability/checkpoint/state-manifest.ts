@@ -7,7 +7,7 @@
  *  replay after them. A checkpoint is complete if its manifest is, every file it names matches, and
  *  the changelog reaches from that record to `durable`. */
 import { crc32 } from 'node:zlib';
-import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import { createProgress, PROGRESS_CELLS, watermarkOf } from '../../../core/layout/window-clock.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import type { Job } from '../../job.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
@@ -116,7 +116,7 @@ export function encodeStateManifest(manifest: StateManifest): Uint8Array {
       cluster_id: manifest.clusterId,
       topic_id: manifest.topicId ?? null,
       shards: manifest.shards,
-      watermark: finite(frontier + manifest.job.latenessMs),
+      watermark: finite(watermarkOf(manifest.job, frontier, manifest.maxSeen)),
       frontier_ms: finite(frontier),
       max_seen_ts: finite(manifest.maxSeen),
       fired_ms: finite(manifest.fired),
