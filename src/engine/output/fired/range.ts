@@ -191,11 +191,13 @@ class Greatest {
   }
 }
 
-/** Order of the ranks: a row without a value is the least, and of equal values the later row. */
+/** Order of the ranks: a row without a value is the least, NaN is greater than every number as it
+ *  is for max, and of equal values the later row is the lesser one. */
 function isLess(a: Ranked, b: Ranked): boolean {
-  if (a.value === b.value) return a.place > b.place;
-  if (a.value === null) return true;
-  return b.value !== null && a.value < b.value;
+  if (Object.is(a.value, b.value) || a.value === b.value) return a.place > b.place;
+  if (a.value === null || b.value === null) return a.value === null;
+  if (Number.isNaN(a.value) || Number.isNaN(b.value)) return Number.isNaN(b.value);
+  return a.value < b.value;
 }
 
 /** Key of a row in the store. */

@@ -1,5 +1,8 @@
 /** Windows of all keys: pages and the greatest, compared with a plain list. */
 import { describe, expect, it } from 'vitest';
+import { ACCUMULATOR, AGGREGATE } from '../../../../src/core/layout/layouts.gen.ts';
+import { CELL } from '../../../../src/core/layout/row-form.ts';
+import { Aggregates } from '../../../../src/engine/aggregate/definition.ts';
 import { KeyColumn } from '../../../../src/engine/keys/column.ts';
 import { keyOfText } from '../../../../src/engine/keys/type.ts';
 import { isRanked, type ResultColumn, rankOf, resultShape } from '../../../../src/engine/output/columns.ts';
@@ -55,6 +58,32 @@ describe('ranks of decimals', () => {
   });
 });
 
+const LAST = 'last(d:double) as d';
+const DOUBLE = { path: ['d'], kind: 'double' } as const;
+
+/** Page with a row for each value of `last(d:double)`; null: none. */
+function doublesPage(start: number, values: readonly (number | null)[]): FiredPage {
+  const form = Aggregates.of(LAST);
+  const rows = new Uint8Array(values.length * form.bytes);
+  const view = new DataView(rows.buffer);
+  values.forEach((value, row) => {
+    const at = row * form.bytes;
+    const cell = (kind: number): number => at + ACCUMULATOR.BYTES + form.cellOf(kind, DOUBLE) * CELL;
+    view.setBigInt64(at + ACCUMULATOR.ACCOUNT_ID, BigInt(row), true);
+    view.setBigInt64(cell(AGGREGATE.COUNT), value === null ? 0n : 1n, true);
+    view.setFloat64(cell(AGGREGATE.LAST) + 3 * CELL, value ?? 0, true);
+  });
+  return { bounds: windowBounds(start, start + 10), form, rows, rowCount: values.length };
+}
+
+/** All orders of the values. */
+const ordersOf = <T>(values: readonly T[]): readonly (readonly T[])[] =>
+  values.length === 0
+    ? [[]]
+    : values.flatMap((value, at) =>
+        ordersOf(values.toSpliced(at, 1)).map((others): readonly T[] => [value, ...others]),
+      );
+
 describe('windows of all keys', () => {
   it('pages of any size have every window of the range once, ascending by time and key', async () => {
     const fired = await open(TUMBLING);
@@ -80,6 +109,22 @@ describe('windows of all keys', () => {
     expect(await top(100)).toHaveLength(6);
     expect(await top(2, 'window_start')).toEqual(['10 1 7', '0 1 3']);
     expect(await top(1, 'count', { from: -20, to: 0 })).toEqual(['-20 1 5']);
+  });
+
+  it('windows with NaN come first and those without a value last, in whatever order they are stored', async () => {
+    const shape: FiredShape = { ...TUMBLING, aggregates: LAST };
+    const input = { format: 'json', key: 'k', aggregate: LAST } as const;
+    const by = resultShape({ input }).columns.find(({ name }) => name === 'd') as ResultColumn;
+    const fired = await open(shape);
+    await fired.bind(undefined, { aggregate: LAST });
+    const greatest = [Number.NaN, Number.NaN, Number.POSITIVE_INFINITY, 1, null];
+    const orders = ordersOf(greatest);
+    await fired.write(orders.map((values, at) => doublesPage(at * 10, values)));
+    for (const [at] of orders.entries())
+      for (let top = 1; top <= greatest.length; top++) {
+        const found = await fired.top({ from: at * 10, to: at * 10 + 10, top, by });
+        expect(found.map(({ aggregates }) => aggregates?.[0])).toEqual(greatest.slice(0, top));
+      }
   });
 
   it('a search for the greatest that visits too many windows is refused', async () => {
