@@ -1,7 +1,7 @@
 /** Helpers of tests over the aggregates of fields: a source whose events have fields, a sink of the
  *  results, and a batch job that computes each result from the list of its events. */
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
-import type { Aggregates } from '../../src/engine/aggregate/definition.ts';
+import type { AggregateField, Aggregates } from '../../src/engine/aggregate/definition.ts';
 import { putIdentifier } from '../../src/engine/aggregate/field-columns.ts';
 import { IdHash } from '../../src/engine/aggregate/id-hash.ts';
 import type { AggregateValue } from '../../src/engine/aggregate/results.ts';
@@ -17,6 +17,11 @@ export const PARTITIONS = 3;
 
 /** Fields of an event, which follow from its value; some are null. */
 export const integerOf = ({ value }: TestEvent): bigint | null => (value % 5n === 0n ? null : value);
+/** Integer of a field that is an integer or a decimal; each scale has another one. */
+const wholeOf = (event: TestEvent, { kind, scale = 0 }: AggregateField): bigint | null => {
+  const value = integerOf(event);
+  return value === null || kind !== 'decimal' ? value : BigInt.asIntN(64, value + BigInt(scale));
+};
 /** Most quotients have no exact double, so that a sum in another order has other bits. Their digits
  *  lie so close together that the engine's sums lose none of them. */
 const DIVISORS = [3, 10, 10, 8] as const;
@@ -65,9 +70,10 @@ export class FieldSource extends MemorySource {
     for (let row = 0; row < events.rowCount; row++) {
       const place = `${records.columns.partition[row]}@${records.columns.offset[row]}`;
       const event = this.byPlace.get(place) as TestEvent;
-      for (const { path, column, kind } of this.aggregates.fields) {
+      for (const field of this.aggregates.fields) {
+        const { path, column, kind } = field;
         const cell = column * values.capacity + row;
-        const value = path[0] === 'i' ? integerOf(event) : doubleOf(event);
+        const value = path[0] === 'i' ? wholeOf(event, field) : doubleOf(event);
         values.valid[cell] = value === null ? 0 : 1;
         // An identifier is any number that is one for equal values.
         if (kind === 'text') putIdentifier(values, cell, `i${value ?? 0n}`, kind, this.ids);
@@ -192,8 +198,9 @@ export function resultOf(
       const isSketch = name === 'topk' || name === 'distinct' || name === 'percentile';
       if (since !== undefined && windowStart <= since) return isSketch ? [null, null] : null;
       if (field === undefined) return BigInt(events.length);
-      const of = field.path.at(-1) === 'i' ? integerOf : doubleOf;
-      const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []) as (bigint | number)[];
+      const of = (event: Placed): bigint | number | null =>
+        field.path.at(-1) === 'i' ? wholeOf(event, field) : doubleOf(event);
+      const found = [...events].sort(byPlace).flatMap((event) => of(event) ?? []);
       if (name === 'count') return BigInt(found.length);
       const ordered = [...found].sort((a, b) => (a < b ? -1 : 1));
       if (name === 'topk') return [topOf(found.map(String), limit as number), 0];

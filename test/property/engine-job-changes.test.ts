@@ -44,6 +44,7 @@ const HISTORIES = [
   ['p50(i),distinct(i:long)', 'p90(i),sum(d:double)', 'topk(i,3)'],
   ['last(i),count(i)', 'min(d:double),max(d:double),distinct(d:double) as prices'],
   ['topk(i,3)', 'count,sum(i),first(d:double) as earliest'],
+  ['sum(i:decimal2) as cents,sum(i:decimal4) as parts', 'count', 'min(i:decimal4) as least,max(i)'],
 ];
 
 /** An event from far ahead, which few streams have, leaves no window that starts after the change.

@@ -1,7 +1,7 @@
 /** Rows of one form as rows of another: the head and the cells of the aggregates that both have. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { CELL, neutralCell, type RowForm } from '../../core/layout/row-form.ts';
-import { Aggregates } from './definition.ts';
+import { type AggregateField, Aggregates, isSameField } from './definition.ts';
 
 interface Copied {
   /** Byte offsets in a row. */
@@ -10,15 +10,27 @@ interface Copied {
   readonly bytes: number;
 }
 
-/** Names of the steps of a form: columns are numbered in the order of the definition, which
- *  differs between forms. */
-function stepNames(form: RowForm): readonly string[] {
-  const fields = form instanceof Aggregates ? form.fields : [];
-  return form.steps.map(({ kind, column }) => {
-    const field = fields.find((one) => one.column === column);
-    return `${kind} ${field?.kind} ${field?.path.join('.')}`;
-  });
+/** Aggregate of a field; undefined: the form does not name its fields. */
+interface FieldStep {
+  readonly kind: number;
+  readonly field: AggregateField | undefined;
 }
+
+/** Steps of a form with their fields: columns are numbered in the order of the definition, which
+ *  differs between forms. */
+function fieldSteps(form: RowForm): readonly FieldStep[] {
+  const fields = form instanceof Aggregates ? form.fields : [];
+  return form.steps.map(({ kind, column }) => ({
+    kind,
+    field: fields.find((one) => one.column === column),
+  }));
+}
+
+/** True for steps that have equal cells. Two scales of a field are two fields: their integers
+ *  differ. */
+const isSameStep = (a: FieldStep, b: FieldStep): boolean =>
+  a.kind === b.kind &&
+  (a.field === undefined || b.field === undefined ? a.field === b.field : isSameField(a.field, b.field));
 
 /** Maps rows to another form. Cells that the first form lacks are those of aggregates without a
  *  value. */
@@ -33,10 +45,10 @@ export class RowMapping {
     this.from = from;
     this.to = to;
     this.neutral = neutralRow(to);
-    const known = stepNames(from);
+    const known = fieldSteps(from);
     const head: Copied = { from: 0, to: 0, bytes: ACCUMULATOR.BYTES };
-    const cells = stepNames(to).flatMap((name, step): Copied[] => {
-      const before = from.places[known.indexOf(name)];
+    const cells = fieldSteps(to).flatMap((wanted, step): Copied[] => {
+      const before = from.places[known.findIndex((one) => isSameStep(one, wanted))];
       const after = to.places[step] as RowForm['places'][number];
       return before === undefined ? [] : [{ from: at(before), to: at(after), bytes: after.count * CELL }];
     });

@@ -1,7 +1,7 @@
 /** Aggregates that a job gains: their texts, the forms of rows before and after the change, and the
  *  stores of results that have rows of both. */
 import { describe, expect, it } from 'vitest';
-import { ACCUMULATOR } from '../../../src/core/layout/layouts.gen.ts';
+import { ACCUMULATOR, AGGREGATE } from '../../../src/core/layout/layouts.gen.ts';
 import { CELL, RowForm } from '../../../src/core/layout/row-form.ts';
 import {
   Aggregates,
@@ -73,6 +73,30 @@ function pageOf(
   return { bounds, form, rows, rowCount: specs.length, ...column };
 }
 
+const SCALES = 'sum(p:decimal2) as cents,sum(p:decimal4) as parts';
+
+/** Page with one row: 3 values with the sum 0.05 in one scale, and 4 with 0.0007 in the other. */
+function scaledPage(bounds: FiredBounds, text: string, [key]: readonly string[] = []): FiredPage {
+  const form = Aggregates.of(text);
+  const rows = new Uint8Array(form.bytes);
+  const view = new DataView(rows.buffer);
+  view.setBigInt64(ACCUMULATOR.ACCOUNT_ID, 1n, true);
+  view.setBigInt64(ACCUMULATOR.COUNT, 4n, true);
+  for (const [scale, count, sum] of [
+    [2, 3n, 5n],
+    [4, 4n, 7n],
+  ] as const) {
+    const field = { path: ['p'], kind: 'decimal', scale } as const;
+    const put = (kind: number, value: bigint): void =>
+      view.setBigInt64(ACCUMULATOR.BYTES + form.cellOf(kind, field) * CELL, value, true);
+    put(AGGREGATE.COUNT, count);
+    put(AGGREGATE.SUM, sum);
+  }
+  const column =
+    key === undefined ? {} : { keys: new KeyColumn(Buffer.from(key), Uint32Array.of(key.length)) };
+  return { bounds, form, rows, rowCount: 1, ...column };
+}
+
 describe('text of aggregates', () => {
   it('an aggregate says since when it exists, and the text of flags does not', () => {
     expect(aggregateSpecs('count since -5, sum(a) as total since 7').map(({ since }) => since)).toEqual([
@@ -128,6 +152,18 @@ describe('forms of rows', () => {
     expect([read[0], read[2], read[3], read[4], read[5], read[6]]).toEqual([null, null, null, null, 1n, -3n]);
     const back = new Uint8Array(rows.length);
     new RowMapping(to, form as RowForm).map(mapped, 2, back);
+    expect(back).toEqual(rows);
+  });
+
+  it('two scales of one field keep their own values in a form with more aggregates', () => {
+    const { rows, form } = scaledPage(windowBounds(0, 10), SCALES);
+    const to = Aggregates.of(`${SCALES},count as n`);
+    const mapped = new Uint8Array(to.bytes);
+    new RowMapping(form as RowForm, to).map(rows, 1, mapped);
+    const read = new ResultReader(to).read(new DataView(mapped.buffer), 0, 0).values;
+    expect(read).toEqual(['0.05', '0.0007', 4n]);
+    const back = new Uint8Array(rows.length);
+    new RowMapping(to, form as RowForm).map(mapped, 1, back);
     expect(back).toEqual(rows);
   });
 
@@ -230,6 +266,24 @@ describe.each([undefined, TEXT] as const)('store of fired windows, keys %j', (ty
     const read = [];
     for await (const page of readFired(store)) read.push(...textOf(page));
     expect(read).toEqual(expected);
+  });
+
+  it('two scales of one field keep their own values in windows before and after a change', async () => {
+    const store = await new SimKv().open('f', OPTIONS);
+    const aggregate = `${SCALES},count as n since 15`;
+    const shape = { ...GRID, aggregates: plainAggregates(aggregate) };
+    const fired = await FiredStore.open(store, { shape, role: 'sink' });
+    await fired.bind(type, { aggregate });
+    for (const start of [10, 20])
+      await fired.write([scaledPage(windowBounds(start, start + 10), aggregate, keys('1'))]);
+    const { rows } = await fired.range(all);
+    expect(rows.map(({ aggregates }) => aggregates)).toEqual([
+      ['0.05', '0.0007', null],
+      ['0.05', '0.0007', 4n],
+    ]);
+    expect((await fired.find({ ...of('1'), ...all })).rows.map(({ aggregates }) => aggregates)).toEqual(
+      rows.map(({ aggregates }) => aggregates),
+    );
   });
 
   it('sessions of one page are stored in the forms of their starts', async () => {
