@@ -73,6 +73,8 @@ export interface ResultColumn {
   readonly nullable: boolean;
   /** Decimal places of a decimal; otherwise absent. */
   readonly scale?: number;
+  /** True for an f64 of a field of doubles, which may be NaN or infinite; otherwise absent. */
+  readonly mayBeNonFinite?: true;
   /** Value in the form of the type; null only if `nullable`. Bytes are borrowed from the result. */
   read(result: WindowResult): ColumnValue;
 }
@@ -150,10 +152,8 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
     const isCount = name === 'count' || name === 'distinct' || name === 'topk';
     const isNullable = !isCount || since !== undefined;
     const scale = isCount || name === 'percentile' ? undefined : field?.scale;
-    const isDouble =
-      (name === 'avg' && scale === undefined) ||
-      name === 'percentile' ||
-      (!isCount && field?.kind === 'double');
+    const isOfDoubles = !isCount && field?.kind === 'double';
+    const isDouble = (name === 'avg' && scale === undefined) || name === 'percentile' || isOfDoubles;
     const reader =
       (number: number) =>
       ({ aggregates }: WindowResult): ColumnValue => {
@@ -162,7 +162,10 @@ function aggregateColumns(specs: readonly AggregateSpec[]): readonly ResultColum
       };
     const type = name === 'topk' ? 'top' : scale !== undefined ? 'decimal' : isDouble ? 'f64' : 'i64';
     const places = scale === undefined ? {} : { scale: name === 'avg' ? scale + AVERAGE_PLACES : scale };
-    const columns = [{ ...column('aggregate', spec.name, type, reader(at++), isNullable), ...places }];
+    const range = isOfDoubles ? { mayBeNonFinite: true as const } : {};
+    const columns: ResultColumn[] = [
+      { ...column('aggregate', spec.name, type, reader(at++), isNullable), ...places, ...range },
+    ];
     const error = errorName(spec);
     if (error !== undefined) columns.push(column('aggregate', error, 'f64', reader(at++), isNullable));
     return columns;

@@ -27,7 +27,14 @@ import {
   topText,
 } from '../columns.ts';
 import type { ResultRecords } from '../sink/kafka-records.ts';
-import { columnsOfPart, partsOfSchema, type RecordPart, schemaTextOf } from './schemas.ts';
+import {
+  columnsOfPart,
+  NON_FINITE,
+  partsOfSchema,
+  plainNumbers,
+  type RecordPart,
+  schemaTextOf,
+} from './schemas.ts';
 
 export const RECORD_FORMATS = ['avro', 'protobuf', 'json'] as const;
 export type RecordFormat = (typeof RECORD_FORMATS)[number];
@@ -186,9 +193,11 @@ const refused = (subject: string, why: string, cause: unknown): Error =>
 function encoderOf(schema: Schema, id: number, columns: readonly ResultColumn[]): PartEncoder {
   if (schema.format === 'JSON') {
     const prefix = framePrefix(id, null);
+    const numbers = plainNumbers(schema);
     return {
       id,
-      encode: (result) => new Uint8Array(Buffer.concat([prefix, Buffer.from(jsonOf(columns, result))])),
+      encode: (result) =>
+        new Uint8Array(Buffer.concat([prefix, Buffer.from(jsonOf(columns, result, numbers))])),
     };
   }
   const codec: WriterCodec = writerCodec(schema);
@@ -222,10 +231,16 @@ function plainValue(type: ColumnType, value: ColumnValue, isAvro: boolean): unkn
   return type === 'u64' && isAvro ? bytesOfInteger(value as bigint) : value;
 }
 
-function jsonOf(columns: readonly ResultColumn[], result: WindowResult): string {
+/** @param numbers doubles without texts: one that is no finite number is left out, as null is */
+function jsonOf(
+  columns: readonly ResultColumn[],
+  result: WindowResult,
+  numbers: ReadonlySet<string>,
+): string {
   const members = columns.flatMap(({ name, type, read }) => {
     const value = read(result);
-    return value === null ? [] : [`${JSON.stringify(name)}:${jsonText(type, value)}`];
+    if (value === null || (type === 'f64' && numbers.has(name) && !Number.isFinite(value))) return [];
+    return [`${JSON.stringify(name)}:${jsonText(type, value)}`];
   });
   return `{${members.join()}}`;
 }
@@ -233,7 +248,14 @@ function jsonOf(columns: readonly ResultColumn[], result: WindowResult): string 
 /** Integers have all their digits. */
 function jsonText(type: ColumnType, value: Exclude<ColumnValue, null>): string {
   if (typeof value === 'object') return JSON.stringify(Buffer.from(value).toString('base64'));
+  if (type === 'f64') return doubleText(value as number);
   return type === 'string' || type === 'uuid' || type === 'decimal' ? JSON.stringify(value) : String(value);
+}
+
+/** JSON of a double; one that is no finite number is a text. */
+function doubleText(value: number): string {
+  if (Object.is(value, -0)) return '-0';
+  return Number.isFinite(value) ? String(value) : JSON.stringify(String(value));
 }
 
 function decoderOf(schema: Schema, shape: ResultShape): (bytes: Uint8Array) => WindowResult {
@@ -285,8 +307,10 @@ function jsonValue(type: ColumnType, node: JsonNode | undefined): ColumnValue {
   if (type === 'top' && node?.kind === 'array') return topText(node.items.map(itemOf));
   if (node === undefined || node.kind === 'null') return null;
   if (node.kind === 'boolean') return node.value;
-  if (node.kind === 'string')
+  if (node.kind === 'string') {
+    if (type === 'f64') return NON_FINITE.has(node.value) ? Number(node.value) : null;
     return type === 'bytes' ? new Uint8Array(Buffer.from(node.value, 'base64')) : node.value;
+  }
   if (node.kind !== 'number') return null;
   return type === 'u64' || type === 'i64' ? BigInt(node.digits) : Number(node.digits);
 }

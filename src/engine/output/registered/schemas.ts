@@ -3,7 +3,8 @@
  *
  *  A schema of values that has an aggregate more, or less, reads the records of the other one: an
  *  aggregate is optional, with null as its default. In Protobuf a field keeps the number that it
- *  had in the subject's latest version, and no number or name of a removed field is used again. */
+ *  had in the subject's latest version, and no number or name of a removed field is used again. In
+ *  JSON a double keeps the type that it had there. */
 import type { AvroNode } from '../../../formats/avro/syntax/tree.ts';
 import type { SchemaFormat } from '../../../formats/format.ts';
 import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
@@ -33,7 +34,7 @@ export function schemaTextOf(
 ): string {
   const wanted = columnsOfPart(part, columns);
   if (format === 'AVRO') return avroText(part, wanted);
-  if (format === 'JSON') return jsonText(part, wanted);
+  if (format === 'JSON') return jsonText(part, wanted, plainNumbers(latest));
   return protoText(part, wanted, latest?.format === 'PROTOBUF' ? latest.tree.messages[0] : undefined);
 }
 
@@ -156,9 +157,25 @@ const JSON_TYPE: Readonly<Record<ColumnType, object>> = {
   },
 };
 
-/** The object is closed: a property more is then a compatible change for readers. */
-function jsonText(part: RecordPart, columns: readonly ResultColumn[]): string {
-  const properties = columns.map((column) => [column.name, JSON_TYPE[column.type]] as const);
+/** Texts of the doubles that JSON has no number for, as ProtoJSON has them. */
+export const NON_FINITE: ReadonlySet<string> = new Set(['NaN', 'Infinity', '-Infinity']);
+
+const JSON_DOUBLE = { oneOf: [JSON_TYPE.f64, { type: 'string', enum: [...NON_FINITE] }] };
+
+/** Names of the properties of a JSON Schema that are numbers and no texts. */
+export function plainNumbers(schema: Schema | undefined): ReadonlySet<string> {
+  if (schema?.format !== 'JSON') return new Set();
+  const properties = Object.entries(propertiesOf(schema));
+  return new Set(properties.flatMap(([name, { type }]) => (type === 'number' ? [name] : [])));
+}
+
+/** The object is closed: a property more is then a compatible change for readers.
+ *  @param numbers doubles that have no texts, because the subject's latest version has none */
+function jsonText(part: RecordPart, columns: readonly ResultColumn[], numbers: ReadonlySet<string>): string {
+  const properties = columns.map(({ name, type, mayBeNonFinite }) => {
+    const hasTexts = mayBeNonFinite === true && !numbers.has(name);
+    return [name, hasTexts ? JSON_DOUBLE : JSON_TYPE[type]] as const;
+  });
   return JSON.stringify({
     $schema: 'http://json-schema.org/draft-07/schema#',
     title: RECORD_NAME[part],
@@ -190,10 +207,15 @@ function fieldsOf(schema: Schema): readonly FoundField[] | undefined {
   if (schema.format === 'PROTOBUF')
     // The order of the numbers is that of the columns of the first version, keys first.
     return schema.tree.messages[0]?.fields.map(({ name, type }) => ({ name, kind: PROTO_KIND[type] }));
-  const { properties } = JSON.parse(schema.text) as {
+  return Object.entries(propertiesOf(schema)).map(([name, property]) => ({ name, kind: jsonKind(property) }));
+}
+
+/** Properties of a JSON Schema, which may be one of other records. */
+function propertiesOf(schema: Schema): Readonly<Record<string, JsonProperty>> {
+  const parsed = JSON.parse(schema.text) as {
     readonly properties?: Readonly<Record<string, JsonProperty>>;
   };
-  return Object.entries(properties ?? {}).map(([name, property]) => ({ name, kind: jsonKind(property) }));
+  return parsed.properties ?? {};
 }
 
 function avroKind(node: AvroNode): KeyKind | undefined {

@@ -12,7 +12,7 @@ import { schemaTextOf } from '../../../../src/engine/output/registered/schemas.t
 import { KeyColumns } from '../../../../src/engine/output/sink/key-columns.ts';
 import { ResultTable, TIMESTAMP_MS_MIN, timestampText } from '../../../../src/engine/output/sink/table.ts';
 import type { WindowResult } from '../../../../src/engine/window/accumulator.ts';
-import { parseSchema } from '../../../../src/formats/schema.ts';
+import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
 
 const TUPLE = { input: { format: 'json', key: 'b:bytes,user.id:uuid,count:u64,i:i64,Name:string' } } as const;
 const UUID = '00112233-4455-6677-8899-aabbccddeeff';
@@ -180,5 +180,25 @@ describe('columns in schemas of the registry', () => {
     expect(schema.additionalProperties).toBe(false);
     expect(schema.required).toEqual(['b', 'id', 'key_count', 'i', 'Name', 'window_start', 'window_end']);
     expect(schema.properties['avg']).toEqual({ type: 'number' });
+  });
+
+  it('a property of JSON has texts beside numbers if its field is a double, and keeps its type', () => {
+    const aggregate = 'sum(d:double),p50(d:double),avg(i),p50(p:decimal2) as p,distinct(d:double) as n';
+    const shape = resultShape({ input: { format: 'json', key: 'k', aggregate } });
+    const typesOf = (latest?: Schema): Readonly<Record<string, unknown>> => {
+      const text = schemaTextOf('JSON', 'value', shape.columns, latest);
+      return (JSON.parse(text) as { readonly properties: Readonly<Record<string, unknown>> }).properties;
+    };
+    const double = {
+      oneOf: [{ type: 'number' }, { type: 'string', enum: ['NaN', 'Infinity', '-Infinity'] }],
+    };
+    const number = { type: 'number' };
+    const others = { p50_d_error: number, avg_i: number, p: number, p_error: number, n_error: number };
+    expect(typesOf()).toMatchObject({ sum_d: double, p50_d: double, ...others });
+    const latestOf = (sum: object): Schema =>
+      parseSchema('JSON', JSON.stringify({ type: 'object', properties: { sum_d: sum } }));
+    expect(typesOf(latestOf(number))).toMatchObject({ sum_d: number, p50_d: double, ...others });
+    expect(typesOf(latestOf(double))).toEqual(typesOf());
+    expect(typesOf(parseSchema('JSON', 'true'))).toEqual(typesOf());
   });
 });

@@ -9,44 +9,11 @@ import {
   type RecordFormat,
   RegisteredRecords,
 } from '../../../../src/engine/output/registered/records.ts';
+import { schemaTextOf } from '../../../../src/engine/output/registered/schemas.ts';
 import type { WindowResult } from '../../../../src/engine/window/accumulator.ts';
-import type { SchemaFormat } from '../../../../src/formats/format.ts';
-import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
 import type { RegistryClient } from '../../../../src/serde/client.ts';
 import { serdeError } from '../../../../src/serde/errors.ts';
-
-/** Registry of one process; `fails` is thrown by each registration of a value. */
-function registry(fails?: Error) {
-  const versions = new Map<string, Array<{ id: number; schema: Schema }>>();
-  const byId = new Map<number, Schema>();
-  const client = {
-    register: async (subject: string, format: SchemaFormat, text: string) => {
-      if (fails !== undefined && subject.endsWith('-value')) throw fails;
-      const schema = parseSchema(format, text);
-      const known = versions.get(subject) ?? [];
-      const found = known.find((one) => one.schema.identity === schema.identity);
-      if (found !== undefined) return found.id;
-      const id = byId.size + 1;
-      byId.set(id, schema);
-      versions.set(subject, [...known, { id, schema }]);
-      return id;
-    },
-    version: async (subject: string) => {
-      const latest = versions.get(subject)?.at(-1);
-      if (latest === undefined) throw serdeError('subject_not_found', `no subject ${subject}`);
-      return latest;
-    },
-    judge: async () => ({ compatible: true, messages: [] }),
-    findVersion: async (subject: string, format: SchemaFormat, text: string) => {
-      const { identity } = parseSchema(format, text);
-      const known = versions.get(subject);
-      if (known === undefined) throw serdeError('subject_not_found', `no subject ${subject}`);
-      return known.find(({ schema }) => schema.identity === identity);
-    },
-    schemaById: async (id: number) => byId.get(id) as Schema,
-  } as unknown as RegistryClient;
-  return { client, versions };
-}
+import { registry } from './registry-kit.ts';
 
 const open = (client: RegistryClient, format: RecordFormat): RegisteredRecords =>
   new RegisteredRecords({ client, format, topic: 'out' });
@@ -125,6 +92,24 @@ describe.each(RECORD_FORMATS)('registered records in %s', (format) => {
       expect(text).toContain(format === 'json' ? '"sum_p":{"type":"string"' : 'optional string sum_p = 4;');
   });
 
+  it('a double comes back exactly, also one that is no finite number', async () => {
+    const aggregate = 'sum(d:double),min(d:double),max(d:double),p50(d:double),avg(i)';
+    const shape = resultShape({ input: { format: 'json', key: 's:string', aggregate } });
+    const { client } = registry();
+    const records = open(client, format);
+    await records.register(shape);
+    for (const aggregates of [
+      [Number.NaN, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY, Number.NaN, 1 / 129, 0.1],
+      [-0, 5e-324, Number.MAX_VALUE, -1e-7, 1 / 129, -0],
+      [0, null, -1e21, null, null, 2 ** 53],
+    ]) {
+      const written = result(keyOf(shape, 'x'), { aggregates });
+      const reader = new RegisteredRecords({ client, format, topic: 'out', aggregate });
+      const read = await reader.decode(records.encode(written).value);
+      expect(read?.aggregates).toEqual(aggregates);
+    }
+  });
+
   it('an integer key comes back with its sign, from the schema alone', async () => {
     for (const [key, value] of [
       ['id', -2n],
@@ -165,6 +150,40 @@ describe.each(RECORD_FORMATS)('registered records in %s', (format) => {
     await client.register('other', 'AVRO', '"string"');
     expect(await open(client, format).decode(Uint8Array.of(0, 0, 0, 0, 1, 2, 65))).toBeUndefined();
     expect(await open(client, format).decode(Uint8Array.of(1, 2, 3))).toBeUndefined();
+  });
+});
+
+describe('doubles in JSON records', () => {
+  const shapeOf = (aggregate: string): ResultShape =>
+    resultShape({ input: { format: 'json', key: 's:string', aggregate } });
+  const jsonOf = (records: RegisteredRecords, shape: ResultShape, aggregates: readonly number[]): unknown =>
+    JSON.parse(
+      Buffer.from(records.encode(result(keyOf(shape, 'x'), { aggregates })).value.subarray(5)).toString(),
+    );
+
+  it('a double that is no finite number is a text', async () => {
+    const shape = shapeOf('sum(d:double),min(d:double),max(d:double)');
+    const records = open(registry().client, 'json');
+    await records.register(shape);
+    const json = jsonOf(records, shape, [Number.NaN, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]);
+    expect(json).toMatchObject({ sum_d: 'NaN', min_d: '-Infinity', max_d: 'Infinity' });
+  });
+
+  it('a subject whose doubles are numbers alone keeps its schema, and other doubles are left out of its records', async () => {
+    const [shape, more] = [shapeOf('sum(d:double)'), shapeOf('sum(d:double),max(d:double)')];
+    const { client, versions } = registry();
+    const earlier = shape.columns.map(({ mayBeNonFinite, ...column }) => column);
+    await client.register('out-value', 'JSON', schemaTextOf('JSON', 'value', earlier, undefined));
+    const records = open(client, 'json');
+    await records.register(shape);
+    expect(versions.get('out-value')).toHaveLength(1);
+    expect(jsonOf(records, shape, [Number.NaN])).not.toHaveProperty('sum_d');
+    expect(jsonOf(records, shape, [1.5])).toMatchObject({ sum_d: 1.5 });
+    const extended = open(client, 'json');
+    await extended.register(more);
+    const json = jsonOf(extended, more, [Number.NaN, Number.NaN]);
+    expect(json).toMatchObject({ max_d: 'NaN' });
+    expect(json).not.toHaveProperty('sum_d');
   });
 });
 
