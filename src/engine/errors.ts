@@ -54,7 +54,7 @@ export const ENGINE_ERRORS = {
   /** Flink refuses a statement or a request. */
   flink_refused: errorRow('conflict'),
   flink_job_missing: errorRow('not_found'),
-  /** The registry refuses the schema of the results. */
+  /** The registry refuses the schema of the results, or the sink a column or a result. */
   sink_refused: errorRow('conflict', { exit: EXIT.usage }),
 } as const satisfies ErrorTable;
 

@@ -9,11 +9,12 @@
  *  A key that is no integer: number of parts u8, kind of each part u8 (its place in KEY_KINDS),
  *  canonical bytes (keys/type.ts), window_start i64, window_end i64. The form of its value is 2. */
 
+import { createHash } from 'node:crypto';
 import { invariant } from '../../../core/errors.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
 import { getOrdered } from '../../../core/ordered.ts';
-import type { FixedRows } from '../../../core/rows.ts';
+import { type FixedRows, KEY_BYTES_MAX as ROW_KEY_BYTES_MAX } from '../../../core/rows.ts';
 import { warnOfThinTopic } from '../../../core/topics.ts';
 import {
   type BatchConsumer,
@@ -48,13 +49,17 @@ const BOUNDS_BYTES = 16;
 /** Rows of a batch whose keys are no integers. */
 const KEYED_WRITE_ROWS = 8_192;
 const SCAN_ROWS = 4_096;
-/** Rows of a batch, and most bytes of a record, in a form of the registry: a key of 1 KiB, in JSON
- *  up to six characters a byte, in the record key and in the value. */
+/** Page of a scan of the scratch store. */
+const SCAN_BYTES = 1024 * 1024;
+/** Rows of a batch in a form of the registry. */
 const REGISTERED_WRITE_ROWS = 2_048;
 /** Such rows that are encoded in one turn of the event loop. */
 const REGISTERED_TURN_ROWS = 256;
-const REGISTERED_BYTES = 16 * 1024;
-const REGISTERED_ARENA_BYTES = 4 * 1024 * 1024;
+/** Most bytes of such a record, key and value: the default limit of a producer, less than a page of
+ *  a scan, so what is written can be read. A list of frequent values has up to 16 KiB of values,
+ *  in JSON up to six characters a byte, and a job may have several lists of a field. */
+const REGISTERED_BYTES_MAX = 1_000_000;
+const REGISTERED_ARENA_BYTES = 4 * SCAN_BYTES;
 /** Delivery timeout: a row without acknowledgement after this time counts as not written. */
 const DELIVERY_MS = 15_000;
 const OFFSETS_MS = 10_000;
@@ -243,13 +248,25 @@ export class KafkaSink implements WindowSink {
       const rows = new ResultRows(page);
       for (let row = 0; row < rows.rowCount; row++) {
         if (row % REGISTERED_TURN_ROWS === REGISTERED_TURN_ROWS - 1) await turn();
-        const record = { partition: -1, ...records.encode(rows.result(row)) };
+        const { key, value } = records.encode(rows.result(row));
+        if (key.length + value.length > REGISTERED_BYTES_MAX) throw this.tooWide(key, value);
+        const record = { partition: -1, key, value };
         if (this.batch.append(record)) continue;
         await this.send();
         invariant(this.batch.append(record), 'an empty batch has room for a result');
       }
     }
     await this.send();
+  }
+
+  private tooWide(key: Uint8Array, value: Uint8Array): Error {
+    return engineError(
+      'sink_refused',
+      `a result for topic ${this.parts.topic} has ${key.length + value.length} bytes, more than a record of ${REGISTERED_BYTES_MAX} holds`,
+      {
+        next: 'write the results into another sink, or start a job with fewer or shorter lists: topk(FIELD,N)',
+      },
+    );
   }
 
   /** @throws sink_missing, sink_failed, store_fenced, and errors of the client */
@@ -419,10 +436,11 @@ export class KafkaSink implements WindowSink {
     for (let row = 0; row < batch.rowCount; row++) {
       const key = batch.key(row)?.slice();
       const value = batch.value(row);
-      if (key === undefined || key.length > REGISTERED_BYTES || (value?.length ?? 0) > REGISTERED_BYTES)
+      if (key === undefined || key.length + (value?.length ?? 0) > REGISTERED_BYTES_MAX)
         throw this.foreignRecord(batch, row);
-      if (value === null) await spans.delete(key);
-      else spans.add(key, value);
+      const stored = scratchKey(key);
+      if (value === null) await spans.delete(stored);
+      else spans.add(stored, value);
     }
     await spans.put();
   }
@@ -434,7 +452,7 @@ export class KafkaSink implements WindowSink {
   ): AsyncIterable<readonly WindowResult[]> {
     const scan = await store.scan('newest', { from: null, to: null }, { shape: 'spans' });
     try {
-      const page = { bytes: new Uint8Array(1024 * 1024), ends: new Uint32Array(2 * SCAN_ROWS) };
+      const page = { bytes: new Uint8Array(SCAN_BYTES), ends: new Uint32Array(2 * SCAN_ROWS) };
       for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
         const found: WindowResult[] = [];
         for (let row = 0; row < count; row++) {
@@ -499,6 +517,14 @@ class SpanPuts {
   }
 }
 
+/** Key of a record in the scratch store: of one that is too long for it, as JSON with many escaped
+ *  characters, its beginning and a digest. Results are decoded from the values alone. */
+function scratchKey(key: Uint8Array): Uint8Array {
+  if (key.length <= ROW_KEY_BYTES_MAX) return key;
+  const digest = createHash('sha256').update(key).digest();
+  return new Uint8Array(Buffer.concat([key.subarray(0, ROW_KEY_BYTES_MAX - digest.length), digest]));
+}
+
 async function* scanInOrder(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   const shape = { shape: 'fixed', keyBytes: KEY_BYTES, valueBytes: VALUE_BYTES } as const;
   const scan = await store.scan('newest', { from: null, to: null }, shape);
@@ -516,7 +542,7 @@ async function* scanInOrder(store: KvStore): AsyncIterable<readonly WindowResult
 async function* scanKeyed(store: KvStore, type: KeyType): AsyncIterable<readonly WindowResult[]> {
   const scan = await store.scan('newest', { from: null, to: null }, { shape: 'spans' });
   try {
-    const page = { bytes: new Uint8Array(1024 * 1024), ends: new Uint32Array(2 * SCAN_ROWS) };
+    const page = { bytes: new Uint8Array(SCAN_BYTES), ends: new Uint32Array(2 * SCAN_ROWS) };
     const view = new DataView(page.bytes.buffer);
     for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
       let from = 0;
