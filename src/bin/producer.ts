@@ -2,6 +2,7 @@
  *  generator of orders. */
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
+import { namedContext, subjectWithin } from '../core/subject.ts';
 import type { Reference } from '../formats/content.ts';
 import { type FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
 import { type EncodedRow, rowCodec } from '../registry/producer/row.ts';
@@ -57,11 +58,12 @@ async function register(
   const requests = registryRequests(context);
   const client = registryClient(context, requests);
   if (settings.compat !== undefined) await client.setLevel(subject, settings.compat);
-  const references = await registerReferences(client, source);
+  const references = await registerReferences(client, subject, source);
   const schemaId = await client.register(subject, source.format, source.schema.source, references);
   context.log.info({ subject, schemaId }, 'schema registered');
   if (keySource === undefined) return { requests, client, schemaId, references, key: undefined };
-  const keySubject = settings['key-subject'] ?? `${topic}-key`;
+  // A consumer looks up the ids of keys and values in one context.
+  const keySubject = settings['key-subject'] ?? subjectWithin(namedContext(subject), `${topic}-key`);
   const id = await registerSource(client, keySubject, keySource);
   context.log.info({ subject: keySubject, schemaId: id }, 'key schema registered');
   return { requests, client, schemaId, references, key: { schema: keySource.schema, id } };

@@ -17,3 +17,15 @@ export function parseSubject(subject: string): SubjectName {
     ? { context: subject.slice(1), name: '' }
     : { context: subject.slice(1, end), name: subject.slice(end + 1) };
 }
+
+/** Context that a subject names; empty: none, so the address of the registry decides. */
+export const namedContext = (subject: string): string =>
+  subject.startsWith(':.') ? parseSubject(subject).context : '';
+
+/** Subject of a reference in a schema of this context. Without another context of its own it
+ *  belongs to the context of the schema, as registries resolve it.
+ *  @param context empty: that of the registry's address */
+export function subjectWithin(context: string, subject: string): string {
+  const own = parseSubject(subject);
+  return context === '' || own.context !== DEFAULT_CONTEXT ? subject : `:${context}:${own.name}`;
+}

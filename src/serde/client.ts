@@ -1,23 +1,35 @@
 /** Client of a schema registry, with caches of schemas and ids.
- *  Invariants: (1) concurrent requests for one schema id, or for one referenced version, share one
- *  HTTP request, and a schema is cached for the life of the process. A request without an answer is
- *  repeated.
- *  (2) An id that the registry does not know is cached briefly, and requests for such ids are
- *  rate-limited: a topic full of garbage does not become a stream of requests. An unreadable schema
- *  is cached for good.
+ *  Invariants: (1) concurrent requests for one schema id or guid, or for one referenced version,
+ *  share one HTTP request, and a schema is cached for the life of the process. A request without an
+ *  answer is repeated.
+ *  (2) An id or guid that the registry does not know is cached briefly, and requests for such ids
+ *  are rate-limited: a topic full of garbage does not become a stream of requests. An unreadable
+ *  schema is cached for good.
  *  (3) A registry that does not answer is an error to wait on, never a fact about an id.
  *  (4) If the registry refuses one schema (401, 403) but answers for another one, that schema is
- *  unknown to this process. */
+ *  unknown to this process.
+ *  (5) An id is requested and cached with its context, because each context counts its ids from 1.
+ */
 import type { Random, Timers } from '../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../core/metrics.ts';
+import { subjectWithin } from '../core/subject.ts';
 import type { Json, Reference, ResolvedReference } from '../formats/content.ts';
 import type { SchemaFormat } from '../formats/format.ts';
 import { guidOf } from '../formats/guid.ts';
 import { parseSchema, type Schema } from '../formats/schema.ts';
 import { SERDE_ERRORS, serdeError } from './errors.ts';
 import { inTurns, ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
-import { errorNumber, isSuccess, messageOf, type RegistryRequests, RetriedRequests } from './requests.ts';
+import {
+  contextOfVersion,
+  contextSubject,
+  errorNumber,
+  isSuccess,
+  messageOf,
+  type RegistryRequests,
+  RetriedRequests,
+  schemaPath,
+} from './requests.ts';
 import type { RegistryTransport, TransportAnswer } from './transport.ts';
 import { UnknownIds } from './unknown-ids.ts';
 
@@ -45,6 +57,8 @@ export interface SubjectVersion {
   readonly subject: string;
   readonly version: number;
   readonly id: number;
+  /** Context of the id, such as `.staging`; empty: that of the registry's address. */
+  readonly context: string;
   readonly schema: Schema;
   readonly guid: string;
   readonly metadata?: Json;
@@ -55,6 +69,13 @@ export interface RegistryVerdict {
   readonly compatible: boolean;
   readonly messages: readonly string[];
 }
+
+/** Key of a schema in the caches: its id in the context of the registry's address, its id in
+ *  another context as `:.context:id`, or its guid. */
+type SchemaKey = number | string;
+
+const keyOf = (id: number | string, context: string): SchemaKey =>
+  typeof id === 'string' || context === '' ? id : `:${context}:${id}`;
 
 /** Most ids cached as unreadable; further ids are requested again. */
 const UNREADABLE_IDS_MAX = 10_000;
@@ -88,21 +109,20 @@ const PROBE_PATHS_MAX = 3;
 export class RegistryClient {
   private readonly clock: Timers;
   private readonly sent: RegistryRequests;
-  private readonly schemas = new Map<number, Schema>();
-  private readonly unreadable = new Map<number, MillraceError>();
+  private readonly schemas = new Map<SchemaKey, Schema>();
+  private readonly unreadable = new Map<SchemaKey, MillraceError>();
   private readonly unknown: UnknownIds;
   /** Latest first. */
   private probePaths: readonly string[] = [];
-  private readonly fetching = new Map<number, Promise<Schema>>();
-  private readonly schemasByGuid = new Map<string, Schema>();
-  private readonly fetchingByGuid = new Map<string, Promise<Schema>>();
+  private readonly fetching = new Map<SchemaKey, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
   /** Versions by subject, in ascending order; see `prefetch`. */
   private readonly prefetched = new Map<string, readonly SubjectVersion[]>();
   private readonly references: ReferenceCache;
   /** Ids that the registry answered. */
-  private readonly asked = new Set<number>();
-  private greatestId = 0;
+  private readonly asked = new Set<SchemaKey>();
+  /** Greatest known id of each context. */
+  private readonly greatestIds = new Map<string, number>();
   private readonly lookups: Counter;
   private readonly skipped: Counter;
   private readonly lookupSeconds: Histogram;
@@ -158,7 +178,7 @@ export class RegistryClient {
     );
     metrics.onCollect(() => {
       distinct.set(Math.max(this.asked.size, this.sent.distinctIds?.() ?? 0));
-      entries.set(this.schemas.size, entries.series('id_to_schema'));
+      entries.set(new Set(this.schemas.values()).size, entries.series('id_to_schema'));
       entries.set(this.ids.size, entries.series('schema_to_id'));
       for (const [cache, { hit, miss }] of [
         ['id_to_schema', this.series.read],
@@ -185,48 +205,66 @@ export class RegistryClient {
   }
 
   /** Returns the schema of an id, with its references.
+   *  @param context of the id, such as `.staging`; default: that of the registry's address
    *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol
    *  @throws unauthenticated, forbidden: see `isRegistryAway` */
-  schemaById(id: number): Promise<Schema> {
-    return this.lookUp(id, () => true) as Promise<Schema>;
+  schemaById(id: number, context = ''): Promise<Schema> {
+    return this.lookUp(id, context, () => true) as Promise<Schema>;
   }
 
-  /** Undefined: the id is not cached, and `mayAsk` does not allow a request. */
-  private lookUp(id: number, mayAsk: () => boolean): Promise<Schema> | undefined {
+  /** Returns the schema of a guid, with its references. @throws as schemaById */
+  schemaByGuid(guid: string): Promise<Schema> {
+    return this.lookUp(guid, '', () => true) as Promise<Schema>;
+  }
+
+  /** Undefined: the id or guid is not cached, and `mayAsk` does not allow a request. */
+  private lookUp(id: number | string, context: string, mayAsk: () => boolean): Promise<Schema> | undefined {
     const startMs = this.nowMs();
-    const known = this.schemas.get(id);
+    const key = keyOf(id, context);
+    const known = this.schemas.get(key);
     if (known !== undefined) {
       this.countHits(1, this.nowMs() - startMs);
       return Promise.resolve(known);
     }
-    const failed = this.unreadable.get(id) ?? this.unknown.errorOf(id);
+    const failed = this.unreadable.get(key) ?? this.unknown.errorOf(key);
     if (failed !== undefined) {
       this.lookups.add(1, this.series.read.hit);
       return Promise.reject(failed);
     }
     this.lookups.add(1, this.series.read.miss);
-    let pending = this.fetching.get(id);
+    let pending = this.fetching.get(key);
     if (pending === undefined) {
       if (!mayAsk()) {
         this.skipped.add();
         return undefined;
       }
-      pending = this.fetchSchema(id).finally(() => this.fetching.delete(id));
-      this.fetching.set(id, pending);
+      pending = this.fetchSchema(id, context).finally(() => this.fetching.delete(key));
+      this.fetching.set(key, pending);
     }
     return pending;
   }
 
-  /** Returns the schemas of several ids, or the error of each id that has none. Ids of many records
-   *  are requested first, then small ids. The first LOOKUPS_ALWAYS likely ids are always requested.
-   *  The others may exceed the limit of unknown ids; they then share one unknown_schema_id error.
-   *  @param records number of records by id
-   *  @throws errors for which `isRegistryAway` is true: the state of some ids is unknown */
-  async schemasById(
+  /** Returns the schemas of several ids, as `schemasOf`. */
+  schemasById(
     records: ReadonlyMap<number, number>,
+    context = '',
   ): Promise<ReadonlyMap<number, Schema | MillraceError>> {
-    const ids = [...records].sort(([a, of], [b, than]) => than - of || a - b).map(([id]) => id);
-    const found = new Map<number, Schema | MillraceError>();
+    return this.schemasOf(records, context);
+  }
+
+  /** Returns the schemas of several ids and guids, or the error of each that has none. Ids of many
+   *  records are requested first, then small ids, then guids. The first LOOKUPS_ALWAYS likely ids
+   *  are always requested. The others may exceed the limit of unknown ids; they then share one
+   *  unknown_schema_id error.
+   *  @param records number of records by id or guid
+   *  @param context of the ids, such as `.staging`; default: that of the registry's address
+   *  @throws errors for which `isRegistryAway` is true: the state of some ids is unknown */
+  async schemasOf<Id extends number | string>(
+    records: ReadonlyMap<Id, number>,
+    context = '',
+  ): Promise<ReadonlyMap<Id, Schema | MillraceError>> {
+    const ids = [...records].sort(([a, of], [b, than]) => than - of || ascending(a, b)).map(([id]) => id);
+    const found = new Map<Id, Schema | MillraceError>();
     const rest = ids.entries();
     let away: unknown;
     let skipped: MillraceError | undefined;
@@ -235,13 +273,14 @@ export class RegistryClient {
         if (away !== undefined) return;
         let isReserved = false;
         const mayAsk = (): boolean => {
-          if (index < LOOKUPS_ALWAYS && this.isLikely(id, records)) return true;
+          const isLikely = (records.get(id) as number) > 1 || this.isNear(id, context);
+          if (index < LOOKUPS_ALWAYS && isLikely) return true;
           isReserved = this.unknown.reserve();
           return isReserved;
         };
         let isUnknown = false;
         try {
-          const asked = this.lookUp(id, mayAsk);
+          const asked = this.lookUp(id, context, mayAsk);
           if (asked === undefined) skipped ??= notRequested();
           found.set(id, asked === undefined ? (skipped as MillraceError) : await asked);
         } catch (thrown) {
@@ -259,77 +298,73 @@ export class RegistryClient {
   }
 
   /** Garbage rarely repeats an id in a batch, and its ids are rarely close to existing ids. */
-  private isLikely(id: number, records: ReadonlyMap<number, number>): boolean {
-    return (records.get(id) as number) > 1 || id <= this.greatestId + LIKELY_ID_DISTANCE;
+  private isNear(id: number | string, context: string): boolean {
+    return typeof id === 'number' && id <= (this.greatestIds.get(context) ?? 0) + LIKELY_ID_DISTANCE;
   }
 
-  /** Returns the schema of a guid, with its references.
-   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol */
-  async schemaByGuid(guid: string): Promise<Schema> {
-    const known = this.schemasByGuid.get(guid);
-    this.lookups.add(1, known === undefined ? this.series.read.miss : this.series.read.hit);
-    if (known !== undefined) return known;
-    let pending = this.fetchingByGuid.get(guid);
-    if (pending === undefined) {
-      pending = this.fetchByGuid(guid).finally(() => this.fetchingByGuid.delete(guid));
-      this.fetchingByGuid.set(guid, pending);
-    }
-    return pending;
+  /** Returns the guid of an id: the registry's own, or the one computed by its definition where the
+   *  registry's answers have none. A computed guid is confirmed, because answers omit an empty
+   *  `metadata` or `ruleSet`, which is a part of the guid. A registry older than guids cannot
+   *  confirm it.
+   *  @param subject that uses the id, so that the id is one of its context; default: the context of
+   *    the registry's address
+   *  @throws schema_not_found, registry_unavailable, registry_protocol */
+  async guidOf(id: number, subject = ''): Promise<string> {
+    const document = this.expect(await this.askSchema('schema_by_id', schemaPath(id, subject)));
+    const guid = guidOfDocument(document);
+    if (document['guid'] === guid) return guid;
+    const answer = await this.askSchema('schema_by_guid', guidPath(guid));
+    if (isUnknownSchema(answer))
+      throw serdeError(
+        'schema_not_found',
+        `the registry does not know the guid ${guid}, computed from its answer for the schema id ${id}: the answer lacks a part of the schema, such as empty metadata`,
+        { next: "write with header: 'prefix', or run Millrace's registry with -wire=8, which answers guids" },
+      );
+    if (answer.status !== 404) this.expect(answer);
+    return guid;
   }
 
-  private async fetchByGuid(guid: string): Promise<Schema> {
-    const answer = await this.askSchema('schema_by_guid', `/schemas/guids/${encodeURIComponent(guid)}`);
-    if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
-      throw serdeError('schema_not_found', `the registry knows no schema with guid ${guid}`);
-    const schema = await this.schemaOf(this.expect(answer));
-    this.schemasByGuid.set(guid, schema);
-    return schema;
-  }
-
-  /** Returns the guid of an id: the registry's, or its definition where the registry is older than
-   *  guids. @throws schema_not_found, registry_unavailable, registry_protocol */
-  async guidOf(id: number): Promise<string> {
-    const document = this.expect(await this.askSchema('schema_by_id', `/schemas/ids/${id}`));
-    return guidOfDocument(document);
-  }
-
-  private async fetchSchema(id: number): Promise<Schema> {
+  private async fetchSchema(id: number | string, context: string): Promise<Schema> {
     try {
-      return await this.readSchema(id);
+      return await this.readSchema(id, context);
     } catch (thrown) {
       const error = findMillraceError(thrown);
-      if (isUnknownId(error)) this.unknown.remember(id, error);
+      if (isUnknownId(error)) this.unknown.remember(keyOf(id, context), error);
       throw thrown;
     }
   }
 
-  private async readSchema(id: number): Promise<Schema> {
+  private async readSchema(id: number | string, context: string): Promise<Schema> {
     const startMs = this.nowMs();
-    const answer = await this.askSchema('schema_by_id', `/schemas/ids/${id}`);
-    if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
-      throw unknownId(id);
+    const isId = typeof id === 'number';
+    const answer = isId
+      ? await this.askSchema('schema_by_id', schemaPath(id, contextSubject(context)))
+      : await this.askSchema('schema_by_guid', guidPath(id));
+    if (isUnknownSchema(answer)) throw unknownId(id, context);
     const document = this.expect(answer);
     // The time of a cold lookup is the round trip of its id. Requests for references are counted
     // separately.
     this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
+    const key = keyOf(id, context);
     try {
-      const schema = await this.schemaOf(document);
-      this.keep(id, schema);
-      this.asked.add(id);
+      const schema = await this.schemaOf(document, isId ? context : '');
+      if (isId) this.keep(id, context, schema);
+      else this.schemas.set(id, schema);
+      if (isId) this.asked.add(key);
       return schema;
     } catch (thrown) {
       const error = findMillraceError(thrown);
       if (error?.code === 'incompatible_schema' && this.unreadable.size < UNREADABLE_IDS_MAX) {
-        this.unreadable.set(id, error);
-        this.asked.add(id);
+        this.unreadable.set(key, error);
+        if (isId) this.asked.add(key);
       }
       throw thrown;
     }
   }
 
-  private keep(id: number, schema: Schema): void {
-    this.schemas.set(id, schema);
-    this.greatestId = Math.max(this.greatestId, id);
+  private keep(id: number, context: string, schema: Schema): void {
+    this.schemas.set(keyOf(id, context), schema);
+    this.greatestIds.set(context, Math.max(this.greatestIds.get(context) ?? 0, id));
   }
 
   /** Requests a schema. To check a refusal, requests a known schema with the same credentials, and
@@ -361,15 +396,19 @@ export class RegistryClient {
   private async fetchReference(subject: string, version: number): Promise<SchemaDocument> {
     // Registries refuse to delete a referenced version, but some allow a soft deletion.
     const path = `/subjects/${encodeURIComponent(subject)}/versions/${version}?deleted=true`;
-    return schemaDocument(this.expect(await this.askSchema('reference', path)));
+    const document = this.expect(await this.askSchema('reference', path));
+    return schemaDocument(document, contextOfVersion(subject, document['subject']));
   }
 
   /** Resolves references of a schema that the caller has, transitively.
+   *  @param context of the schema: subjects that name none belong to it
    *  @throws subject_not_found, version_not_found, registry_unavailable, registry_protocol;
    *    incompatible_schema for a cycle */
-  async resolve(references: readonly Reference[]): Promise<readonly ResolvedReference[]> {
+  async resolve(references: readonly Reference[], context = ''): Promise<readonly ResolvedReference[]> {
     try {
-      return await this.references.resolve(references);
+      return await this.references.resolve(
+        references.map((one) => ({ ...one, subject: subjectWithin(context, one.subject) })),
+      );
     } catch (thrown) {
       // A missing reference makes a record unreadable; here the caller named it.
       const code = findMillraceError((thrown as Error).cause)?.code;
@@ -383,8 +422,8 @@ export class RegistryClient {
 
   /** Parses a schema. Records of a schema that cannot be parsed are unreadable.
    *  @throws incompatible_schema, registry_unavailable, registry_protocol */
-  private async schemaOf(document: Readonly<Record<string, unknown>>): Promise<Schema> {
-    const { format, text, references } = schemaDocument(document);
+  private async schemaOf(document: Readonly<Record<string, unknown>>, context: string): Promise<Schema> {
+    const { format, text, references } = schemaDocument(document, context);
     const resolved = await this.references.resolve(references);
     try {
       return parseSchema(format, text, { references: resolved, lenient: true });
@@ -444,10 +483,11 @@ export class RegistryClient {
     const { version: number, id, metadata } = answer;
     if (typeof number !== 'number' || typeof id !== 'number')
       throw protocol('a version without its number or id');
-    const schema = await this.schemaOf(answer);
-    this.keep(id, schema);
+    const context = contextOfVersion(subject, answer['subject']);
+    const schema = await this.schemaOf(answer, context);
+    this.keep(id, context, schema);
     const rest = metadata === undefined ? {} : { metadata: metadata as Json };
-    return { subject, version: number, id, schema, guid: guidOfDocument(answer), ...rest };
+    return { subject, version: number, id, context, schema, guid: guidOfDocument(answer), ...rest };
   }
 
   /** Loads the newest PREFETCHED_VERSIONS_MAX versions of a subject into the caches. Versions whose
@@ -465,7 +505,7 @@ export class RegistryClient {
       ),
     );
     const versions = found.filter((one) => one !== undefined);
-    for (const { guid, schema } of versions) this.schemasByGuid.set(guid, schema);
+    for (const { guid, schema } of versions) this.schemas.set(guid, schema);
     this.prefetched.set(subject, versions);
     return versions;
   }
@@ -475,9 +515,10 @@ export class RegistryClient {
     return this.prefetched.get(subject);
   }
 
-  /** Returns the cached schema of an id or guid. */
-  cachedSchema(id: number | string): Schema | undefined {
-    return typeof id === 'number' ? this.schemas.get(id) : this.schemasByGuid.get(id);
+  /** Returns the cached schema of an id or guid.
+   *  @param context of an id; default: that of the registry's address */
+  cachedSchema(id: number | string, context = ''): Schema | undefined {
+    return this.schemas.get(keyOf(id, context));
   }
 
   /** Returns the versions in ascending order.
@@ -549,8 +590,7 @@ export class RegistryClient {
   ): Promise<{ readonly version: number; readonly id: number } | undefined> {
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
     const answer = await this.sent.ask('lookup', 'POST', `/subjects/${encodeURIComponent(subject)}`, body);
-    if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
-      return undefined;
+    if (isUnknownSchema(answer)) return undefined;
     const { version, id } = this.expect(answer);
     return typeof version === 'number' && typeof id === 'number' ? { version, id } : undefined;
   }
@@ -603,6 +643,20 @@ const REFUSED_ALONE = { refusedAlone: true } as const;
 
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
 
+/** Path of the schema of a guid. Several contexts may have it, so the references name theirs. */
+const guidPath = (guid: string): string =>
+  `/schemas/guids/${encodeURIComponent(guid)}?referenceFormat=qualified`;
+
+/** Order of ids before guids, the ids ascending. */
+function ascending(a: number | string, b: number | string): number {
+  if (typeof a === 'string' || typeof b === 'string')
+    return Number(typeof a === 'string') - Number(typeof b === 'string');
+  return a - b;
+}
+
+const isUnknownSchema = (answer: TransportAnswer): boolean =>
+  answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number;
+
 /** True if the registry has no schema of this id for this process. */
 function isUnknownId(error: MillraceError | undefined): error is MillraceError {
   return error?.code === 'schema_not_found' || isRefusedAlone(error);
@@ -616,8 +670,10 @@ function notRequested(): MillraceError {
   );
 }
 
-function unknownId(id: number): MillraceError {
-  return serdeError('schema_not_found', `the registry knows no schema with id ${id}`);
+function unknownId(id: number | string, context: string): MillraceError {
+  const named = typeof id === 'string' ? `guid ${id}` : `id ${id}`;
+  const within = typeof id === 'string' || context === '' ? '' : ` in the context ${context}`;
+  return serdeError('schema_not_found', `the registry knows no schema with ${named}${within}`);
 }
 
 function protocol(why: string): MillraceError {
@@ -642,12 +698,14 @@ function jsonOf(answer: TransportAnswer): unknown {
   }
 }
 
-/** Guid of a registry's document: the registry's own, or its definition where the registry is older
- *  than guids. */
+/** Guid of a registry's document: the registry's own, or its definition where the answers of the
+ *  registry have none. */
 function guidOfDocument(document: Readonly<Record<string, unknown>>): string {
   if (typeof document['guid'] === 'string') return document['guid'];
-  const { format, text, references } = schemaDocument(document);
-  return guidOf({ format, text, references });
+  // References as they are stored: without the context of the schema.
+  const content = schemaDocument(document);
+  const { metadata = null, ruleSet = null } = document as { metadata?: Json; ruleSet?: Json };
+  return guidOf({ ...content, metadata, ruleSet });
 }
 
 /** Awaits work, with a value in place of these errors. */

@@ -4,6 +4,7 @@
  *  (2) a cycle of references is an error, never an endless wait: all texts are loaded first, and
  *  assembled afterwards. */
 
+import { subjectWithin } from '../core/subject.ts';
 import {
   REFERENCE_COUNT_MAX,
   REFERENCE_DEPTH_MAX,
@@ -37,8 +38,10 @@ function isReference(value: unknown): value is Reference {
   return typeof name === 'string' && typeof subject === 'string' && Number.isInteger(version);
 }
 
-/** Parses a registry's answer. @throws registry_protocol, incompatible_schema */
-export function schemaDocument(document: Readonly<Record<string, unknown>>): SchemaDocument {
+/** Parses a registry's answer.
+ *  @param context of the schema: subjects of references that name none belong to it
+ *  @throws registry_protocol, incompatible_schema */
+export function schemaDocument(document: Readonly<Record<string, unknown>>, context = ''): SchemaDocument {
   const { schema, schemaType, references } = document;
   const format = schemaType ?? 'AVRO';
   const protocol = (why: string): Error =>
@@ -53,7 +56,11 @@ export function schemaDocument(document: Readonly<Record<string, unknown>>): Sch
   return {
     format,
     text: schema,
-    references: list.map(({ name, subject, version }) => ({ name, subject, version })),
+    references: list.map(({ name, subject, version }) => ({
+      name,
+      subject: subjectWithin(context, subject),
+      version,
+    })),
   };
 }
 

@@ -1,6 +1,7 @@
 /** Requests of a registry client: repeated while the registry is unavailable, and counted. */
 import { type Random, sleep, type Timers } from '../core/clock.ts';
 import type { Counter, Histogram, Metrics } from '../core/metrics.ts';
+import { namedContext } from '../core/subject.ts';
 import { serdeError } from './errors.ts';
 import type { RegistryTransport, TransportAnswer } from './transport.ts';
 
@@ -82,6 +83,19 @@ export class RetriedRequests implements RegistryRequests {
     }
   }
 }
+
+/** Path of the schema of an id. Ids count from 1 in each context.
+ *  @param subject names the context, such as `:.context:`; empty: that of the registry's address */
+export const schemaPath = (id: number, subject: string): string =>
+  `/schemas/ids/${id}${subject === '' ? '' : `?subject=${encodeURIComponent(subject)}`}`;
+
+/** Subject that stands for a whole context. */
+export const contextSubject = (context: string): string => (context === '' ? '' : `:${context}:`);
+
+/** Context of the id in the answer for a version: the alias of a subject may lead to another
+ *  context. @param answered `subject` of the answer */
+export const contextOfVersion = (requested: string, answered: unknown): string =>
+  (typeof answered === 'string' && namedContext(answered)) || namedContext(requested);
 
 export const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && status < 300;
 

@@ -12,7 +12,14 @@ import type { Clock } from '../core/clock.ts';
 import { coreError, findMillraceError, type MillraceError } from '../core/errors.ts';
 import { LruMap } from '../core/lru-map.ts';
 import { SERDE_ERRORS, serdeError } from './errors.ts';
-import { errorNumber, isSuccess, type RegistryRequests } from './requests.ts';
+import {
+  contextOfVersion,
+  contextSubject,
+  errorNumber,
+  isSuccess,
+  type RegistryRequests,
+  schemaPath,
+} from './requests.ts';
 import type { TransportAnswer } from './transport.ts';
 
 /** Memory for kept answers, bytes. */
@@ -111,7 +118,7 @@ export class SharedRequests implements RegistryRequests {
 
   async ask(operation: string, method: Method, path: string, body?: unknown): Promise<TransportAnswer> {
     const { requests, clock } = this.options;
-    if (operation === 'version') return this.noted(await requests.ask(operation, method, path, body));
+    if (operation === 'version') return this.noted(path, await requests.ask(operation, method, path, body));
     if (!LASTING.has(operation)) return requests.ask(operation, method, path, body);
     const key = `${method} ${path}${body === undefined ? '' : ` ${JSON.stringify(body)}`}`;
     const nowMs = clock.monotonicMs();
@@ -152,10 +159,10 @@ export class SharedRequests implements RegistryRequests {
     }
   }
 
-  /** Keeps the schema of a version as the answer for its id. */
-  private noted(answer: TransportAnswer): TransportAnswer {
-    const id = isSuccess(answer) ? idOf(answer) : undefined;
-    if (id !== undefined) this.lasting.set(schemaKey(id), answer, Number.POSITIVE_INFINITY);
+  /** Keeps the schema of a version as the answer for its id, in the context of that id. */
+  private noted(path: string, answer: TransportAnswer): TransportAnswer {
+    const byId = isSuccess(answer) ? pathOfId(path, answer) : undefined;
+    if (byId !== undefined) this.lasting.set(`GET ${byId}`, answer, Number.POSITIVE_INFINITY);
     return answer;
   }
 
@@ -171,14 +178,14 @@ export class SharedRequests implements RegistryRequests {
   }
 }
 
-/** Key of the request for the schema of an id. */
-const schemaKey = (id: number): string => `GET /schemas/ids/${id}`;
-
-/** Id in the answer for a version; undefined for an answer of another form. */
-function idOf({ body }: TransportAnswer): number | undefined {
+/** Path of the schema of the id in the answer for a version; undefined for an answer of another
+ *  form. @param path `/subjects/{subject}/versions/{version}` */
+function pathOfId(path: string, { body }: TransportAnswer): string | undefined {
   try {
-    const { id, schema } = JSON.parse(body) as { id?: unknown; schema?: unknown };
-    return typeof id === 'number' && typeof schema === 'string' ? id : undefined;
+    const { id, schema, subject } = JSON.parse(body) as Readonly<Record<string, unknown>>;
+    if (typeof id !== 'number' || typeof schema !== 'string') return undefined;
+    const requested = decodeURIComponent(path.split('/')[2] ?? '');
+    return schemaPath(id, contextSubject(contextOfVersion(requested, subject)));
   } catch {
     return undefined;
   }

@@ -1,5 +1,5 @@
-/** Rate limit of requests for ids that the registry does not know: a negative cache, and a token
- *  bucket for the ids of a batch beyond its first ones.
+/** Rate limit of requests for ids and guids that the registry does not know: a negative cache, and
+ *  a token bucket for the ids of a batch beyond its first ones.
  *  Invariants: (1) an id in the cache is not requested again until its entry expires;
  *  (2) of the ids beyond the first ones, at most UNKNOWN_IDS_BURST unknown ids are requested in a
  *  burst, and UNKNOWN_IDS_PER_SECOND a second on average. An id that the registry knows returns its
@@ -17,7 +17,10 @@ const CACHED_IDS_MAX = 10_000;
 export class UnknownIds {
   private readonly clock: Clock;
   private readonly unknownForMs: number;
-  private readonly cached = new Map<number, { readonly error: MillraceError; readonly untilMs: number }>();
+  private readonly cached = new Map<
+    number | string,
+    { readonly error: MillraceError; readonly untilMs: number }
+  >();
   private readonly burst: number;
   private readonly perSecond: number;
   private tokens: number;
@@ -35,7 +38,7 @@ export class UnknownIds {
   }
 
   /** Returns the cached error of an id, until it expires. */
-  errorOf(id: number): MillraceError | undefined {
+  errorOf(id: number | string): MillraceError | undefined {
     const known = this.cached.get(id);
     if (known === undefined) return undefined;
     if (this.clock.monotonicMs() < known.untilMs) return known.error;
@@ -59,10 +62,10 @@ export class UnknownIds {
     this.tokens = Math.min(this.burst, this.tokens + 1);
   }
 
-  remember(id: number, error: MillraceError): void {
+  remember(id: number | string, error: MillraceError): void {
     if (this.cached.size >= CACHED_IDS_MAX) {
       const [oldest] = this.cached.keys();
-      this.cached.delete(oldest as number);
+      this.cached.delete(oldest as number | string);
     }
     this.cached.set(id, { error, untilMs: this.clock.monotonicMs() + this.unknownForMs });
   }

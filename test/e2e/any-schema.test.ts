@@ -18,9 +18,10 @@ const own = launcher();
 const stack = await sharedStack();
 const topicOf = (part: string): string => `any-${own.suffix}-${part}`;
 let servers: readonly string[] = [];
+let url = '';
 
 beforeAll(async () => {
-  const url = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
+  url = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
   servers = [`-brokers=${stack.brokers}`, `-registry=${url}`];
 });
 
@@ -121,6 +122,37 @@ describe.each(FORMATS)('$name', ({ name, schema, lines }) => {
     );
     expect(sent).toMatchObject({ code: 0 });
     expect(await rawOf(copy)).toEqual(await rawOf(topic));
+  });
+
+  it('a topic is written and read with the schema ids of the context that its subject names', async () => {
+    const to = topicOf(`${name}-context`);
+    const context = `.${name}`;
+    // Ids of the context are behind those of the default context.
+    for (const n of [1, 2, 3])
+      await fetch(`${url}/contexts/${context}/subjects/filler-${n}/versions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ schema: `{"type":"fixed","name":"F","size":${n}}` }),
+      });
+    const subject = `-subject=:${context}:${to}-value`;
+    const key = `-key-schema=${file('string.avsc', '"string"')}`;
+    const flags = [...servers, subject, ...schema(), key, '-key-field=id', '-partitions=2', '-in=-'];
+    const sent = await runProducer(own, flags, `${lines.join('\n')}\n`);
+    expect(sent).toMatchObject({ code: 0 });
+    const end = ['-exit-at-end', '-group=', '-out=-'];
+    for (const threads of ['1', '2']) {
+      const more = ['-instances=2', `-threads=${threads}`];
+      const read = await runConsumer(own, [...servers, subject, ...end, ...more]);
+      expect(read.stderr).toContain('"unreadable":0');
+      const values = linesOf(read.stdout).map((line) => line.slice(line.indexOf('"value":') + 8, -1));
+      expect(values.sort()).toEqual([...lines].sort());
+      for (const line of linesOf(read.stdout)) expect(line).toMatch(/"key":"o-\d","keySchemaId":\d+,/);
+    }
+    const replayed = await runConsumer(own, [...servers, subject, '-replay', '-json']);
+    expect(JSON.parse(replayed.stdout), replayed.stderr).toMatchObject({ records: lines.length, failed: 0 });
+    const within = [servers[0] as string, `-registry=${url}/contexts/${context}`];
+    const any = await runConsumer(own, [...within, `-topic=${to}`, '-exit-at-end', '-lines=value']);
+    expect(linesOf(any.stdout).sort(), any.stderr).toEqual([...lines].sort());
   });
 
   it('a line that does not fit ends the run with its number and path after the lines before it', async () => {

@@ -121,6 +121,103 @@ test('the guid in a header replaces the prefix, for keys and values', async () =
   }
 });
 
+/** Sends a request to a registry. Returns its answer. */
+async function send(method: string, address: string, body: object): Promise<Record<string, unknown>> {
+  const headers = { 'content-type': 'application/json' };
+  const answer = await fetch(address, { method, headers, body: JSON.stringify(body) });
+  const text = await answer.text();
+  expect(answer.status, text).toBe(200);
+  return JSON.parse(text) as Record<string, unknown>;
+}
+
+test.each(['own', '7', '8'])(
+  'a guid in a header resolves where the schema has metadata or rules (wire %s)',
+  async (wire) => {
+    const flags = ['-store=memory', `-wire=${wire}`];
+    const at = `http://${await startRegistry(own, flags, `registry-wire-${wire}`).ready()}`;
+    const subject = (topic: string): string => `${at}/subjects/${topic}-value/versions`;
+    const schema = JSON.stringify(V1);
+    const rule = { name: 'sent', kind: 'CONDITION', type: 'CEL', mode: 'WRITE', expr: "message.state != ''" };
+    await send('PUT', `${at}/config/defaults-value`, { defaultMetadata: { properties: { owner: 'shop' } } });
+    await send('PUT', `${at}/config/rules-value`, { overrideRuleSet: { domainRules: [rule] } });
+    await send('POST', subject('defaults'), { schema });
+    await send('POST', subject('rules'), { schema });
+    await send('POST', subject('numbered'), { schema, version: 1 });
+    await send('POST', subject('described'), { schema, metadata: { tags: { id: ['key'] } } });
+    for (const topic of ['defaults', 'rules', 'numbered', 'described']) {
+      const options = { topic, schema: V1, header: 'headers' } as const;
+      const serializer = await new SchemaRegistry({ url: at }).serializer<Parcel>(options).prefetch();
+      const bytes = serializer.serialize(parcel);
+      const reader = new SchemaRegistry({ url: at }).deserializer<Parcel>();
+      expect(await reader.deserialize(bytes, serializer.headers), topic).toEqual(parcel);
+      const loaded = new SchemaRegistry({ url: at });
+      await loaded.prefetch(topic);
+      expect(loaded.deserializer().deserializeSync(bytes, serializer.headers), topic).toEqual(parcel);
+      expect(loaded.serializer(options).headers, topic).toEqual(serializer.headers);
+    }
+    // Answers omit empty metadata, which the guid covers.
+    await send('POST', subject('empty'), { schema, metadata: {} });
+    const empty = new SchemaRegistry({ url: at }).serializer({
+      topic: 'empty',
+      version: 'latest',
+      header: 'headers',
+    });
+    expect(await codeOf(() => empty.prefetch())).toBe(wire === '8' ? undefined : 'schema_not_found');
+  },
+);
+
+test('equal ids of two contexts are the schemas of each context, for all threads', async () => {
+  const at = `http://${await startRegistry(own, ['-store=memory'], 'registry-contexts').ready()}`;
+  const versions = (subject: string): string => `${at}/subjects/${encodeURIComponent(subject)}/versions`;
+  const item = (type: string): string => JSON.stringify(record('Item', field('sku', type)));
+  const order = (name: string): object => record('Order', field(name, 'shop.Item'), field('n', 'long'));
+  const references = [{ name: 'shop.Item', subject: 'item', version: 1 }];
+  // In each context the item has id 1 and the order id 2.
+  for (const [context, type, name] of [
+    ['', 'string', 'main'],
+    [':.staging:', 'int', 'staged'],
+  ] as const) {
+    expect(await send('POST', versions(`${context}item`), { schema: item(type) })).toMatchObject({ id: 1 });
+    const schema = JSON.stringify(order(name));
+    const sent = { schema, references };
+    expect(await send('POST', versions(`${context}orders-value`), sent)).toMatchObject({ id: 2 });
+  }
+  await send('PUT', `${at}/config/alias-value`, { alias: ':.staging:orders-value' });
+
+  const registry = new SchemaRegistry({ url: at });
+  const thread = new SchemaRegistry({ port: registry.threadPort() });
+  const subject = ':.staging:orders-value';
+  const written = { topic: 'orders', schema: order('staged'), references, header: 'headers' } as const;
+  const staged = await registry.serializer({ ...written, subject: () => subject }).prefetch();
+  const value = { staged: { sku: 7 }, n: 1n };
+  const bytes = staged.serialize(value);
+  const prefixed = Buffer.concat([Buffer.from([0, 0, 0, 0, 2]), bytes]);
+  const main = await registry.serializer({ topic: 'orders', version: 1 }).prefetch();
+  const mainValue = { main: { sku: 'a' }, n: 2n };
+
+  // The versions of one context must not answer for the ids of the other one.
+  for (const one of [thread, registry]) {
+    for (const [name, id] of [
+      ['item', 1],
+      ['orders-value', 2],
+    ] as const)
+      expect(await one.client.version(`:.staging:${name}`, '1')).toMatchObject({ id, context: '.staging' });
+    expect(await one.deserializer().deserialize(main.serialize(mainValue))).toEqual(mainValue);
+    expect(await one.deserializer({ context: '.staging' }).deserialize(prefixed)).toEqual(value);
+    expect(await one.deserializer().deserialize(bytes, staged.headers)).toEqual(value);
+    for (const reader of [subject, 'alias-value']) {
+      const readerVersion = { subject: reader, version: 1 } as const;
+      expect(await one.deserializer({ readerVersion }).deserialize(prefixed), reader).toEqual(value);
+    }
+  }
+
+  // An address of a context has the ids of that context.
+  const within = new SchemaRegistry({ url: `${at}/contexts/.staging` });
+  expect(await within.deserializer().deserialize(prefixed)).toEqual(value);
+  const readerVersion = { subject: 'orders-value', version: 'latest' } as const;
+  expect(await within.deserializer({ readerVersion }).deserialize(prefixed)).toEqual(value);
+});
+
 test('the header with the guid is found in the headers of each Kafka client', async () => {
   const registry = new SchemaRegistry({ url });
   const options = { topic: 'shapes', schema: V1, autoRegister: true, header: 'headers' } as const;

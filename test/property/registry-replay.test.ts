@@ -39,7 +39,8 @@ function clientOf(format: Format): RegistryClient {
     const { text } = schemaOf(format, version);
     const document = { schema: text, schemaType: format };
     byPath.set(`/schemas/ids/${version}`, document);
-    byPath.set(`/schemas/guids/${guidOf({ format, text, references: [] })}`, document);
+    const guid = guidOf({ format, text, references: [] });
+    byPath.set(`/schemas/guids/${guid}?referenceFormat=qualified`, document);
   }
   byPath.set(`/schemas/ids/${UNREADABLE_ID}`, { schema: 'no schema', schemaType: format });
   return new RegistryClient({

@@ -19,7 +19,8 @@ export async function readerOf(
   return subject === undefined ? undefined : readerOfSubject(context, client, subject);
 }
 
-/** Decoder and keys of one reader of records.
+/** Decoder and keys of one reader of records. The ids of the records belong to the context of the
+ *  reader schema.
  *  @param reader undefined: each record is read with the schema of its writer */
 export async function recordDecoding(
   context: Pick<ConsumerContext, 'settings' | 'log' | 'metrics'>,
@@ -30,10 +31,11 @@ export async function recordDecoding(
   const { settings } = context;
   const print = { namedUnions };
   const codecs = await recordCodecs(settings.codec as CodecChoice);
-  const keys = new RecordKeys(keyForm, new WriterSchemas(client, codecs, print));
+  const writers = (): WriterSchemas => new WriterSchemas(client, codecs, print, reader?.context);
+  const keys = new RecordKeys(keyForm, writers());
   const decoder =
     reader === undefined
-      ? new AnyDecoder(new WriterSchemas(client, codecs, print))
+      ? new AnyDecoder(writers())
       : new BatchDecoder(
           client,
           chooseKernels(context),
@@ -41,6 +43,7 @@ export async function recordDecoding(
           settings['batch-rows'],
           codecs,
           print,
+          reader.context,
         );
   return { decoder, keys };
 }

@@ -4,7 +4,7 @@ import type { Filter } from '../../core/filter/compile.ts';
 import type { KeyForm, LineForm } from '../../registry/consumer/line.ts';
 import { recordFilter } from '../../registry/consumer/selection.ts';
 import { quarantineTopicOf } from '../../serde/quarantine.ts';
-import { topicName } from '../registry-clients/shared.ts';
+import { topicName, topicOfSubject } from '../registry-clients/shared.ts';
 import { parseStart, type StartPosition } from '../registry-clients/start.ts';
 import type { ConsumerSettings } from './settings.ts';
 
@@ -31,7 +31,7 @@ export interface ConsumerPlan {
 
 /** Topic of the records. @throws usage, bad_value */
 export function sourceTopic({ topic, subject }: Pick<ConsumerSettings, 'topic' | 'subject'>): string {
-  const named = topic ?? subject?.replace(/-value$/, '');
+  const named = topic ?? (subject === undefined ? undefined : topicOfSubject(subject));
   if (named === undefined)
     throw coreError('usage', 'consumer needs a topic', { next: 'give -topic=TOPIC, or -subject=SUBJECT' });
   return topicName('-topic', named);

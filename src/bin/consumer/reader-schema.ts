@@ -4,14 +4,20 @@ import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
 import type { ConsumerContext } from './settings.ts';
 
 /** Version of a subject, without its schema. */
-export type PinnedVersion = Pick<SubjectVersion, 'subject' | 'version' | 'id' | 'guid'>;
+export type PinnedVersion = Pick<SubjectVersion, 'subject' | 'version' | 'id' | 'context' | 'guid'>;
 
-export const pinned = ({ subject, version, id, guid }: SubjectVersion): PinnedVersion => ({
+export const pinned = ({ subject, version, id, context, guid }: SubjectVersion): PinnedVersion => ({
   subject,
   version,
   id,
+  context,
   guid,
 });
+
+/** Loads the schema of a version from the registry client of the process. */
+export async function loadPinned(client: RegistryClient, version: PinnedVersion): Promise<SubjectVersion> {
+  return { ...version, schema: await client.schemaById(version.id, version.context) };
+}
 
 /** Exports the version of the reader schema. */
 export function exportReader({ metrics }: Pick<ConsumerContext, 'metrics'>, reader: PinnedVersion): void {

@@ -65,7 +65,7 @@ export async function openReplay(part: ReplayPart): Promise<{
     columns: loadColumnKernels(runsNative(context) ? 'native' : 'reference'),
     codecs,
     reader: reader.schema,
-    writers: new WriterSchemas(client, codecs, {}),
+    writers: new WriterSchemas(client, codecs, {}, reader.context),
     rowCapacity: settings['batch-rows'],
   });
   context.onClose(() => decoder.close());

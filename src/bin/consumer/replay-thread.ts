@@ -5,7 +5,7 @@ import type { ThreadRequests } from '../../serde/shared-client.ts';
 import { runThread } from '../../shell/threads/worker.ts';
 import { UNKNOWN_ID_MS } from '../registry-clients/shared.ts';
 import { replayPlan } from './plan.ts';
-import { exportReader, type PinnedVersion } from './reader-schema.ts';
+import { exportReader, loadPinned, type PinnedVersion } from './reader-schema.ts';
 import { openReplay, type PieceCells } from './replay-part.ts';
 import type { ConsumerContext } from './settings.ts';
 
@@ -25,7 +25,7 @@ await runThread<ConsumerContext['settings'], ReplayJob>(async (context) => {
     unknownForMs: UNKNOWN_ID_MS,
     sharers: job.threads,
   });
-  const reader = { ...job.reader, schema: await client.schemaById(job.reader.id) };
+  const reader = await loadPinned(client, job.reader);
   exportReader(context, reader);
   const { pieces, next } = job;
   const part = await openReplay({

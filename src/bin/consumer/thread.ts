@@ -4,7 +4,7 @@ import type { ThreadRequests } from '../../serde/shared-client.ts';
 import { runThread } from '../../shell/threads/worker.ts';
 import { UNKNOWN_ID_MS } from '../registry-clients/shared.ts';
 import { consumerPlan } from './plan.ts';
-import { exportReader, type PinnedVersion } from './reader-schema.ts';
+import { exportReader, loadPinned, type PinnedVersion } from './reader-schema.ts';
 import { Readers, type SharedRun } from './readers.ts';
 import type { ConsumerContext } from './settings.ts';
 
@@ -38,8 +38,7 @@ await runThread<ConsumerContext['settings'], ConsumerJob>(async (context) => {
     unknownForMs: UNKNOWN_ID_MS,
     sharers: job.threads,
   });
-  const reader =
-    job.reader === undefined ? undefined : { ...job.reader, schema: await client.schemaById(job.reader.id) };
+  const reader = job.reader === undefined ? undefined : await loadPinned(client, job.reader);
   if (reader !== undefined) exportReader(context, reader);
   const tally = { read: 0, failed: 0, selected: 0 };
   let readers: Readers | undefined;

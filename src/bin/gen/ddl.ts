@@ -11,7 +11,7 @@ import { BROKER_SETTINGS } from '../../shell/broker-settings.ts';
 import { type CommandContext, defineCommand } from '../../shell/command.ts';
 import { flinkProperties, isSecretProperty, shownProperties } from '../engine/flink/properties.ts';
 import { credentialsOf } from '../registry-clients/credentials.ts';
-import { registryClient } from '../registry-clients/shared.ts';
+import { registryClient, topicOfSubject } from '../registry-clients/shared.ts';
 import { SUBJECT_SETTINGS } from './subject.ts';
 
 /** Type of Flink SQL: words, digits, parentheses, angle brackets and names in backquotes. */
@@ -78,7 +78,7 @@ async function fromRegistry(context: Context, subject: string): Promise<Definiti
   const hasCredentials =
     settings['registry-user'] !== undefined || settings['registry-token-file'] !== undefined;
   return {
-    topic: settings.topic ?? subject.replace(/-value$/, ''),
+    topic: settings.topic ?? topicOfSubject(subject),
     head: [
       `Records of subject ${subject}, version ${version}, schema id ${id}.`,
       ...columns.flatMap(({ notes }) => notes),

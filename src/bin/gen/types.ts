@@ -62,8 +62,7 @@ async function fromRegistry(context: Context, subject: string): Promise<Source> 
       next: 'give a number from 1, or latest',
     });
   const client = registryClient(context);
-  const { schema, version, id } = await client.version(subject, wanted);
-  const guid = await client.guidOf(id);
+  const { schema, version, id, guid } = await client.version(subject, wanted);
   return {
     schema,
     name: `subject ${subject}, version ${version}, schema id ${id}`,

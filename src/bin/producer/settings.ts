@@ -4,7 +4,7 @@ import type { SettingTable } from '../../core/settings.ts';
 import { LEVELS } from '../../registry/compatibility/modes.ts';
 import { LINE_FORMS } from '../../registry/consumer/line.ts';
 import type { CommandContext } from '../../shell/command.ts';
-import { CLIENT_SETTINGS, topicName } from '../registry-clients/shared.ts';
+import { CLIENT_SETTINGS, topicName, topicOfSubject } from '../registry-clients/shared.ts';
 
 /** Conditions under which records come from a file or a pipe. */
 const FROM_INPUT = ['in'] as const;
@@ -119,10 +119,11 @@ export function producerTopic({ settings }: ProducerContext): {
   readonly topic: string;
   readonly subject: string;
 } {
-  const topic = settings.topic ?? settings.subject?.replace(/-value$/, '');
+  const { subject } = settings;
+  const topic = settings.topic ?? (subject === undefined ? undefined : topicOfSubject(subject));
   if (topic === undefined)
     throw coreError('usage', 'producer needs a topic', { next: 'give -topic=TOPIC, or -subject=SUBJECT' });
-  return { topic: topicName('-topic', topic), subject: settings.subject ?? `${topic}-value` };
+  return { topic: topicName('-topic', topic), subject: subject ?? `${topic}-value` };
 }
 
 /** Path of the key's field; undefined for no key. */

@@ -1,5 +1,6 @@
 /** Schema of a command from a file, with the files that it refers to. */
 import { findMillraceError } from '../../core/errors.ts';
+import { namedContext, subjectWithin } from '../../core/subject.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
@@ -63,18 +64,21 @@ export function schemaFromFile(
   });
 }
 
-/** Registers the files that a schema refers to, each under the subject of its name. Returns the
- *  references of the schema.
+/** Registers the files that a schema refers to, each under the subject of its name in the context
+ *  of the schema's subject. Returns the references of the schema.
  *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
 export async function registerReferences(
   client: RegistryClient,
+  subject: string,
   { schema, format, references }: GivenSchema,
 ): Promise<readonly Reference[]> {
+  const context = namedContext(subject);
   const registered: Reference[] = [];
   for (const { name } of references) {
     const text = schema.references.find((reference) => reference.name === name)?.text ?? '';
-    await client.register(name, format, text, registered);
-    const version = (await client.findVersion(name, format, text, registered))?.version ?? 1;
+    const own = subjectWithin(context, name);
+    await client.register(own, format, text, registered);
+    const version = (await client.findVersion(own, format, text, registered))?.version ?? 1;
     registered.push({ name, subject: name, version });
   }
   return registered;
@@ -87,6 +91,6 @@ export async function registerSource(
   subject: string,
   source: GivenSchema,
 ): Promise<number> {
-  const references = await registerReferences(client, source);
+  const references = await registerReferences(client, subject, source);
   return client.register(subject, source.format, source.schema.source, references);
 }

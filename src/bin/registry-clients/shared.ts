@@ -3,6 +3,7 @@
 import { MessageChannel, type MessagePort } from 'node:worker_threads';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
+import { parseSubject } from '../../core/subject.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
 import { RegistryClient } from '../../serde/client.ts';
 import { CODEC_CHOICES } from '../../serde/codec-choice.ts';
@@ -112,6 +113,9 @@ export function threadPort(requests: SharedRequests): MessagePort {
   requests.serve(port1);
   return port2;
 }
+
+/** Topic of a subject without -topic: its name in its context, without `-value`. */
+export const topicOfSubject = (subject: string): string => parseSubject(subject).name.replace(/-value$/, '');
 
 const TOPIC = /^[a-zA-Z0-9._-]{1,249}$/;
 

@@ -34,6 +34,12 @@ export function demandObject(name: string, value: unknown): void {
 export const RECORD_FORMATS: readonly string[] = ['AVRO', 'PROTOBUF', 'JSON'];
 export const COLUMN_FORMATS: readonly string[] = ['AVRO', 'PROTOBUF'];
 
+/** @throws bad_option for anything but undefined and the name of a context */
+export function demandContext(value: unknown): void {
+  if (value !== undefined && !(typeof value === 'string' && /^\.[^:]*$/.test(value)))
+    throw refused('context', value, 'the name of a context with its dot, such as .staging');
+}
+
 /** @throws bad_option */
 function demandValidator(value: unknown): void {
   if (value !== undefined && typeof value !== 'function')
@@ -54,7 +60,8 @@ export function checkWriterOptions(options: object, formats: readonly string[]):
 
 /** Checks the options of a deserializer or column decoder. @throws bad_option */
 export function checkReaderOptions(options: object, formats: readonly string[]): void {
-  const { readerVersion, format, codec, validator } = options as Readonly<Record<string, unknown>>;
+  const { readerVersion, context, format, codec, validator } = options as Readonly<Record<string, unknown>>;
+  demandContext(context);
   demandOneOf('format', format, formats);
   demandOneOf('codec', codec, CODEC_CHOICES);
   demandValidator(validator);

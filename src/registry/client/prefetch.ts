@@ -3,8 +3,9 @@
 import type { Clock } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerDriver, BrokerProperties, TopicPartition } from '../../io/kafka/port.ts';
-import { isRegistryAway, type RegistryClient, type SubjectVersion } from '../../serde/client.ts';
+import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
 import { KEY_ID_HEADER, readHeaderId, readPrefixId, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { demandContext } from './options.ts';
 import { subjectOf } from './subject.ts';
 
 /** Bounded read of a topic's last records; it commits nothing and joins no group. */
@@ -29,6 +30,9 @@ export interface PrefetchOptions {
   readonly subjects?: readonly string[];
   /** Loads the schemas of the last records of the topic. */
   readonly tail?: TopicTail;
+  /** Context of the schema ids in the records of `tail`, such as `.staging`. Default: that of the
+   *  registry's address. */
+  readonly context?: string;
 }
 
 /** Result of a prefetch. */
@@ -62,15 +66,16 @@ export async function prefetchTopic(
   client: RegistryClient,
   clock: Clock,
   topic: string,
-  { subjects, tail }: PrefetchOptions,
+  { subjects, tail, context }: PrefetchOptions,
 ): Promise<Prefetched> {
+  demandContext(context);
   const ids = new Set<number | string>();
   const named = [false, true].map((isKey) => subjectOf('TopicName', { topic, isKey, recordName: undefined }));
   for (const subject of subjects ?? (tail === undefined ? named : []))
     for (const { id } of await client.prefetch(subject)) ids.add(id);
   if (tail === undefined) return { ids: [...ids], failed: [], records: 0 };
   const seen = await readTail(clock, topic, tail);
-  const failed = await loadSeen(client, seen.byId, ids);
+  const failed = await loadSeen(client, seen.byId, context, ids);
   return { ids: [...ids], failed, records: seen.records };
 }
 
@@ -78,25 +83,13 @@ export async function prefetchTopic(
 async function loadSeen(
   client: RegistryClient,
   byId: ReadonlyMap<number | string, number>,
+  context: string | undefined,
   loaded: Set<number | string>,
 ): Promise<Array<number | string>> {
   const failed: Array<number | string> = [];
-  const numbers = new Map(
-    [...byId].filter((entry): entry is [number, number] => typeof entry[0] === 'number'),
-  );
-  for (const [id, found] of await client.schemasById(numbers))
+  for (const [id, found] of await client.schemasOf(byId, context))
     if (found instanceof Error) failed.push(id);
     else loaded.add(id);
-  for (const guid of byId.keys()) {
-    if (typeof guid === 'number') continue;
-    try {
-      await client.schemaByGuid(guid);
-      loaded.add(guid);
-    } catch (thrown) {
-      if (isRegistryAway(thrown)) throw thrown;
-      failed.push(guid);
-    }
-  }
   return failed;
 }
 

@@ -1,11 +1,12 @@
 /** Schemas of framed records: the reader schema that a program wants, and the writer schemas of the
  *  ids in records, each loaded once. */
 import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import { namedContext } from '../../core/subject.ts';
 import type { Reference, ResolvedReference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
-import type { RegistryClient } from '../../serde/client.ts';
+import type { RegistryClient, SubjectVersion } from '../../serde/client.ts';
 import {
   KEY_ID_HEADER,
   type RecordId,
@@ -33,6 +34,9 @@ export interface ReaderOptions {
   /** Version of a subject as the reader schema; `writer` states the default: each record is read
    *  with its writer's schema. */
   readonly readerVersion?: ReaderVersion | 'writer';
+  /** Context of the schema ids in the records, such as `.staging`. Default: the context of
+   *  `readerVersion`; without one, that of the registry's address. */
+  readonly context?: string;
 }
 
 export interface ReaderVersion {
@@ -72,8 +76,17 @@ interface RecordFrame {
 
 interface Reader {
   readonly schema: Schema;
+  /** Context of the version; undefined for a given schema. */
+  readonly context: string | undefined;
   readonly identity: ReaderIdentity;
 }
+
+/** Reader schema of a version. */
+const readerOf = ({ subject }: ReaderVersion, { schema, context, version, id }: SubjectVersion): Reader => ({
+  schema,
+  context,
+  identity: { subject, version, schemaId: id },
+});
 
 /** Offset of the schema id in a prefix, and of the guid in a header. */
 const ID_START = 1;
@@ -132,6 +145,12 @@ export class RecordSchemas {
     if (this.hasReader) this.reader ??= this.cachedReader();
   }
 
+  /** Context of the ids of the records; empty: that of the registry's address. */
+  private get context(): string {
+    const { context } = this.options;
+    return context ?? this.reader?.context ?? namedContext(this.readerVersion?.subject ?? '');
+  }
+
   has(id: number | string): boolean {
     return this.writers.has(id);
   }
@@ -140,7 +159,7 @@ export class RecordSchemas {
   writerOf(id: number | string): Schema {
     const known = this.writers.get(id);
     if (known !== undefined) return known;
-    const schema = this.client.cachedSchema(id);
+    const schema = this.client.cachedSchema(id, this.context);
     if (schema === undefined) throw notCached(`the schema ${id}`);
     this.writers.set(id, schema);
     return schema;
@@ -149,15 +168,17 @@ export class RecordSchemas {
   async loadWriter(id: number | string): Promise<void> {
     try {
       const schema =
-        typeof id === 'number' ? await this.client.schemaById(id) : await this.client.schemaByGuid(id);
+        typeof id === 'number'
+          ? await this.client.schemaById(id, this.context)
+          : await this.client.schemaByGuid(id);
       this.writers.set(id, schema);
     } catch (cause) {
       throw this.unreadable(cause, id);
     }
   }
 
-  /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
-   *  none, by id.
+  /** Loads the writer schemas of a batch, as `RegistryClient.schemasOf`. Returns the errors of
+   *  those that have none, by id.
    */
   loadWriters(records: readonly Framed[]): Promise<ReadonlyMap<number | string, MillraceError>> {
     return this.loadIds(
@@ -169,29 +190,14 @@ export class RecordSchemas {
   async loadIds(
     ids: ReadonlyArray<number | string | undefined>,
   ): Promise<ReadonlyMap<number | string, MillraceError>> {
-    const missing = new Map<number, number>();
-    const guids = new Set<string>();
-    for (const id of ids) {
-      if (id === undefined || this.writers.has(id)) continue;
-      if (typeof id === 'number') missing.set(id, (missing.get(id) ?? 0) + 1);
-      else guids.add(id);
-    }
+    const missing = new Map<number | string, number>();
+    for (const id of ids)
+      if (id !== undefined && !this.writers.has(id)) missing.set(id, (missing.get(id) ?? 0) + 1);
     const failed = new Map<number | string, MillraceError>();
-    const byId = async (): Promise<void> => {
-      for (const [id, found] of await this.client.schemasById(missing))
-        if (found instanceof MillraceError) failed.set(id, this.unreadable(found, id) as MillraceError);
-        else this.writers.set(id, found);
-    };
-    const byGuid = [...guids].map(async (guid) => {
-      try {
-        await this.loadWriter(guid);
-      } catch (thrown) {
-        const error = findMillraceError(thrown);
-        if (error?.row.reason === undefined) throw thrown;
-        failed.set(guid, error);
-      }
-    });
-    await Promise.all([missing.size > 0 ? byId() : undefined, ...byGuid]);
+    if (missing.size === 0) return failed;
+    for (const [id, found] of await this.client.schemasOf(missing, this.context))
+      if (found instanceof MillraceError) failed.set(id, this.unreadable(found, id) as MillraceError);
+      else this.writers.set(id, found);
     return failed;
   }
 
@@ -251,23 +257,24 @@ export class RecordSchemas {
     const { subject, version } = readerVersion;
     const found = versionOf(this.client.cachedVersions(subject), version);
     if (found === undefined) throw notCached('the reader schema');
-    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+    return readerOf(readerVersion, found);
   }
 
   private givenReader(resolved: readonly ResolvedReference[]): Reader {
     const { readerSchema, format = 'AVRO', references = [] } = this.options;
     const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
     const schema = parseSchema(format, text, { references: resolved });
-    return { schema, identity: { guid: guidOf({ format, text: schema.text, references }) } };
+    const identity = { guid: guidOf({ format, text: schema.text, references }) };
+    return { schema, context: undefined, identity };
   }
 
   private async fetchReader(): Promise<Reader> {
     const { readerVersion } = this;
     const { references = [] } = this.options;
-    if (readerVersion === undefined) return this.givenReader(await this.client.resolve(references));
+    if (readerVersion === undefined)
+      return this.givenReader(await this.client.resolve(references, this.context));
     const { subject, version } = readerVersion;
-    const found = await this.client.version(subject, String(version));
-    return { schema: found.schema, identity: { subject, version: found.version, schemaId: found.id } };
+    return readerOf(readerVersion, await this.client.version(subject, String(version)));
   }
 
   /** Error of a writer schema that was not loaded. An id that the registry does not know is a fact

@@ -1,5 +1,6 @@
 /** Schema that records are written with: loaded once, from requests or from the caches. */
 import { framePrefix } from '../../addon/reference/frame.ts';
+import { namedContext } from '../../core/subject.ts';
 import type { Reference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import { guidOf } from '../../formats/guid.ts';
@@ -23,7 +24,8 @@ export interface WriterSchemaOptions {
   readonly format?: SchemaFormat;
   /** Text of the schema; Avro also as the parsed JSON. Give this or `version`. */
   readonly schema?: string | object;
-  /** Schemas that `schema` refers to, by subject and version. */
+  /** Schemas that `schema` refers to, by subject and version. A subject that names no context is
+   *  one of the context of the schema's subject. */
   readonly references?: readonly Reference[];
   /** Version of the subject to write with. Give this or `schema`. */
   readonly version?: number | 'latest';
@@ -44,6 +46,13 @@ export interface WrittenSchema {
   readonly id: number;
   /** Guid of the schema; empty where no header needs it. */
   readonly guid: string;
+}
+
+/** Schema of a subject with its id. */
+interface Resolved {
+  readonly schema: Schema;
+  readonly subject: string;
+  readonly id: number;
 }
 
 /** Parts of a record besides its payload. */
@@ -81,8 +90,9 @@ export class WriterSchema {
    *  @throws bad_option, invalid_schema, incompatible, subject_not_found, version_not_found,
    *    schema_not_found, registry_unavailable, registry_protocol, unauthenticated, forbidden */
   async load(): Promise<WrittenSchema> {
-    const { schema, id } = await this.resolve();
-    return { schema, id, guid: this.options.header === 'headers' ? await this.client.guidOf(id) : '' };
+    const { schema, id, subject } = await this.resolve();
+    const guid = this.options.header === 'headers' ? await this.client.guidOf(id, subject) : '';
+    return { schema, id, guid };
   }
 
   /** Loads from the caches. Undefined: a request is needed. */
@@ -93,9 +103,11 @@ export class WriterSchema {
     if (references.length > 0) return undefined;
     const schema = parseSchema(format, textOf(given));
     const versions = this.client.cachedVersions(this.subjectWith(recordNameOf(schema, message)));
-    const guid = guidOf({ format, text: schema.text, references });
-    const found = versions?.find((one) => one.guid === guid);
-    return found && { schema, id: found.id, guid };
+    // As the registry looks a text up: a version without metadata and rules, else one with them.
+    const equal = versions?.filter(({ schema: { identity } }) => identity === schema.identity) ?? [];
+    const plain = guidOf({ format, text: schema.text, references });
+    const found = equal.findLast((one) => one.guid === plain) ?? equal.at(-1);
+    return found && { schema, id: found.id, guid: found.guid };
   }
 
   /** @param messageIndexes of the written message; null for Avro */
@@ -106,26 +118,52 @@ export class WriterSchema {
     return { prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
   }
 
-  private async resolve(): Promise<{ readonly schema: Schema; readonly id: number }> {
-    const { schema: given, version, format = 'AVRO', references = [], autoRegister, message } = this.options;
+  private async resolve(): Promise<Resolved> {
+    const { schema: given, version, format = 'AVRO', references = [], autoRegister } = this.options;
     if (given === undefined) {
       const subject = this.subjectWith(undefined);
       return this.client.version(subject, String(version));
     }
     const text = textOf(given);
-    const resolved = await this.client.resolve(references);
-    const schema = parseSchema(format, text, { references: resolved });
-    // A message that the schema lacks is refused before the schema is registered.
-    if (schema.format === 'PROTOBUF') writtenMessage(schema, message);
-    const subject = this.subjectWith(recordNameOf(schema, message));
+    const { schema, subject } = await this.parse(text);
     if (autoRegister === true)
-      return { schema, id: await this.client.register(subject, format, text, references) };
+      return { schema, subject, id: await this.client.register(subject, format, text, references) };
     const found = await this.client.findVersion(subject, format, text, references);
     if (found === undefined)
       throw registryError('schema_not_found', `the subject ${subject} does not have this schema`, {
         next: 'register it, or set autoRegister',
       });
-    return { schema, id: found.id };
+    return { schema, subject, id: found.id };
+  }
+
+  /** Parses the given schema. Its references are those of the context of its subject, which may
+   *  depend on the name of the parsed record. */
+  private async parse(text: string): Promise<Omit<Resolved, 'id'>> {
+    const { references = [] } = this.options;
+    const context = references.length === 0 ? '' : this.likelyContext();
+    const parsed = await this.parseWithin(context, text);
+    const own = namedContext(parsed.subject);
+    return references.length === 0 || own === context ? parsed : this.parseWithin(own, text);
+  }
+
+  private async parseWithin(context: string, text: string): Promise<Omit<Resolved, 'id'>> {
+    const { format = 'AVRO', references = [], message } = this.options;
+    const resolved = await this.client.resolve(references, context);
+    const schema = parseSchema(format, text, { references: resolved });
+    // A message that the schema lacks is refused before the schema is registered.
+    if (schema.format === 'PROTOBUF') writtenMessage(schema, message);
+    return { schema, subject: this.subjectWith(recordNameOf(schema, message)) };
+  }
+
+  /** Context of the subject as far as it is known before the schema is parsed. */
+  private likelyContext(): string {
+    if (typeof this.options.subject !== 'function') return '';
+    try {
+      return namedContext(this.subjectWith(undefined));
+    } catch {
+      // The function needs the name of the record.
+      return '';
+    }
   }
 
   private subjectWith(recordName: string | undefined): string {

@@ -2,7 +2,7 @@
  *  id in the prefix or in the header, and JSON without a frame. */
 import { RECORD_FLAG } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
-import { type RecordId, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import {
   type DecodedBatch,
@@ -13,7 +13,7 @@ import {
 } from './decoder.ts';
 import { NULL_FORM } from './form.ts';
 import { JSON_FORM, jsonText } from './json-text.ts';
-import { idOfValue, type WantedSchemas, type WriterSchemas } from './writers.ts';
+import { idOfValue, type WantedSchemas, type WriterSchemas, want } from './writers.ts';
 
 const NO_HEADERS: readonly RecordHeader[] = [];
 
@@ -23,12 +23,6 @@ export const headersOf = (records: RecordBatch, row: number): readonly RecordHea
     ? NO_HEADERS
     : records.headers(row);
 
-/** Adds the schema of a frame to the schemas that a batch needs. */
-export function want({ ids, guids }: WantedSchemas, { id }: RecordId): void {
-  if (typeof id === 'number') ids.set(id, (ids.get(id) ?? 0) + 1);
-  else guids.add(id);
-}
-
 export class AnyDecoder implements RecordDecoder {
   private readonly writers: WriterSchemas;
 
@@ -37,13 +31,13 @@ export class AnyDecoder implements RecordDecoder {
   }
 
   async prepare(records: RecordBatch): Promise<void> {
-    const wanted: WantedSchemas = { ids: new Map(), guids: new Set() };
+    const wanted: WantedSchemas = new Map();
     for (let row = 0; row < records.rowCount; row++) {
       const value = records.value(row);
       if (value === null) continue;
       try {
         const frame = idOfValue(value, headersOf(records, row), VALUE_ID_HEADER);
-        if (frame !== undefined) want(wanted, frame);
+        if (frame !== undefined) want(wanted, frame.id);
       } catch {
         // `decode` reports the error.
       }

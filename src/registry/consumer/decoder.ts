@@ -83,7 +83,9 @@ export class BatchDecoder implements RecordDecoder {
   private readonly forms = new Map<string, ValueForm>();
   private readonly print: AvroJsonOptions;
   private readonly codecs: RecordCodecs;
+  private readonly context: string;
 
+  /** @param context of the ids of the records; empty: that of the registry's address */
   constructor(
     client: RegistryClient,
     kernels: Kernels,
@@ -91,7 +93,9 @@ export class BatchDecoder implements RecordDecoder {
     rowCapacity: number,
     codecs: RecordCodecs = COMPILED_CODECS,
     print: AvroJsonOptions = {},
+    context = '',
   ) {
+    this.context = context;
     this.codecs = codecs;
     this.client = client;
     this.kernels = kernels;
@@ -118,7 +122,7 @@ export class BatchDecoder implements RecordDecoder {
     }
     const tookMs = this.client.nowMs() - startMs;
     this.unknown.clear();
-    if (missing.size > 0) this.keep(await this.client.schemasById(missing));
+    if (missing.size > 0) this.keep(await this.client.schemasById(missing, this.context));
     this.client.countHits(known, tookMs);
   }
 

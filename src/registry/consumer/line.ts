@@ -7,10 +7,10 @@ import type { FilterField } from '../../core/filter/compile.ts';
 import { TIMESTAMP_TYPE } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { KEY_ID_HEADER, type RecordId } from '../../serde/frame.ts';
-import { headersOf, want } from './any.ts';
+import { headersOf } from './any.ts';
 import type { DecodedRow } from './decoder.ts';
 import type { ValueForm } from './form.ts';
-import { idOfValue, looksFramed, type WantedSchemas, type WriterSchemas } from './writers.ts';
+import { idOfValue, looksFramed, type WantedSchemas, type WriterSchemas, want } from './writers.ts';
 
 /** Form of the keys in lines. auto: framed keys are decoded. text: every key is a text.
  *  base64: every key is bytes. */
@@ -44,13 +44,13 @@ export class RecordKeys {
   /** Loads the schemas of framed keys. @throws registry_unavailable, registry_protocol */
   async prepare(records: RecordBatch): Promise<void> {
     if (this.form !== 'auto') return;
-    const wanted: WantedSchemas = { ids: new Map(), guids: new Set() };
+    const wanted: WantedSchemas = new Map();
     for (let row = 0; row < records.rowCount; row++) {
       const key = records.key(row);
       const frame = key === null ? undefined : this.frame(records, row, key);
-      if (frame !== undefined) want(wanted, frame);
+      if (frame !== undefined) want(wanted, frame.id);
     }
-    if (wanted.ids.size > 0 || wanted.guids.size > 0) await this.writers.load(wanted);
+    if (wanted.size > 0) await this.writers.load(wanted);
   }
 
   private frame(records: RecordBatch, row: number, key: Uint8Array): RecordId | undefined {

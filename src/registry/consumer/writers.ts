@@ -1,5 +1,5 @@
 /** Writer schemas of the records that one reader meets, with a compiled decoder of each. */
-import { findMillraceError, type MillraceError } from '../../core/errors.ts';
+import type { MillraceError } from '../../core/errors.ts';
 import type { RecordHeader } from '../../core/layout/record-batch.ts';
 import type { AvroJsonOptions } from '../../formats/avro/json/print.ts';
 import type { Decode } from '../../formats/decode.ts';
@@ -34,11 +34,12 @@ interface Writer {
   readonly byPath: Map<string, Reading>;
 }
 
-/** Schema ids and guids that a batch needs. */
-export interface WantedSchemas {
-  /** Number of records by id. */
-  readonly ids: Map<number, number>;
-  readonly guids: Set<string>;
+/** Number of records of a batch by schema id or guid. */
+export type WantedSchemas = Map<number | string, number>;
+
+/** Adds a record to the schemas that a batch needs. */
+export function want(wanted: WantedSchemas, id: number | string): void {
+  wanted.set(id, (wanted.get(id) ?? 0) + 1);
 }
 
 /** Schema id of a value: of the id header if it has one, else of its prefix. Undefined for a value
@@ -64,42 +65,34 @@ export class WriterSchemas {
   private readonly client: RegistryClient;
   private readonly codecs: RecordCodecs;
   private readonly print: AvroJsonOptions;
+  private readonly context: string;
   private readonly writers = new Map<number | string, Writer>();
   /** Errors of schemas for the current batch. The client's negative cache decides when to request
    *  an unknown id again. */
   private readonly failed = new Map<number | string, MillraceError>();
 
-  constructor(client: RegistryClient, codecs: RecordCodecs, print: AvroJsonOptions) {
+  /** @param context of the ids; empty: that of the registry's address */
+  constructor(client: RegistryClient, codecs: RecordCodecs, print: AvroJsonOptions, context = '') {
     this.client = client;
     this.codecs = codecs;
     this.print = print;
+    this.context = context;
   }
 
   /** Loads the schemas that are missing.
    *  @throws registry_unavailable, registry_protocol, unauthenticated, forbidden: call again */
-  async load({ ids, guids }: WantedSchemas): Promise<void> {
+  async load(wanted: WantedSchemas): Promise<void> {
     this.failed.clear();
-    const missing = new Map([...ids].filter(([id]) => !this.writers.has(id)));
-    const hits = [...ids].reduce((sum, [id, count]) => sum + (this.writers.has(id) ? count : 0), 0);
+    const missing: WantedSchemas = new Map();
+    let hits = 0;
+    for (const [id, count] of wanted)
+      if (this.writers.has(id)) hits += count;
+      else missing.set(id, count);
     this.client.countHits(hits);
-    const byId = async (): Promise<void> => {
-      for (const [id, found] of await this.client.schemasById(missing))
-        if (found instanceof Error) this.failed.set(id, factOf(found));
-        else this.keep(id, found);
-    };
-    const byGuid = [...guids]
-      .filter((guid) => !this.writers.has(guid))
-      .map(async (guid) => {
-        try {
-          this.keep(guid, await this.client.schemaByGuid(guid));
-        } catch (thrown) {
-          const error = findMillraceError(thrown);
-          const isFact = error?.code === 'schema_not_found' || error?.row.reason !== undefined;
-          if (error === undefined || !isFact) throw thrown;
-          this.failed.set(guid, factOf(error));
-        }
-      });
-    await Promise.all([missing.size > 0 ? byId() : undefined, ...byGuid]);
+    if (missing.size === 0) return;
+    for (const [id, found] of await this.client.schemasOf(missing, this.context))
+      if (found instanceof Error) this.failed.set(id, factOf(found));
+      else this.keep(id, found);
   }
 
   private keep(id: number | string, schema: Schema): void {

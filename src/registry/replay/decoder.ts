@@ -14,7 +14,7 @@ import type { Schema } from '../../formats/schema.ts';
 import type { RecordCodecs } from '../../serde/codec.ts';
 import { messagePath, readHeaderId, readMessage, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { type FailedRow, failedRow, frameError } from '../consumer/decoder.ts';
-import type { WantedSchemas, WriterSchemas } from '../consumer/writers.ts';
+import { type WantedSchemas, type WriterSchemas, want } from '../consumer/writers.ts';
 import { registryError } from '../errors.ts';
 import { type PairPayloads, type PairReader, pairReader } from './pair.ts';
 
@@ -112,14 +112,11 @@ export class ReplayDecoder {
     kernels.scanFrames(records, this.hasIndexes, this.frames);
     const { status, schemaId } = this.frames.columns;
     const { flags } = records.columns;
-    const wanted: WantedSchemas = { ids: new Map(), guids: new Set() };
+    const wanted: WantedSchemas = new Map();
     for (let row = 0; row < records.rowCount; row++) {
       const guid = (flags[row] as number) & RECORD_FLAG.HAS_HEADERS ? guidOf(records, row) : undefined;
-      if (guid !== undefined) wanted.guids.add(guid);
-      else if (status[row] === FRAME_STATUS.OK) {
-        const id = schemaId[row] as number;
-        wanted.ids.set(id, (wanted.ids.get(id) ?? 0) + 1);
-      }
+      if (guid !== undefined) want(wanted, guid);
+      else if (status[row] === FRAME_STATUS.OK) want(wanted, schemaId[row] as number);
     }
     await writers.load(wanted);
   }

@@ -12,7 +12,7 @@ import { readMessage, readPrefixId } from '../../../src/serde/frame.ts';
 
 const ID = 77;
 const COUNT = 120;
-const versionOf = (schema: Schema) => ({ subject: 's', version: 1, id: ID, guid: '', schema });
+const versionOf = (schema: Schema) => ({ subject: 's', version: 1, id: ID, context: '', guid: '', schema });
 
 function eventsOf(schema: Schema, over: Partial<SchemaEventsOptions> = {}, batchRows = 50): Buffer[] {
   const source = schemaEvents({

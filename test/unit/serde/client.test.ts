@@ -1,8 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { MillraceError } from '../../../src/core/errors.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { guidOf } from '../../../src/formats/guid.ts';
 import { registryError } from '../../../src/registry/errors.ts';
 import { isRegistryAway, RegistryClient } from '../../../src/serde/client.ts';
 import type { TransportAnswer } from '../../../src/serde/transport.ts';
+import { UNKNOWN_IDS_BURST } from '../../../src/serde/unknown-ids.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 import { realClock, turn } from '../../wait.ts';
 
@@ -18,12 +21,16 @@ function setUp(answers: (path: string, attempt: number) => TransportAnswer | Err
   const bodies: unknown[] = [];
   const metrics = new Metrics();
   let nowMs = 0;
+  let inFlight = 0;
+  let inFlightMax = 0;
   const client = new RegistryClient({
     transport: {
       async request(method, path, body) {
         asked.push(`${method} ${path}`);
         bodies.push(body);
+        inFlightMax = Math.max(inFlightMax, ++inFlight);
         await turn();
+        inFlight--;
         const answer = answers(path, asked.length);
         if (answer instanceof Error) throw answer;
         return answer;
@@ -48,6 +55,7 @@ function setUp(answers: (path: string, attempt: number) => TransportAnswer | Err
     asked,
     bodies,
     metric,
+    inFlightMax: () => inFlightMax,
     wait: (ms: number) => {
       nowMs += ms;
     },
@@ -229,6 +237,145 @@ describe('references', () => {
     await client.register('s', 'AVRO', using('n.O', 'n.Leaf'), two);
     expect(asked).toHaveLength(2);
     expect(bodies.map((body) => (body as { references: unknown }).references)).toEqual([one, two]);
+  });
+});
+
+const named = (name: string): string => JSON.stringify({ type: 'record', name, fields: [] });
+
+describe('contexts', () => {
+  const STAGING = '?subject=%3A.staging%3A';
+  const byContext = (path: string): TransportAnswer =>
+    ok({ schema: named(path.endsWith(STAGING) ? 'Staged' : 'Main') });
+
+  it('an id is requested and cached with its context', async () => {
+    const { client, asked } = setUp(byContext);
+    for (let i = 0; i < 2; i++) {
+      expect((await client.schemaById(1)).text).toBe(named('Main'));
+      expect((await client.schemaById(1, '.staging')).text).toBe(named('Staged'));
+    }
+    const found = await client.schemasById(new Map([[1, 1]]), '.staging');
+    expect(found.get(1)).toBe(client.cachedSchema(1, '.staging'));
+    expect(client.cachedSchema(1)?.text).toBe(named('Main'));
+    expect(asked).toEqual(['GET /schemas/ids/1', `GET /schemas/ids/1${STAGING}`]);
+  });
+
+  it('an id that one context lacks is requested in another context', async () => {
+    const { client } = setUp((path) => (path.endsWith(STAGING) ? notFound : byContext(path)));
+    await expect(client.schemaById(9, '.staging')).rejects.toMatchObject({
+      code: 'schema_not_found',
+      message: 'the registry knows no schema with id 9 in the context .staging',
+    });
+    expect((await client.schemaById(9)).text).toBe(named('Main'));
+  });
+
+  it.each([
+    ['a subject of a context', ':.staging:orders-value', ':.staging:orders-value'],
+    ['a subject whose answer has no name', ':.staging:orders-value', undefined],
+    ['an alias of a subject of a context', 'orders-value', ':.staging:orders-value'],
+  ])('the version of %s is kept under its id in that context', async (_what, subject, answered) => {
+    const { client, asked } = setUp((path) =>
+      path.startsWith('/subjects/')
+        ? ok({ subject: answered, version: 1, id: 1, schema: named('Staged') })
+        : byContext(path),
+    );
+    expect(await client.version(subject, '1')).toMatchObject({ subject, id: 1, context: '.staging' });
+    expect((await client.schemaById(1, '.staging')).text).toBe(named('Staged'));
+    expect(asked).toHaveLength(1);
+    expect((await client.schemaById(1)).text).toBe(named('Main'));
+  });
+
+  it('references without a context of their own are those of the context of the schema', async () => {
+    const using = (name: string, type: string): string =>
+      JSON.stringify({ type: 'record', name, fields: [{ name: 'f', type }] });
+    const answers: Readonly<Record<string, TransportAnswer>> = {
+      [`/schemas/ids/1${STAGING}`]: ok({
+        schema: using('Top', 'Mid'),
+        references: [{ name: 'Mid', subject: 'mid', version: 1 }],
+      }),
+      '/subjects/%3A.staging%3Amid/versions/1?deleted=true': ok({
+        subject: ':.staging:mid',
+        schema: using('Mid', 'Leaf'),
+        references: [{ name: 'Leaf', subject: ':.shared:leaf', version: 1 }],
+      }),
+      '/subjects/%3A.shared%3Aleaf/versions/1?deleted=true': ok({
+        subject: ':.shared:leaf',
+        schema: named('Leaf'),
+      }),
+    };
+    const { client, asked } = setUp((path) => answers[path] ?? notFound);
+    const { references } = await client.schemaById(1, '.staging');
+    expect(references[0]?.references[0]?.text).toBe(named('Leaf'));
+    const given = [{ name: 'Mid', subject: 'mid', version: 1 }];
+    expect((await client.resolve(given, '.staging'))[0]?.text).toBe(using('Mid', 'Leaf'));
+    expect(asked).toEqual(Object.keys(answers).map((path) => `GET ${path}`));
+  });
+});
+
+describe('guids', () => {
+  const metadata = { properties: { owner: 'shop' } };
+  const ruleSet = { domainRules: [{ name: 'r', kind: 'CONDITION', type: 'CEL', expr: 'true' }] };
+  const document = { schema: SCHEMA, schemaType: 'AVRO', metadata, ruleSet };
+  const guid = guidOf({ format: 'AVRO', text: SCHEMA, references: [], metadata, ruleSet });
+  const byGuid = `GET /schemas/guids/${guid}?referenceFormat=qualified`;
+
+  it('a computed guid covers metadata and rules, and is confirmed', async () => {
+    const { client, asked } = setUp(() => ok(document));
+    expect(await client.guidOf(1, 's')).toBe(guid);
+    expect(asked).toEqual(['GET /schemas/ids/1?subject=s', byGuid]);
+  });
+
+  it('a prefetched version with metadata and rules is cached by its guid', async () => {
+    const { client } = setUp((path) =>
+      path.endsWith('/versions') ? { status: 200, body: '[1]' } : ok({ ...document, version: 1, id: 1 }),
+    );
+    await client.prefetch('s');
+    expect(client.cachedSchema(guid)?.text).toBe(SCHEMA);
+  });
+
+  it('a computed guid that the registry does not know is refused', async () => {
+    const { client } = setUp((path) => (path.includes('guids') ? notFound : ok(document)));
+    await expect(client.guidOf(1)).rejects.toMatchObject({
+      code: 'schema_not_found',
+      message: expect.stringContaining(`does not know the guid ${guid}`),
+    });
+  });
+
+  it('a guid that a registry without guids cannot confirm is the computed one', async () => {
+    const path404: TransportAnswer = { status: 404, body: '{"error_code":404,"message":"HTTP 404"}' };
+    const { client, asked } = setUp((path) => (path.includes('guids') ? path404 : ok(document)));
+    expect(await client.guidOf(1)).toBe(guid);
+    expect(asked).toEqual(['GET /schemas/ids/1', byGuid]);
+  });
+
+  it('a guid in the answer of the registry needs no confirmation', async () => {
+    const own = '00000000-0000-0000-0000-000000000001';
+    const { client, asked } = setUp(() => ok({ ...document, guid: own }));
+    expect(await client.guidOf(1)).toBe(own);
+    expect(asked).toHaveLength(1);
+  });
+
+  it('unknown guids have the limits of unknown ids', async () => {
+    const { client, asked, metric, inFlightMax } = setUp((path) =>
+      path === '/schemas/ids/7' ? ok({ schema: SCHEMA }) : notFound,
+    );
+    const count = 1024;
+    const records = new Map<number | string, number>(
+      Array.from({ length: count }, (_, i) => [`00000000-0000-0000-0000-${String(i).padStart(12, '0')}`, 1]),
+    );
+    records.set(7, 1);
+    const found = await client.schemasOf(records);
+    expect(found.get(7)).toMatchObject({ text: SCHEMA });
+    const failed = [...found.values()].filter((one) => one instanceof MillraceError);
+    expect(failed).toHaveLength(count);
+    expect(inFlightMax()).toBe(8);
+    expect(asked).toHaveLength(1 + UNKNOWN_IDS_BURST);
+    expect(metric('schema_lookups_skipped_total')).toEqual({ '': count - UNKNOWN_IDS_BURST });
+    // A guid that was asked for is remembered, and several records make a guid likely.
+    const [first] = records.keys();
+    expect(await code(client.schemaByGuid(String(first)))).toBe('schema_not_found');
+    const skipped = [...records.keys()].find((guid) => !asked.some((path) => path.includes(String(guid))));
+    await client.schemasOf(new Map([[String(skipped), 2]]));
+    expect(asked).toHaveLength(2 + UNKNOWN_IDS_BURST);
   });
 });
 

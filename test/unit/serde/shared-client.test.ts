@@ -71,6 +71,19 @@ describe('shared requests', () => {
     expect(asked).toHaveLength(3);
   });
 
+  it('the schema of a version answers for its id in the context of the version alone', async () => {
+    const staged = JSON.stringify({ type: 'record', name: 'Staged', fields: [] });
+    const version = { subject: ':.c:a', version: 1, id: 7, schema: staged };
+    const { asked, thread } = setUp((path) =>
+      path.startsWith('/subjects/') ? { status: 200, body: JSON.stringify(version) } : found,
+    );
+    expect(await thread().client.version(':.c:a', '1')).toMatchObject({ id: 7, context: '.c' });
+    expect((await thread().client.schemaById(7, '.c')).text).toBe(staged);
+    expect(asked).toEqual(['GET /subjects/%3A.c%3Aa/versions/1']);
+    expect((await thread().client.schemaById(7)).text).toBe(SCHEMA);
+    expect(asked).toHaveLength(2);
+  });
+
   it('an unknown id is requested again after its time', async () => {
     const { asked, thread, wait } = setUp((_path, count) => (count === 1 ? unknown : found));
     expect(await codeOf(thread().client.schemaById(9))).toBe('schema_not_found');

@@ -42,7 +42,7 @@ export async function listQuarantine(context: ConsumerContext): Promise<number> 
     topic: topics.topic,
     filter,
     decoder,
-    schemaOf: (id) => client.cachedSchema(id),
+    schemaOf: (id) => client.cachedSchema(id, reader?.context),
     redriven,
     producerHeaders: settings['producer-header'],
     recordsMax: settings['list-max'],
