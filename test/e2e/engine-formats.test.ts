@@ -136,6 +136,22 @@ describe('the same events in every format', () => {
     },
   );
 
+  it('a registry address with a context has the schema ids of events of that context', async () => {
+    const within = `${registry}/contexts/.engine`;
+    // The id of the events is behind this one, and that of another schema in the default context.
+    await fetch(`${within}/subjects/filler/versions`, {
+      method: 'POST',
+      headers: JSON_BODY,
+      body: JSON.stringify({ schema: '"int"' }),
+    });
+    await generate('context', '-format=avro', `-registry=${within}`);
+    const topic = topicOf('context');
+    const run = await runEngine(own, args(topic, `-registry=${within}`, '-value=value', '-json'));
+    expect(run).toMatchObject({ code: 0 });
+    expect(JSON.parse(run.stdout)).toMatchObject({ consumed: EVENTS, invalid: 0 });
+    expect((await exported(topic)).sort()).toEqual(expected);
+  });
+
   it('both sets of kernels give the same rows', async () => {
     const topic = topicOf('avro');
     const state = `-state-dir=${join(own.dir, 'reference')}`;
