@@ -1,6 +1,6 @@
 /** Texts that are stored unchanged but equal for a lookup. They differ in JSON names of a
  *  descriptor that follow from the field names, or in the order of Avro properties, which the
- *  format leaves open. */
+ *  format leaves open. And equal texts of two formats, which have one guid and are two schemas. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseSchema, schemaText } from '../../src/formats/schema.ts';
 import { Conformance } from './registry-http-kit.ts';
@@ -193,4 +193,52 @@ it('a property with another value creates another schema', async () => {
   expect(await api.register('value', avro('', ',"a":[1,2]'))).not.toBe(
     await api.register('value', avro('', ',"a":[2,1]')),
   );
+});
+
+describe.each(['own', 7, 8] as const)('one text in two formats, with wire %s', (wire) => {
+  const textOf = (title: string): string => JSON.stringify({ type: 'string', title });
+  const FORMATS = ['AVRO', 'JSON'] as const;
+  /** Type in an answer; wire 7 omits the type of Avro. */
+  const typeOf = (schemaType: string): string | undefined =>
+    wire === 7 && schemaType === 'AVRO' ? undefined : schemaType;
+
+  let own: Conformance;
+  beforeAll(async () => {
+    own = await Conformance.start({ wire });
+  });
+  afterAll(() => own.close());
+
+  const shown = async (path: string): Promise<unknown> => {
+    const { body } = await own.call('GET', path);
+    return (body as { schemaType?: string }).schemaType;
+  };
+
+  it.each([
+    [0, 1],
+    [1, 0],
+  ] as const)('each id has the format of its own schema, asked in the order %i, %i', async (...order) => {
+    const ids: number[] = [];
+    for (const schemaType of FORMATS)
+      ids.push(await own.register(`${schemaType}-${order}`, textOf(`${order}`), { schemaType }));
+    expect(new Set(ids).size).toBe(2);
+    for (const query of ['', '?format=serialized', '?subject=:.:'])
+      for (const i of [...order, ...order])
+        expect(await shown(`/schemas/ids/${ids[i]}${query}`), query).toBe(typeOf(FORMATS[i] as string));
+  });
+
+  it('an id that was deleted permanently leaves no answer for the next schema of its guid', async () => {
+    const text = textOf('count');
+    const first = await own.register('first', text, { schemaType: 'AVRO' });
+    const { guid } = own.registry.schema(first);
+    expect(await shown(`/schemas/ids/${first}`)).toBe(typeOf('AVRO'));
+    const second = await own.register('second', text, { schemaType: 'JSON' });
+    for (const query of ['', '?permanent=true']) await own.call('DELETE', `/subjects/first${query}`);
+    expect(await shown(`/schemas/ids/${second}`)).toBe('JSON');
+    // The content that is left is found by its guid and by its text.
+    expect(await shown(`/schemas/guids/${guid}`)).toBe('JSON');
+    const again = await own.register('third', text, { schemaType: 'JSON' });
+    expect(again).toBe(second);
+    const later = await own.register('fourth', text, { schemaType: 'AVRO' });
+    expect(await shown(`/schemas/ids/${later}`)).toBe(typeOf('AVRO'));
+  });
 });

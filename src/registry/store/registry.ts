@@ -31,7 +31,7 @@ import type {
   StoredVersion,
   SubjectConfig,
 } from './service.ts';
-import { State, type VersionEntry } from './state/model.ts';
+import { State, textKeyOf, type VersionEntry } from './state/model.ts';
 import {
   checkScope,
   checkSubject,
@@ -302,7 +302,7 @@ export class Registry implements RegistryService {
   textOf(schema: StoredSchema, format: SchemaTextFormat): string {
     if (format === '') return schema.content.text;
     const { guid, content, context, id } = schema;
-    const text = this.state.textOfId(context, id) ?? { key: guid, guid, content };
+    const text = this.state.textOfId(context, id) ?? { key: textKeyOf(content.format, guid), guid, content };
     return this.parser.textOf(this.state, anySubjectOf(context), text, format);
   }
 

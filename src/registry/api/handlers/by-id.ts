@@ -1,8 +1,8 @@
 /** Schemas by id: the first request of every consumer, so it is answered from cached bytes.
- *  Invariants: (1) The cache is keyed by content (guid and form), so no write can invalidate an
- *  entry; whether the id still exists is checked for each request. (2) An unknown id may have been
- *  written by another instance a moment ago, so it is looked up again after the latest writes have
- *  been read. */
+ *  Invariants: (1) The cache is keyed by the content itself and the form, so no write can
+ *  invalidate an entry; whether the id still exists is checked for each request. (2) An unknown id
+ *  may have been written by another instance a moment ago, so it is looked up again after the
+ *  latest writes have been read. */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { StoredSchema, StoredVersion } from '../../store/service.ts';
 import { contextOf, parseSubject, qualify } from '../../store/state/names.ts';
@@ -28,8 +28,9 @@ const isCacheable = (schema: StoredSchema, form: Form): boolean =>
 
 /** Returns the serialised document of a schema, to which properties may be added. */
 export function schemaBytes(call: Call, schema: StoredSchema, form: Form): Uint8Array {
+  const content = call.api.byId.numberOf(schema.content);
   const plain = form.format === '' && !form.qualified;
-  const key = plain ? schema.guid : `${schema.guid} ${form.format} ${form.qualified} ${schema.context}`;
+  const key = plain ? content : `${content} ${form.format} ${form.qualified} ${schema.context}`;
   let bytes = call.api.byId.get(key);
   if (bytes === undefined) {
     bytes = Buffer.from(JSON.stringify(schemaDocument(call, schema, form)), 'utf8');

@@ -27,6 +27,7 @@ import { BaseTable, ForkTable, hasSameText, Packer, type Table } from './table.t
 
 /** One content, shared by every context that has it. */
 export interface Text {
+  /** Equal exactly where the contents are equal, unlike the guid; see `textKeyOf`. */
   readonly key: string;
   readonly guid: string;
   readonly content: SchemaContent;
@@ -85,10 +86,11 @@ export function isSameContent(a: SchemaContent, b: SchemaContent): boolean {
   return a.format === b.format && hasSameText(a, b) && side(a) === side(b);
 }
 
-/** Key of a content: its guid, with a number where the guid does not distinguish it from another
- *  content.
+/** Key of a content: its format, which the guid does not hash, and its guid, with a number where
+ *  these do not distinguish it from another content.
  */
-const textKeyOf = (guid: string, n: number): string => (n === 0 ? guid : `${guid}/${n}`);
+export const textKeyOf = (format: string, guid: string, n = 0): string =>
+  `${format} ${guid}${n === 0 ? '' : `/${n}`}`;
 const idKey = (context: string, id: number): string => `${context}:${id}`;
 /** A version contains no colon, so the first colon ends it. */
 const versionKey = (subject: string, version: number): string => `${version}:${subject}`;
@@ -97,7 +99,8 @@ interface Tables {
   /** Versions of a subject, ascending; a subject without versions has no entry. */
   readonly subjects: Table<string, readonly VersionEntry[]>;
   readonly ids: Table<string, IdEntry>;
-  readonly texts: Table<string, TextEntry>;
+  /** Contents by guid: one, unless formats share a text or two texts share an MD5. */
+  readonly texts: Table<string, readonly TextEntry[]>;
   /** Versions that refer to a version, by `versionKey`. */
   readonly referrers: Table<string, readonly VersionUse[]>;
   /** Settings by scope; null is the global scope. */
@@ -205,18 +208,13 @@ export class State {
     const key = this.entryOf(content)?.text.key;
     return key === undefined ? -1 : versions.findLastIndex(({ text }) => text.key === key);
   }
-  private entryOf(content: SchemaContent): TextEntry | undefined {
-    return this.tables.texts.get(this.textKey(content, guidOf(content)));
+  private entryOf(content: SchemaContent, guid = guidOf(content)): TextEntry | undefined {
+    return this.tables.texts.get(guid)?.find(({ text }) => isSameContent(text.content, content));
   }
   /** Ids of the contents with this guid: of one content, unless the guid does not distinguish two.
    */
   byGuid(guid: string): ReadonlyArray<{ readonly context: string; readonly id: number }> {
-    const found: { context: string; id: number }[] = [];
-    for (let n = 0; ; n++) {
-      const entry = this.tables.texts.get(textKeyOf(guid, n));
-      if (entry === undefined) return found;
-      found.push(...entry.ids);
-    }
+    return (this.tables.texts.get(guid) ?? NONE).flatMap(({ ids }) => ids);
   }
   referrers(subject: string, version: number): readonly VersionUse[] {
     return this.tables.referrers.get(versionKey(subject, version)) ?? NONE;
@@ -366,12 +364,12 @@ export class State {
     }
   }
 
-  /** Key under which a content is held, or would be held. */
-  private textKey(content: SchemaContent, guid: string): string {
+  /** Key for a content that is not held. */
+  private freeKey(format: string, guid: string): string {
+    const held = this.tables.texts.get(guid) ?? NONE;
     for (let n = 0; ; n++) {
-      const key = textKeyOf(guid, n);
-      const known = this.tables.texts.get(key);
-      if (known === undefined || isSameContent(known.text.content, content)) return key;
+      const key = textKeyOf(format, guid, n);
+      if (held.every(({ text }) => text.key !== key)) return key;
     }
   }
 
@@ -386,7 +384,8 @@ export class State {
       ...(value.ruleSet === undefined ? {} : { ruleSet: value.ruleSet }),
     };
     const guid = guidOf(content);
-    const key = this.textKey(content, guid);
+    const held = this.entryOf(content, guid)?.text;
+    const key = held?.key ?? this.freeKey(content.format, guid);
     const known = this.version(subject, version);
     const same = known !== undefined && known.text.key === key && known.stored.id === value.id;
     if (same) {
@@ -398,7 +397,7 @@ export class State {
       return;
     }
     if (known !== undefined) this.removeVersion(subject, version);
-    const text = this.tables.texts.get(key)?.text ?? { key, guid, content: this.packer.pack(content) };
+    const text = held ?? { key, guid, content: this.packer.pack(content) };
     this.link(context, value.id, text, { subject, version });
     const stored: StoredVersion = {
       id: value.id,
@@ -439,16 +438,19 @@ export class State {
     if (entry !== undefined) this.unlinkText(entry.text, context, id);
     const schema: StoredSchema = { id, context, guid: text.guid, content: text.content };
     this.tables.ids.set(at, { schema, text, uses: [...(entry?.uses ?? NONE), use] });
-    const ids = this.tables.texts.get(text.key)?.ids ?? NONE;
-    const all = [...ids, { context, id }].sort((a, b) => a.id - b.id);
-    this.tables.texts.set(text.key, { text, ids: all });
+    const entries = this.tables.texts.get(text.guid) ?? NONE;
+    const held = entries.find((one) => one.text.key === text.key);
+    const ids = [...(held?.ids ?? NONE), { context, id }].sort((a, b) => a.id - b.id);
+    this.tables.texts.set(text.guid, [...entries.filter((one) => one !== held), { text, ids }]);
   }
 
   private unlinkText(text: Text, context: string, id: number): void {
-    const ids = (this.tables.texts.get(text.key)?.ids ?? NONE).filter(
-      (one) => one.context !== context || one.id !== id,
-    );
-    put(this.tables.texts, text.key, ids.length === 0 ? null : { text, ids });
+    const entries = (this.tables.texts.get(text.guid) ?? NONE).flatMap((entry): TextEntry[] => {
+      if (entry.text.key !== text.key) return [entry];
+      const ids = entry.ids.filter((one) => one.context !== context || one.id !== id);
+      return ids.length === 0 ? [] : [{ ...entry, ids }];
+    });
+    put(this.tables.texts, text.guid, entries.length === 0 ? null : entries);
   }
 
   private replace(entry: VersionEntry): void {
