@@ -3,11 +3,11 @@
  */
 import { findMillraceError, invariant } from '../../core/errors.ts';
 import type { SchemaContent } from '../../formats/content.ts';
-import { guidOf } from '../../formats/guid.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import type { Comparison, Level, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import { Deferred, type JudgeRequest, type OriginOf } from '../worker/checks.ts';
+import { CHECK_CHARS_MAX, Deferred, type JudgeRequest, type OriginOf } from '../worker/checks.ts';
+import { tooLongHistory } from '../worker/judge.ts';
 import type { Registered, RegisterInput, RegistryMode, SchemaInput, SubjectConfig } from './service.ts';
 import { isSameContent, type State, type Text, type VersionEntry } from './state/model.ts';
 import { contextOf, DEFAULT_CONTEXT } from './state/names.ts';
@@ -23,7 +23,7 @@ import {
   notPermitted,
   policyOf,
 } from './state/settings.ts';
-import { hasSameText } from './state/table.ts';
+import { hasSameText, textLengthOf } from './state/table.ts';
 import type { Draft } from './writer.ts';
 
 export interface RegistrationRequest {
@@ -374,9 +374,11 @@ export class Registration {
   /** All Protobuf versions that the subject ever had, oldest first: those deleted for good, one
    *  life of the subject after the other, then the existing ones. A life ends when the last version
    *  is deleted for good; the next life counts versions from 1 again.
+   *  @throws check_too_long
    */
   private everHeld(): readonly OriginOf[] {
     const { state, parser, subject } = this;
+    this.checkHistoryLength();
     const ever: OriginOf[] = [];
     let life: Array<{ readonly version: number; readonly text: Text }> = [];
     const close = (): void => {
@@ -389,15 +391,26 @@ export class Registration {
       }
       life = [];
     };
-    for (const { version, format, text, references, last } of state.burned(subject)) {
-      const content = { format: format as 'PROTOBUF', text, references };
-      const guid = guidOf(content);
-      life.push({ version, text: { key: guid, guid, content } });
+    for (const { version, text, last } of state.burned(subject)) {
+      life.push({ version, text });
       if (last) close();
     }
     for (const { stored, text } of this.versions) life.push({ version: stored.version, text });
     close();
     return ever;
+  }
+
+  /** Counts each text of the history once, without decoding it. @throws check_too_long */
+  private checkHistoryLength(): void {
+    const { state, subject, versions } = this;
+    const counted = new Set<string>();
+    let chars = 0;
+    for (const { text } of [...state.burned(subject), ...versions]) {
+      if (text.content.format !== 'PROTOBUF' || counted.has(text.key)) continue;
+      counted.add(text.key);
+      chars += textLengthOf(text.content);
+      if (chars > CHECK_CHARS_MAX) throw tooLongHistory(subject, CHECK_CHARS_MAX);
+    }
   }
 }
 

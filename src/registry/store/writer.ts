@@ -17,7 +17,7 @@ import type { Logger } from '../../core/log.ts';
 import { isLevel } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
-import type { State, VersionEntry } from './state/model.ts';
+import type { BurnedEntry, State, VersionEntry } from './state/model.ts';
 import { contextOf } from './state/names.ts';
 import { encodeRecord, type StoreRecord } from './state/records.ts';
 
@@ -27,6 +27,9 @@ const BATCH_BYTES_MAX = 8 << 20;
 /** Time of deciding after which reads get a turn. */
 const SLICE_MS = 4;
 const CATCH_UP_RETRY_MS = 250;
+
+/** Maximum tombstones of one content that a deletion replaces by its own. */
+const SAME_TOMBSTONES_MAX = 16;
 
 /** Number of unread records that get a line of their own, and of key characters in a line. */
 const UNREAD_LINES_MAX = 20;
@@ -62,6 +65,9 @@ export class Draft {
 
   /** Writes the facts that outlive versions which the caller is about to delete for good, in
    *  records that other registries skip: Protobuf field numbers and the greatest id.
+   *
+   *  A content has one tombstone, at the place of its latest deletion: of equal versions only the
+   *  latest decides which field had a number last.
    */
   putTombstones(subject: string, versions: readonly VersionEntry[]): void {
     const { state } = this;
@@ -71,11 +77,28 @@ export class Draft {
       const { id, version, content } = stored;
       if (id === state.maxId(context)) this.put({ kind: 'maxId', context, value: id });
       if (content.format !== 'PROTOBUF') continue;
-      const seq = (state.burned(subject).at(-1)?.seq ?? 0) + 1;
       const { format, text, references } = content;
+      const same = state.burnedWith(subject, { format, text, references });
+      // A log of an earlier release may have thousands; a deletion drops some of them.
+      for (const one of same.slice(-SAME_TOMBSTONES_MAX)) this.dropTombstone(subject, one);
+      const seq = (state.burned(subject).at(-1)?.seq ?? 0) + 1;
       const last = left === 0 && i === versions.length - 1;
       this.put({ kind: 'burned', subject, seq, value: { version, format, text, references, last } });
     }
+  }
+
+  /** Removes a tombstone. If it ends a life of the subject, the tombstone before it in that life
+   *  becomes the end.
+   */
+  private dropTombstone(subject: string, { seq, last }: BurnedEntry): void {
+    const before = this.state.burned(subject).findLast((one) => one.seq < seq);
+    if (last && before !== undefined && !before.last) {
+      const { version, text } = before;
+      const { format, text: plain, references } = text.content;
+      const value = { version, format, text: plain, references, last: true };
+      this.put({ kind: 'burned', subject, seq: before.seq, value });
+    }
+    this.put({ kind: 'burned', subject, seq, value: null });
   }
 
   /** Draft of one request in a batch. It sees the earlier decisions of the batch and cannot undo

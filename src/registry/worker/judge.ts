@@ -110,6 +110,12 @@ export const tooManyChars = (most: number) =>
     `the texts that the check of this schema reads have more than ${most} characters over all versions and references (the limit check-chars); ${NEXT}`,
   );
 
+export const tooLongHistory = (subject: string, most: number) =>
+  registryError(
+    'check_too_long',
+    `the Protobuf versions that subject "${subject}" ever had, deleted ones included, have more than ${most} characters together (the limit check-chars), so no new text can be checked against their field numbers; register the schema under another subject`,
+  );
+
 export const tooMuchTime = (mostMs: number) =>
   registryError(
     'check_too_long',

@@ -55,8 +55,10 @@ export interface VersionUse {
   readonly version: number;
 }
 
-export interface BurnedEntry extends BurnedVersion {
+/** Version that was deleted for good, with its packed text; see `BurnedVersion`. */
+export interface BurnedEntry extends Pick<BurnedVersion, 'version' | 'last'> {
   readonly seq: number;
+  readonly text: Text;
 }
 
 const NONE: readonly never[] = [];
@@ -253,6 +255,12 @@ export class State {
   burned(subject: string): readonly BurnedEntry[] {
     return this.tables.burned.get(subject) ?? NONE;
   }
+  /** Tombstones of a subject with this content; they share one text. */
+  burnedWith(subject: string, content: SchemaContent, guid = guidOf(content)): readonly BurnedEntry[] {
+    const entries = this.burned(subject);
+    const first = entries.find(({ text }) => text.guid === guid && isSameContent(text.content, content));
+    return first === undefined ? NONE : entries.filter(({ text }) => text === first.text);
+  }
   /** Other spellings of this record's key that the log may hold. */
   aliases(record: StoreRecord): readonly string[] {
     return this.tables.aliases.get(encodeKey(record).toString('utf8')) ?? NONE;
@@ -330,8 +338,21 @@ export class State {
 
   private putBurned(subject: string, seq: number, value: BurnedVersion | null): void {
     const others = this.burned(subject).filter((one) => one.seq !== seq);
-    const entries = value === null ? others : [...others, { seq, ...value }].sort((a, b) => a.seq - b.seq);
+    const entries =
+      value === null
+        ? others
+        : [...others, this.burnedEntry(subject, seq, value)].sort((a, b) => a.seq - b.seq);
     put(this.tables.burned, subject, entries.length === 0 ? null : entries);
+  }
+
+  /** Shares the text of another tombstone or of a version with the same content. */
+  private burnedEntry(subject: string, seq: number, value: BurnedVersion): BurnedEntry {
+    const { version, format, text: plain, references, last } = value;
+    const content: SchemaContent = { format: format as SchemaFormat, text: plain, references };
+    const guid = guidOf(content);
+    const held = this.burnedWith(subject, content, guid)[0]?.text ?? this.entryOf(content, guid)?.text;
+    const text = held ?? { key: this.freeKey(format, guid), guid, content: this.packer.pack(content) };
+    return { seq, version, last, text };
   }
 
   private noteAlias(record: StoreRecord, keyText: string): void {

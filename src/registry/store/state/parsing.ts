@@ -25,6 +25,7 @@ import { charsOf, readSource, type SchemaSource } from '../../worker/judge.ts';
 import type { SchemaInput } from '../service.ts';
 import { type State, side, type Text } from './model.ts';
 import { qualify, qualifyWith } from './names.ts';
+import { textLengthOf } from './table.ts';
 
 /** Limits of the tree cache: characters of the cached texts, and number of trees. */
 const PARSED_CHARS_MAX = 2_000_000;
@@ -136,8 +137,7 @@ class Resolver {
     this.path.add(at);
     this.keys.push(`${at}${entry.text.key}`);
     const { content } = entry.text;
-    const { text } = content;
-    this.chars += text.length;
+    this.chars += textLengthOf(content);
     if (this.chars > REFERENCE_CHARS_MAX)
       throw registryError(
         'invalid_schema',
@@ -146,7 +146,16 @@ class Resolver {
       );
     const references = this.all(subject, content.references);
     this.path.delete(at);
-    const made = { ...reference, subject, format: content.format, text, references };
+    const made: ResolvedReference = {
+      ...reference,
+      subject,
+      format: content.format,
+      // Decoded on access: a key needs no texts, and a history may refer to a text many times.
+      get text() {
+        return content.text;
+      },
+      references,
+    };
     this.met.set(at, made);
     return made;
   }

@@ -128,12 +128,13 @@ class PackedContent implements SchemaContent {
   }
 }
 
+/** Length of a text in UTF-16 units; a packed text is not decoded. */
+export const textLengthOf = (content: SchemaContent): number =>
+  content instanceof PackedContent ? content.length : content.text.length;
+
 /** True when two contents have the same text. Texts of different lengths are not decoded. */
 export function hasSameText(a: SchemaContent, b: SchemaContent): boolean {
-  if (a === b) return true;
-  const length = (content: SchemaContent): number =>
-    content instanceof PackedContent ? content.length : content.text.length;
-  return length(a) === length(b) && a.text === b.text;
+  return a === b || (textLengthOf(a) === textLengthOf(b) && a.text === b.text);
 }
 
 export class Packer {

@@ -1,7 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 import type { LogRecord } from '../../../../src/registry/store/log.ts';
 import type { Registry } from '../../../../src/registry/store/registry.ts';
 import { encodeRecord } from '../../../../src/registry/store/state/records.ts';
+import { CHECK_CHARS_MAX } from '../../../../src/registry/worker/checks.ts';
 import { avro, code, everything, type Kit, openKit, proto, type TestLog, typed } from './store-kit.ts';
 
 let registry: Registry;
@@ -330,5 +332,113 @@ describe('field numbers', () => {
     await registry.setMode('p', 'READWRITE', false);
     await open(log.records);
     expect(await code(put('p', proto('int32 a = 1; string c = 2;')))).toBe('incompatible');
+  });
+
+  interface Tombstone {
+    readonly seq: number;
+    readonly version: number;
+    readonly last: boolean;
+  }
+
+  /** Tombstones that the log holds after compaction, in their order. */
+  function tombstones(): Tombstone[] {
+    const values = new Map(log.records.map(({ key, value }) => [String(key), value]));
+    return [...values]
+      .filter(([key, value]) => key.includes('"BURNED"') && value !== null)
+      .map(([key, value]) => ({ ...JSON.parse(String(value)), seq: JSON.parse(key).seq }) as Tombstone)
+      .sort((a, b) => a.seq - b.seq);
+  }
+
+  async function deleteForGood(subject: string): Promise<void> {
+    await registry.deleteSubject(subject, false);
+    await registry.deleteSubject(subject, true);
+  }
+
+  /** Text that is stored for the text of this message. */
+  const keptText = (body: string): string => parseSchema('PROTOBUF', proto(body).text).text;
+
+  const burnedRecord = (seq: number, text: string): LogRecord =>
+    encodeRecord({
+      kind: 'burned',
+      subject: 'p',
+      seq,
+      value: { version: 1, format: 'PROTOBUF', text, references: [], last: true },
+    });
+
+  it('a text that is deleted permanently many times has one tombstone, at its last place', async () => {
+    await registry.setConfig(undefined, { compatibility: 'NONE' });
+    const [both, one] = ['int32 a = 1; string b = 2;', 'int32 a = 1;'] as const;
+    for (let i = 0; i < 50; i++) {
+      for (const body of [both, one]) await put('p', proto(body));
+      await deleteForGood('p');
+    }
+    expect(tombstones()).toMatchObject([
+      { version: 1, last: false, text: keptText(both) },
+      { version: 2, last: true, text: keptText(one) },
+    ]);
+    const other = proto('int32 a = 1; string c = 2;');
+    expect(await code(put('p', other))).toBe('incompatible');
+    // The last deleted text has the number now, so another name renames its field.
+    await put('p', proto(both));
+    await deleteForGood('p');
+    expect(tombstones()).toMatchObject([{ text: keptText(one) }, { text: keptText(both) }]);
+    await open(log.records);
+    expect(await put('p', other)).toMatchObject({ created: true });
+  });
+
+  it('a tombstone that ends a life of its subject leaves the end to the tombstone before it', async () => {
+    await registry.setConfig(undefined, { compatibility: 'NONE' });
+    // This mode checks no numbers.
+    await registry.setMode(undefined, 'IMPORT', true);
+    const moved = 'int32 a = 1; int32 z = 9;';
+    const lives = [
+      ['int32 a = 1;', 'int32 a = 1; string tel = 3;', moved],
+      ['int32 a = 1; string cell = 3;', moved],
+    ];
+    let id = 0;
+    for (const life of lives) {
+      for (const [i, body] of life.entries()) await put('p', { ...proto(body), id: ++id, version: i + 1 });
+      await deleteForGood('p');
+    }
+    expect(tombstones()).toMatchObject([
+      { version: 1, last: false },
+      { version: 2, last: true },
+      { version: 1, last: false },
+      { version: 2, last: true },
+    ]);
+    await registry.setMode(undefined, 'READWRITE', false);
+    const first = proto('int32 a = 1; string tel = 3; int32 b = 4;');
+    expect(await code(put('p', first))).toBe('incompatible');
+    await open(log.records);
+    expect(await code(put('p', first))).toBe('incompatible');
+    expect(await code(put('p', proto('int32 a = 1; string cell = 3;')))).toBe('done');
+  });
+
+  it('a deletion drops equal tombstones of an earlier release, some each time', async () => {
+    const text = keptText('int32 a = 1; string b = 2;');
+    await open(Array.from({ length: 40 }, (_, i) => burnedRecord(i + 1, text)));
+    const counts: number[] = [];
+    for (let i = 0; i < 4; i++) {
+      await put('p', proto('int32 a = 1; string b = 2;'));
+      await deleteForGood('p');
+      counts.push(tombstones().length);
+    }
+    expect(counts).toEqual([25, 10, 1, 1]);
+    expect(await code(put('p', proto('int32 a = 1; int32 b = 2;')))).toBe('incompatible');
+  });
+
+  it('a history with more characters than one check reads is refused and names another subject', async () => {
+    const chars = 1 << 20;
+    const text = (i: number): string => `syntax = "proto3"; /* ${i} ${'x'.repeat(chars)} */ message M {}`;
+    await open(Array.from({ length: CHECK_CHARS_MAX / chars }, (_, i) => burnedRecord(i + 1, text(i))));
+    const refusal = {
+      code: 'check_too_long',
+      message: expect.stringMatching(/the limit check-chars.*register the schema under another subject$/),
+    };
+    await expect(put('p', proto('int32 a = 1;'))).rejects.toMatchObject(refusal);
+    expect(() => registry.compatibility('p', undefined, proto('int32 a = 1;'), {})).toThrow(
+      expect.objectContaining(refusal),
+    );
+    expect(await put('q', proto('int32 a = 1;'))).toMatchObject({ created: true });
   });
 });
