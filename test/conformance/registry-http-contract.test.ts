@@ -152,6 +152,21 @@ describe('metadata and rules', () => {
       });
     await small.close();
   });
+
+  it('the names and subjects of references count toward the size of a schema', async () => {
+    const small = await Conformance.start({
+      limits: { schemaMax: 1000, nestingMax: 200, referencesMax: 32 },
+    });
+    const reference = { name: 'n', subject: 's', version: 1 };
+    for (const more of [{ name: 'x'.repeat(1000) }, { subject: 'x'.repeat(1000) }]) {
+      const body = { schema: ORDER_1, references: [{ ...reference, ...more }] };
+      expect((await small.call('POST', VERSIONS, { body })).body).toEqual({
+        error_code: 413,
+        message: expect.stringMatching(/^the schema with its references has .*-schema-max=1000$/),
+      });
+    }
+    await small.close();
+  });
 });
 
 describe('raw texts', () => {

@@ -206,6 +206,7 @@ describe('Kafka store', () => {
 
   it('the leader refuses a record that the topic would not accept, and continues to lead', async () => {
     const topic = fresh('schemas');
+    const rows = Array.from({ length: 40 }, (_, i) => record(`k${i}`, 'x'.repeat(1500)));
     await createTopic(stack.brokers, topic, 1, { 'cleanup.policy': 'compact', 'max.message.bytes': '20000' });
     const { log: leader } = await openLeader(topic);
     await expect(leader.append([record('a', 'x'.repeat(30_000))])).rejects.toMatchObject({
@@ -213,6 +214,8 @@ describe('Kafka store', () => {
       message: /larger than topic/,
     });
     await leader.append([record('a', 'x'.repeat(10_000))]);
+    // Records that exceed the limit together are sent in several batches.
+    await leader.append(rows);
     expect(leader.role().leader).toBe(true);
   });
 });

@@ -9,7 +9,7 @@ import type { RegisterInput, RegistryService } from '../store/service.ts';
 import { qualifyWith } from '../store/state/names.ts';
 
 export interface SchemaLimits {
-  /** Bytes of the text with its metadata and rules, as UTF-8. */
+  /** Bytes of the text with its references, metadata and rules, as UTF-8. */
   readonly schemaMax: number;
   /** Depth of nested brackets, of any kind. */
   readonly nestingMax: number;
@@ -39,14 +39,19 @@ export function checkLimits(
   service: Pick<RegistryService, 'version'>,
 ): void {
   const beside = [input.metadata, input.ruleSet].filter((document) => document !== undefined);
-  const bytes = [input.text, ...beside.map((document) => JSON.stringify(document))].reduce(
+  const references = (input.references ?? []).flatMap(({ name, subject }) => [name, subject]);
+  const bytes = [input.text, ...references, ...beside.map((document) => JSON.stringify(document))].reduce(
     (sum, text) => sum + Buffer.byteLength(text),
     0,
   );
   if (bytes > limits.schemaMax) {
+    const parts = [
+      ...(references.length === 0 ? [] : ['references']),
+      ...(beside.length === 0 ? [] : ['metadata and rules']),
+    ];
     throw registryError(
       'schema_too_large',
-      `the schema${beside.length === 0 ? '' : ' with its metadata and rules'} has ${bytes} bytes, over the limit -schema-max=${limits.schemaMax}`,
+      `the schema${parts.length === 0 ? '' : ` with its ${parts.join(', ')}`} has ${bytes} bytes, over the limit -schema-max=${limits.schemaMax}`,
     );
   }
   checkEntries('schema', beside);

@@ -50,6 +50,10 @@ export interface RegistryLog {
    *  `apply` receives the appended records. Otherwise the caller of `append` applies them.
    */
   readonly shared?: true;
+  /** Maximum bytes of a record, key and value, once the log is open. A larger record fails its
+   *  whole `append`. Absent: records of any size.
+   */
+  readonly recordBytesMax?: number;
   /** Gives all existing records to `sink`, and later each new one. Call it once, before all other
    *  methods.
    *  @throws store_corrupt, store_locked, not_writable, unreachable

@@ -37,30 +37,53 @@ const KEY_CHARS_MAX = 200;
 /** Minimum time between two lines about consecutive failed writes. */
 const FAILURE_LINE_MS = 10_000;
 
+interface DraftOptions {
+  /** Time of the records, ms since 1970. */
+  readonly ts: number;
+  /** Maximum bytes of a record, key and value. */
+  readonly recordBytesMax: number;
+}
+
 /** Change that is decided but not yet durable: its records, and the state that results from them.
  */
 export class Draft {
   readonly state: State;
   readonly records: LogRecord[] = [];
-  private readonly ts: number;
+  private readonly options: DraftOptions;
   private readonly parent: Draft | undefined;
 
-  constructor(base: State, ts: number, parent?: Draft) {
+  constructor(base: State, options: DraftOptions, parent?: Draft) {
     this.state = base.fork();
-    this.ts = ts;
+    this.options = options;
     this.parent = parent;
   }
 
-  /** @param ts time of the record, ms since 1970; default: the time of this draft */
-  put(record: StoreRecord, ts = this.ts): void {
+  /** @param ts time of the record, ms since 1970; default: the time of this draft
+   *  @throws schema_too_large, store_failed for a record that the log does not accept, so that only
+   *    this request fails and not every request of the append
+   */
+  put(record: StoreRecord, ts = this.options.ts): void {
     const encoded = encodeRecord(record, ts);
+    this.checkSize(record, encoded);
     this.records.push(encoded);
     // Also removes every other spelling of the key, whose value would otherwise survive log
     // compaction.
     if (encoded.value === null)
       for (const key of this.state.aliases(record))
-        this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.ts });
+        this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.options.ts });
     this.state.apply(record, ts);
+  }
+
+  private checkSize(record: StoreRecord, { key, value }: LogRecord): void {
+    const { recordBytesMax } = this.options;
+    const bytes = key.length + (value?.length ?? 0);
+    if (bytes <= recordBytesMax) return;
+    // A deletion writes a text again that the log once accepted; the client cannot make it smaller.
+    const isSent = record.kind === 'config' || (record.kind === 'schema' && record.value?.deleted === false);
+    throw registryError(
+      isSent ? 'schema_too_large' : 'store_failed',
+      `the request needs a record of ${bytes} bytes, and the topic of the store accepts ${recordBytesMax}; ${isSent ? 'send less, or ' : ''}raise max.message.bytes of the topic and restart the registry`,
+    );
   }
 
   /** Writes the facts that outlive versions which the caller is about to delete for good, in
@@ -105,7 +128,7 @@ export class Draft {
    *  them.
    */
   fork(): Draft {
-    return new Draft(this.state, this.ts, this);
+    return new Draft(this.state, this.options, this);
   }
 
   /** Applies the changes to the state that this draft began with, and adds the records to those of
@@ -305,7 +328,10 @@ export class Writer {
   }> {
     for (;;) {
       const { applied } = this;
-      const draft = new Draft(this.state, Math.floor(this.clock.wallNowMs()));
+      const draft = new Draft(this.state, {
+        ts: Math.floor(this.clock.wallNowMs()),
+        recordBytesMax: this.log.recordBytesMax ?? Number.POSITIVE_INFINITY,
+      });
       const outcomes: Outcome[] = [];
       let bytes = 0;
       let sliceEnd = this.clock.monotonicMs() + SLICE_MS;

@@ -162,6 +162,10 @@ export class KafkaLog implements RegistryLog {
     return { records, tornBytes: 0 };
   }
 
+  get recordBytesMax(): number {
+    return this.facts.recordBytesMax;
+  }
+
   async append(records: readonly LogRecord[]): Promise<void> {
     const { term } = this;
     if (term === undefined || term.ended !== undefined) throw this.notLeader('another instance writes');
@@ -172,7 +176,7 @@ export class KafkaLog implements RegistryLog {
         'store_failed',
         `a record of ${bytes} bytes is larger than topic ${this.topic} accepts`,
         {
-          next: `raise max.message.bytes of the topic above ${this.facts.recordBytesMax}`,
+          next: `raise max.message.bytes of the topic above ${this.facts.recordBytesMax}, and restart the registry`,
         },
       );
     }

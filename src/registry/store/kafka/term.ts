@@ -21,6 +21,8 @@ import type { KafkaTail, Run } from './tail.ts';
 
 /** Age at which the broker aborts an open transaction. */
 const TRANSACTION_MS = 10_000;
+/** Maximum bytes of a batch of records, the default of librdkafka. */
+const BATCH_BYTES_MAX = 1_000_000;
 const DELIVERY_MS = 8000;
 const INIT_MS = 15_000;
 const COMMIT_MS = 8000;
@@ -86,6 +88,8 @@ export class Term {
         'linger.ms': 0,
         'message.timeout.ms': DELIVERY_MS,
         'message.max.bytes': Math.max(1_000_000, options.recordBytesMax + 4096),
+        // The limit of the topic applies to a batch of records, too.
+        'batch.size': Math.min(BATCH_BYTES_MAX, options.recordBytesMax),
         ...options.broker.properties,
       },
     });

@@ -7,17 +7,7 @@ import { Registry } from '../../../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../../../src/registry/store/service.ts';
 import { encodeRecord } from '../../../../src/registry/store/state/records.ts';
 import { realClock } from '../../../wait.ts';
-import {
-  avro,
-  code,
-  everything,
-  type Kit,
-  openKit,
-  proto,
-  SharedLog,
-  type TestLog,
-  typed,
-} from './store-kit.ts';
+import { avro, code, everything, type Kit, openKit, proto, SharedLog, TestLog, typed } from './store-kit.ts';
 
 let registry: Registry;
 let log: TestLog;
@@ -301,6 +291,35 @@ describe('writes', () => {
     expect(answers).toEqual(['done', 'incompatible', 'done', 'invalid_schema', 'done']);
     expect(log.appends).toEqual([3]);
     expect(numbers('a')).toEqual([2]);
+  });
+
+  it('a record that the log does not accept fails its own request and no other of its batch', async () => {
+    const limited = Object.assign(new TestLog(), { recordBytesMax: 2000 });
+    const text = JSON.stringify('x'.repeat(3000));
+    limited.records.push(
+      encodeRecord({
+        kind: 'schema',
+        subject: 'old',
+        version: 1,
+        value: { id: 1, format: 'JSON', text, references: [], deleted: false },
+      }),
+    );
+    registry = await Registry.open(limited, silentLogger, { clock: realClock });
+    // The record escapes each quotation mark of the text, which has two characters for it already.
+    const wide = JSON.stringify({ type: 'enum', name: 'E', symbols: ['A'], doc: '"'.repeat(600) });
+    const small = (names: string): Array<Promise<string>> =>
+      [...names].map((name) => code(registry.register(name, { text: avro(name) }, {})));
+    const answers = await Promise.all([
+      ...small('abcde'),
+      code(registry.register('wide', { text: wide }, {})),
+      code(registry.setConfig('wide', { defaultMetadata: { properties: { p: 'x'.repeat(2000) } } })),
+      code(registry.deleteVersion('old', '1', false)),
+      ...small('fghij'),
+    ]);
+    const done = Array.from({ length: 5 }, () => 'done');
+    expect(answers).toEqual([...done, 'schema_too_large', 'schema_too_large', 'store_failed', ...done]);
+    expect(limited.appends).toEqual([10]);
+    expect(registry.subjects({ prefix: '', deleted: 'no' })).toEqual([...'abcdefghij', 'old']);
   });
 
   it('the registry reads the log again before it writes after an unknown outcome', async () => {
