@@ -5,6 +5,8 @@
  *  2. A change becomes visible after it is durable, so no reader sees a change that a crash can
  *     undo.
  *  3. A text that the subject already has is answered with its id before any check.
+ *  4. An answer to a write rests on every write that was acknowledged before the request, also when
+ *     another instance leads meanwhile and this one does not know.
  */
 import type { Timers } from '../../core/clock.ts';
 import { invariant } from '../../core/errors.ts';
@@ -58,7 +60,7 @@ import {
   setMode,
   settingConfig,
 } from './state/settings.ts';
-import { Notices, Writer } from './writer.ts';
+import { type Draft, Notices, Writer } from './writer.ts';
 
 export { verdictLines } from './registering.ts';
 
@@ -181,9 +183,7 @@ export class Registry implements RegistryService {
   }
 
   meant(subject: string): string {
-    const name = qualify(parseSubject(subject));
-    const alias = this.state.config(name)?.alias;
-    return alias === undefined || alias === '' ? name : qualifyWith(name, alias);
+    return meantIn(this.state, subject);
   }
 
   versions(subject: string, deleted: Deleted): readonly StoredVersion[] {
@@ -340,15 +340,40 @@ export class Registry implements RegistryService {
     const name = this.meant(checkSubject(subject));
     const { normalize } = options;
     const request: RegistrationRequest = { subject: checkSubject(name), input, normalize, memo: {} };
-    const found = this.findNow(request);
+    // A new schema is queued in this turn, so that writes keep the order of their requests.
+    const known = this.findNow(request);
+    const found = known === undefined ? undefined : await this.confirmed(subject, request, known);
     if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
-    const registered = await this.writer.write((draft) =>
+    const registered = await this.writeTo(subject, name, (draft) =>
       this.step(() => new Registration(draft.state, this.parser, request).decide(draft)),
     );
     const { version, id, content } = registered.version;
     if (registered.created)
       this.logger.info({ subject: name, version, id, format: content.format }, 'schema registered');
     return registered;
+  }
+
+  /** Version that answers the registration after all that other processes wrote before the request;
+   *  `known` answered it before. @throws not_leader, Deferred
+   */
+  private async confirmed(
+    asked: string,
+    request: RegistrationRequest,
+    known: VersionEntry,
+  ): Promise<VersionEntry | undefined> {
+    const { applied } = this.writer;
+    await this.writer.catchUp();
+    if (applied === this.writer.applied) return known;
+    checkAlias(this.state, asked, request.subject);
+    return this.step(() => this.findNow(request));
+  }
+
+  /** Queues a write to `name`, the subject behind `asked`. @throws Deferred */
+  private writeTo<T>(asked: string, name: string, decide: (draft: Draft) => T): Promise<T> {
+    return this.writer.write((draft) => {
+      checkAlias(draft.state, asked, name);
+      return decide(draft);
+    });
   }
 
   /** Finds an existing version that answers the registration, without a place in the write queue.
@@ -406,12 +431,12 @@ export class Registry implements RegistryService {
 
   deleteVersion(subject: string, wanted: string, permanent: boolean): Promise<number> {
     const name = this.meant(subject);
-    return this.writer.write((draft) => deleteVersion(draft, name, wanted, permanent));
+    return this.writeTo(subject, name, (draft) => deleteVersion(draft, name, wanted, permanent));
   }
 
   deleteSubject(subject: string, permanent: boolean): Promise<readonly number[]> {
     const name = this.meant(subject);
-    return this.writer.write((draft) => deleteSubject(draft, name, permanent));
+    return this.writeTo(subject, name, (draft) => deleteSubject(draft, name, permanent));
   }
 
   config(subject: string | undefined, inForce: boolean): SubjectConfig {
@@ -448,6 +473,20 @@ export class Registry implements RegistryService {
     const scope = checkScope(subject);
     return this.writer.write((draft) => removeMode(draft, scope, recursive));
   }
+}
+
+/** Resolves `subject` through its alias. */
+function meantIn(state: State, subject: string): string {
+  const name = qualify(parseSubject(subject));
+  const alias = state.config(name)?.alias;
+  return alias === undefined || alias === '' ? name : qualifyWith(name, alias);
+}
+
+/** Runs the whole step again if another subject is behind `asked` by now. The rights of the caller
+ *  were checked for `name`. @throws Deferred
+ */
+function checkAlias(state: State, asked: string, name: string): void {
+  if (meantIn(state, asked) !== name) throw new Deferred(async () => {});
 }
 
 /** Explains findings on this thread. Explanations run codecs, which are loaded on the first

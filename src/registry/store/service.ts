@@ -192,12 +192,12 @@ export interface RegistryService {
 
   /** Deletes a version and returns its number. @throws subject_not_found, version_not_found,
    *  reference_exists, version_soft_deleted, version_not_soft_deleted, not_permitted, not_leader,
-   *  store_failed
+   *  store_failed, Deferred
    */
   deleteVersion(subject: string, wanted: string, permanent: boolean): Promise<number>;
   /** Deletes a subject and returns the numbers of the deleted versions.
    *  @throws subject_not_found, subject_soft_deleted, subject_not_soft_deleted, reference_exists,
-   *    not_permitted
+   *    not_permitted, not_leader, store_failed, Deferred
    */
   deleteSubject(subject: string, permanent: boolean): Promise<readonly number[]>;
 

@@ -9,6 +9,8 @@
  *     may rest on a lost decision.
  *  4. After an append with unknown outcome nothing is decided until the log has been read to its
  *     end.
+ *  5. A batch that appends nothing is answered after a shared log was read to its end, because no
+ *     broker has confirmed that this process still leads.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type Clock, sleep, type Timers } from '../../core/clock.ts';
@@ -230,6 +232,15 @@ interface Request {
 
 type Outcome = { readonly value: unknown } | { readonly error: unknown };
 
+/** Decision on a batch of requests. */
+interface Decision {
+  /** `Writer.applied` of the state that it rests on. */
+  readonly applied: number;
+  readonly draft: Draft;
+  readonly requests: readonly Request[];
+  readonly outcomes: readonly Outcome[];
+}
+
 export interface WriterOptions {
   readonly log: RegistryLog;
   readonly logger: Logger;
@@ -247,8 +258,10 @@ export class Writer {
   private queue: Request[] = [];
   private running: Promise<void> | undefined;
   private closed = false;
-  /** Number of batches that the log gave to the state. A draft from before the latest is stale. */
-  private applied = 0;
+  /** Number of batches that the log gave to the state; only `noteApplied` changes it. A decision
+   *  from before the latest is stale.
+   */
+  applied = 0;
 
   constructor(options: WriterOptions) {
     this.log = options.log;
@@ -272,6 +285,24 @@ export class Writer {
   /** Call before the log changes the state. */
   noteApplied(): void {
     this.applied++;
+  }
+
+  /** Settles when the state has every record that any process committed before this call.
+   *  @throws not_leader when the log does not answer. Nothing was written, so the caller may
+   *    forward the request to another instance, which may lead by now
+   */
+  async catchUp(): Promise<void> {
+    if (this.log.shared !== true) return;
+    try {
+      await this.log.catchUp();
+    } catch (thrown) {
+      if (findMillraceError(thrown)?.code !== 'store_timeout') throw thrown;
+      throw registryError(
+        'not_leader',
+        `this instance cannot confirm that it is still the leader: ${(thrown as Error).message}`,
+        { next: 'check that the broker runs, then try again', cause: thrown },
+      );
+    }
   }
 
   /** Settles when all queued requests are answered; further requests are refused. */
@@ -298,22 +329,12 @@ export class Writer {
       for (const { reject } of this.queue.splice(0)) reject(error);
       return;
     }
-    const { draft, requests, outcomes } = await this.decide();
+    const decision = await this.decide();
+    const { requests, outcomes } = decision;
     invariant(requests.length === outcomes.length, 'each request of a batch has one outcome');
-    if (draft.records.length > 0) {
-      try {
-        await this.log.append(draft.records);
-        this.notices.appended();
-        // A shared log has applied them. Again, they could replace a later value of a key.
-        if (this.log.shared !== true) draft.merge();
-      } catch (thrown) {
-        // Another leader is not a failure of the store.
-        if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
-        for (const { reject } of requests) reject(thrown);
-        if (findMillraceError(thrown)?.code === 'store_unknown') await this.findOut(thrown);
-        return;
-      }
-    }
+    const isFinal =
+      decision.draft.records.length > 0 ? await this.append(decision) : await this.confirm(decision);
+    if (!isFinal) return;
     for (const [i, { resolve, reject }] of requests.entries()) {
       const outcome = outcomes[i] as Outcome;
       if ('error' in outcome) reject(outcome.error);
@@ -321,11 +342,39 @@ export class Writer {
     }
   }
 
-  private async decide(): Promise<{
-    readonly draft: Draft;
-    readonly requests: readonly Request[];
-    readonly outcomes: readonly Outcome[];
-  }> {
+  /** Makes the records of a decision durable. @returns false: its requests were refused */
+  private async append({ draft, requests }: Decision): Promise<boolean> {
+    try {
+      await this.log.append(draft.records);
+      this.notices.appended();
+      // A shared log has applied them. Again, they could replace a later value of a key.
+      if (this.log.shared !== true) draft.merge();
+      return true;
+    } catch (thrown) {
+      // Another leader is not a failure of the store.
+      if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
+      for (const { reject } of requests) reject(thrown);
+      if (findMillraceError(thrown)?.code === 'store_unknown') await this.findOut(thrown);
+      return false;
+    }
+  }
+
+  /** Confirms that a decision without records rests on every committed write. @returns false: its
+   *  requests were refused, or are queued again because other processes wrote
+   */
+  private async confirm({ applied, requests }: Decision): Promise<boolean> {
+    try {
+      await this.catchUp();
+    } catch (thrown) {
+      for (const { reject } of requests) reject(thrown);
+      return false;
+    }
+    if (applied === this.applied) return true;
+    this.queue.unshift(...requests);
+    return false;
+  }
+
+  private async decide(): Promise<Decision> {
     for (;;) {
       const { applied } = this;
       const draft = new Draft(this.state, {
@@ -355,7 +404,7 @@ export class Writer {
       if (this.log.shared === true && draft.records.length > 0 && !state.foreign)
         if (state.origin() === undefined) draft.put({ kind: 'origin', value: 'PROVEN' });
       if (applied === this.applied)
-        return { draft, requests: this.queue.splice(0, outcomes.length), outcomes };
+        return { applied, draft, requests: this.queue.splice(0, outcomes.length), outcomes };
     }
   }
 

@@ -6,6 +6,7 @@ import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../../../src/registry/store/service.ts';
 import { encodeRecord } from '../../../../src/registry/store/state/records.ts';
+import { untilDone } from '../../../../src/registry/worker/checks.ts';
 import { realClock } from '../../../wait.ts';
 import { avro, code, everything, type Kit, openKit, proto, SharedLog, TestLog, typed } from './store-kit.ts';
 
@@ -385,6 +386,90 @@ describe('writes', () => {
     ]);
     expect(both.map(({ version }) => version.version)).toEqual([2, 3]);
     expect(registry.versions('a', 'no').map(({ id }) => id)).toEqual([77, 78, 79]);
+  });
+
+  it('a request that changes nothing is decided again after the unread writes of other processes', async () => {
+    const shared = new SharedLog();
+    registry = await Registry.open(shared, silentLogger, { clock: realClock });
+    const level = async (value: string): Promise<void> => {
+      await registry.setConfig('a', { compatibility: value });
+    };
+    await level('FULL');
+    await registry.register('a', { text: '"int"' }, {});
+    const config = { kind: 'config', subject: 'a', value: { compatibilityLevel: 'NONE' } } as const;
+    shared.unread = [encodeRecord(config)];
+    await level('FULL');
+    expect(registry.config('a', false)).toEqual({ compatibilityLevel: 'FULL' });
+    expect(String(shared.records.at(-1)?.value)).toContain('FULL');
+
+    shared.unread = [encodeRecord({ kind: 'schema', subject: 'a', version: 1, value: null })];
+    expect(await registry.register('a', { text: '"int"' }, {})).toMatchObject({
+      created: true,
+      version: { id: 2, version: 1 },
+    });
+    expect(await code(registry.deleteVersion('a', '9', false))).toBe('version_not_found');
+    shared.unread = [theirs(9)];
+    expect(await code(registry.deleteVersion('a', '9', false))).toBe('done');
+  });
+
+  it('a request to an alias that another process moved runs again for the new subject', async () => {
+    const shared = new SharedLog();
+    registry = await Registry.open(shared, silentLogger, { clock: realClock });
+    for (const [subject, text] of [
+      ['old', '"int"'],
+      ['old', '"long"'],
+      ['new', '"int"'],
+    ] as const)
+      await registry.register(subject, { text }, {});
+    const alias = (to: string): LogRecord =>
+      encodeRecord({ kind: 'config', subject: 'nick', value: { alias: to } });
+    await registry.setConfig('nick', { alias: 'old' });
+    const ask = async <T>(run: () => Promise<T>): Promise<T> => untilDone(() => registry.step(run));
+    shared.unread = [alias('new')];
+    const found = await ask(() => registry.register('nick', { text: '"int"' }, {}));
+    expect(found).toMatchObject({ created: false, version: { subject: 'new' } });
+    // The new subject has no second version.
+    shared.unread = [alias('old')];
+    expect(await ask(() => registry.deleteVersion('nick', '2', false))).toBe(2);
+    expect(registry.versions('old', 'only').map(({ version }) => version)).toEqual([2]);
+  });
+
+  it('a request that changes nothing is refused while a shared log does not answer', async () => {
+    const shared = new SharedLog();
+    registry = await Registry.open(shared, silentLogger, { clock: realClock });
+    await registry.setConfig('a', { compatibility: 'FULL' });
+    await registry.register('a', { text: '"int"' }, {});
+    const { length } = shared.records;
+    shared.failure = registryError('store_timeout', 'the broker is silent');
+    const answers = [
+      registry.setConfig('a', { compatibility: 'FULL' }),
+      registry.register('a', { text: '"int"' }, {}),
+      registry.deleteVersion('a', '9', false),
+    ];
+    expect(await Promise.all(answers.map(code))).toEqual(['not_leader', 'not_leader', 'not_leader']);
+    expect(shared.records).toHaveLength(length);
+    // The state is served, and the requests succeed when the log answers.
+    expect(registry.config('a', false)).toEqual({ compatibilityLevel: 'FULL' });
+    shared.failure = undefined;
+    expect(await code(registry.register('a', { text: '"int"' }, {}))).toBe('done');
+  });
+
+  it('the end of the log is read only for requests that change nothing, and only of a shared log', async () => {
+    const shared = new SharedLog();
+    const asked: number[] = [];
+    for (const one of [log, shared]) {
+      registry = await Registry.open(one, silentLogger, { clock: realClock });
+      await registry.register('a', { text: '"int"' }, {});
+      expect(one.caughtUp).toBe(0);
+      await registry.register('a', { text: '"int"' }, {});
+      // Both requests share a batch, and its append confirms the second.
+      await Promise.all([
+        registry.setConfig('a', { compatibility: 'FULL' }),
+        registry.setConfig('a', { compatibility: 'FULL' }),
+      ]);
+      asked.push(one.caughtUp);
+    }
+    expect(asked).toEqual([0, 1]);
   });
 
   it('a follower and a closed registry refuse writes', async () => {

@@ -61,11 +61,22 @@ export class SharedLog extends TestLog {
   readonly shared = true;
   /** Records of another process that follow each append. */
   theirs: readonly LogRecord[] = [];
+  /** Records of another process that this process has not read yet. */
+  unread: readonly LogRecord[] = [];
 
   override async append(records: readonly LogRecord[]): Promise<void> {
     await super.append(records);
     this.records.push(...this.theirs);
     this.sink?.apply([...records, ...this.theirs]);
+  }
+
+  override async catchUp(): Promise<void> {
+    await super.catchUp();
+    if (this.failure !== undefined) throw this.failure;
+    const { unread } = this;
+    this.unread = [];
+    this.records.push(...unread);
+    if (unread.length > 0) this.sink?.apply(unread);
   }
 }
 
