@@ -87,7 +87,7 @@ function limitLines(): string[] {
     ['`-body-max`', `bytes of a request body (${REGISTRY_BODY_BYTES_MAX >> 20} MiB)`, '413'],
     [
       '`-schema-max`',
-      `bytes of a schema text with its metadata and rules, and of those in settings (${SCHEMA_LIMITS.schemaMax >> 10} KiB, which is the maximum)`,
+      `bytes of a schema text with the names of its references, its metadata and rules, and of metadata and rules in settings (${SCHEMA_LIMITS.schemaMax >> 10} KiB, which is the maximum)`,
       '413',
     ],
     ['`-nesting-max`', `nesting depth of brackets in a text (${SCHEMA_LIMITS.nestingMax})`, '42201'],

@@ -43,7 +43,7 @@ const SETTINGS = {
     default: `${SCHEMA_LIMITS.schemaMax >> 10}KiB`,
     min: 1,
     max: SCHEMA_LIMITS.schemaMax,
-    help: 'bytes of a schema text with its metadata and rules; a larger one is answered 413',
+    help: 'bytes of a schema text with its references, metadata and rules; a larger one is answered 413',
   },
   'nesting-max': {
     type: 'int',
