@@ -1,10 +1,11 @@
 /** UUIDs as text: parses any version, generates version 7 (sorts by time, so that index inserts
- *  stay at the right edge).
+ *  stay at the right edge), derives version 5.
  *
  *  Invariants: (1) every UUID that is parsed or generated is lower-case 8-4-4-4-12; (2) ids of one
- *  generator strictly ascend, also when the clock stands still or steps back. Source: RFC 9562, 5.7
- *  and 6.2 method 1.
+ *  generator strictly ascend, also when the clock stands still or steps back. Source: RFC 9562,
+ *  sections 5.5, 5.7 and 6.2 method 1.
  */
+import { createHash } from 'node:crypto';
 import type { Clock, Random } from '../core/clock.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
@@ -18,6 +19,21 @@ export function canonicalUuid(text: string): string | undefined {
   if (text.length !== 36) return undefined;
   const lower = text.toLowerCase();
   return UUID.test(lower) ? lower : undefined;
+}
+
+/** Returns the UUIDv5 of a name in a namespace: the same text for the same two, always.
+ *  @param namespace UUID in canonical form */
+export function uuidV5(namespace: string, name: string): string {
+  const hash = createHash('sha1')
+    .update(Buffer.from(namespace.replaceAll('-', ''), 'hex'))
+    .update(name, 'utf8');
+  const bytes = hash.digest();
+  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x50;
+  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
+  const hex = bytes.toString('hex');
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join(
+    '-',
+  );
 }
 
 const POOL_BYTES = 4096;

@@ -101,6 +101,41 @@ describe('effects of a transaction', () => {
     expect((await world.rows()).map(({ effect_id }) => effect_id)).toEqual([id]);
   });
 
+  it('effects of one message and several names are all called, under ids of their own, however often it is delivered', async () => {
+    const messageId = randomUUID();
+    const ids: string[] = [];
+    for (let n = 0; n < 2; n++)
+      await world.pool.transaction(async (tx) => {
+        for (const name of ['pay', 'mail'])
+          ids.push(await effect(tx, 'effects', { messageId, name, key: 'k', input: n }));
+      });
+    const called: string[] = [];
+    const call: EffectHandler['call'] = async ({ id, name }) => void called.push(`${name} ${id}`);
+    const { stop } = world.runner({ pay: { call }, mail: { call } });
+    await world.settled('done');
+    expect(new Set(ids).size).toBe(2);
+    expect(ids.slice(2)).toEqual(ids.slice(0, 2));
+    expect([...called].sort()).toEqual([`mail ${ids[1]}`, `pay ${ids[0]}`]);
+    await stop();
+  });
+
+  it.each([
+    ['name', { name: 'mail' }],
+    ['key', { key: 'l' }],
+  ])('an effect with the id of an effect of another %s is refused, not dropped', async (_what, other) => {
+    const good = { id: randomUUID(), name: 'pay', key: 'k', input: 1 };
+    await world.pool.transaction((tx) => effect(tx, 'effects', good));
+    const thrown = await world.pool
+      .transaction((tx) => effect(tx, 'effects', { ...good, ...other }))
+      .catch((error: unknown) => findMillraceError(error));
+    expect(thrown).toMatchObject({
+      code: 'bad_effect',
+      message: expect.stringContaining(`the id ${good.id} is that of an effect "pay" of the key "k"`),
+      next: expect.stringContaining('messageId'),
+    });
+    expect(await world.rows()).toHaveLength(1);
+  });
+
   it('an effect outside of a transaction, and one that cannot become a row, is refused with nothing written', async () => {
     expect(await codeOf(effect(world.pool, 'effects', { name: 'pay', key: 'k', input: 1 }))).toBe(
       'not_in_transaction',
@@ -115,6 +150,8 @@ describe('effects of a transaction', () => {
       { ...good, input: new Map() },
       { ...good, input: 'x'.repeat(300_000) },
       { ...good, id: '7' },
+      { ...good, messageId: '7' },
+      { ...good, id: randomUUID(), messageId: randomUUID() },
       { ...good, traceparent: 'x' },
     ])
       expect(await codeOf(world.pool.transaction((tx) => effect(tx, 'effects', wrong)))).toBe('bad_effect');

@@ -24,7 +24,8 @@ service.consume({
     const { id: orderId, cents } = JSON.parse(Buffer.from(record.value).toString()).payload;
     await tx.insert(invoices).values({ orderId, cents });
     const input = { orderId, cents };
-    await effect(open(tx), tables.effectsTable, { name: 'charge', key: orderId, id: record.msgId, input });
+    const { msgId: messageId } = record;
+    await effect(open(tx), tables.effectsTable, { name: 'charge', key: orderId, messageId, input });
   },
 });
 

@@ -17,10 +17,10 @@ await service.relay({ table: tables.outboxTable, topic });
 // Charges the invoices. Another worker takes over the calls of a killed one after leaseMs.
 service.effects({ effectsTable: tables.effectsTable, leaseMs: 5000, handlers: { charge } });
 
-async function invoice(trx, msgId, { id: orderId, cents }) {
+async function invoice(trx, messageId, { id: orderId, cents }) {
   await trx('invoices').insert({ order_id: orderId, cents });
   const input = { orderId, cents };
-  await effect(open(trx), tables.effectsTable, { name: 'charge', key: orderId, id: msgId, input });
+  await effect(open(trx), tables.effectsTable, { name: 'charge', key: orderId, messageId, input });
 }
 
 const brokers = process.env.KAFKA_BROKERS.split(',');

@@ -22,7 +22,7 @@ export class InvoicesController {
     await effect(typeormTransaction(manager), tables.effectsTable, {
       name: 'charge',
       key: orderId,
-      id: context.getMessageId(),
+      messageId: context.getMessageId(),
       input: { orderId, cents },
     });
   }

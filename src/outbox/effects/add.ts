@@ -9,7 +9,7 @@ import { hasColumn } from '../database/column-check.ts';
 import { GUARD, type GuardedSql, type OpenTransaction, queryInTransaction } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
 import { isTraceparent, isTracestate, jsonOf } from '../given-values.ts';
-import { canonicalUuid } from '../ids.ts';
+import { canonicalUuid, uuidV5 } from '../ids.ts';
 import { systemIds } from '../system.ts';
 import { activeTrace, type TraceContext } from '../tracing.ts';
 import { effectsName } from './table.ts';
@@ -27,9 +27,13 @@ export interface NewEffect {
   readonly key: string;
   /** Value for the handler, as JSON. */
   readonly input: unknown;
-  /** Idempotency key that the third party sees. Default: a new UUIDv7. In the handler of an inbox,
-   *  give the message id: a redelivered message then adds no second effect. */
+  /** Idempotency key that the third party sees: a UUID that no effect of another name or key has.
+   *  An effect that the table has already is not added again. Default: a new UUIDv7. */
   readonly id?: string;
+  /** UUID of the message that decides on the effect, instead of `id`: the id is then the UUIDv5 of
+   *  the message id and the name. A redelivered message adds no second effect, and effects of
+   *  several names have different ids. */
+  readonly messageId?: string;
   /** W3C trace context of the cause. Default: the active span of OpenTelemetry. */
   readonly traceparent?: string;
   /** W3C tracestate of that `traceparent`. Default: that of the active span. */
@@ -42,21 +46,23 @@ function insertSql(table: string, withState: boolean): GuardedSql {
   const insert = (guard: string): string => `
 INSERT INTO ${table} (effect_id, name, key, input, traceparent${column})
 SELECT $1::uuid, $2::text, $3::text, $4::text::json, $5::text${parameter}${guard}
-ON CONFLICT (effect_id) DO NOTHING`;
+ON CONFLICT (effect_id) DO NOTHING
+RETURNING effect_id::text AS id`;
   return {
     plain: insert(''),
     guarded: `WITH ${GUARD}, added AS (${insert(' FROM guard WHERE guard.open')})
-SELECT open::text AS open FROM guard`,
+SELECT guard.open::text AS open, added.id FROM guard LEFT JOIN added ON true`,
   };
 }
 
-/** Adds one effect; a runner calls its handler after the commit. Nothing is added if the id exists.
+/** Adds one effect; a runner calls its handler after the commit. Nothing is added if the table has
+ *  the effect: its id, name and key.
  *  @param tx an open transaction: our SqlSession, a `pg` client, or an adapter of
  *    `millrace/outbox/adapters`
  *  @param table table of effectsTableSql, `name` or `schema.name`
  *  @returns the effect's id
- *  @throws bad_table_name, bad_effect, not_in_transaction, all before anything is written; errors
- *    of the client
+ *  @throws bad_table_name, not_in_transaction; bad_effect, also for an id that an effect of another
+ *    name or key has; all without a row; errors of the client
  *  @example
  *  await client.query('BEGIN');
  *  await client.query('UPDATE orders SET state = $1 WHERE id = $2', ['paying', orderId]);
@@ -69,12 +75,35 @@ export async function effect(tx: OpenTransaction, table: string, given: NewEffec
   if (typeof given !== 'object' || given === null) throw bad('the effect is not an object');
   const input = inputOf(given.input);
   const trace = traceOf(given);
-  const fields = [nameOf(given.name), keyOf(given.key), input, trace?.traceparent ?? null];
-  const id = idOf(given.id);
+  const [effectName, key] = [nameOf(given.name), keyOf(given.key)];
+  const fields = [effectName, key, input, trace?.traceparent ?? null];
+  const givenId = idOf(given, effectName);
+  const id = givenId ?? systemIds.next();
   const state = trace?.tracestate;
   const withState = state !== undefined && (await hasColumn(tx, name, 'tracestate'));
-  await queryInTransaction(tx, insertSql(name, withState), [id, ...fields, ...(withState ? [state] : [])]);
+  const params = [id, ...fields, ...(withState ? [state] : [])];
+  const [row] = await queryInTransaction(tx, insertSql(name, withState), params);
+  const isAdded = typeof row?.['id'] === 'string';
+  if (givenId !== undefined && !isAdded) await requireRepeat(tx, name, { id, name: effectName, key });
   return id;
+}
+
+/** Checks that the effect of an id is the given one: dropping another would lose it.
+ *  @throws bad_effect */
+async function requireRepeat(
+  tx: OpenTransaction,
+  table: string,
+  { id, name, key }: Readonly<Record<'id' | 'name' | 'key', string>>,
+): Promise<void> {
+  // A row that was deleted meanwhile was done.
+  const { rows } = await tx.query(`SELECT name, key FROM ${table} WHERE effect_id = $1::uuid`, [id]);
+  const other = rows.find((row) => row['name'] !== name || row['key'] !== key);
+  if (other === undefined) return;
+  throw outboxError(
+    'bad_effect',
+    `the id ${id} is that of an effect ${shown(other['name'])} of the key ${shown(other['key'])}, so the effect ${shown(name)} of the key ${shown(key)} cannot have it; no row was written`,
+    { next: 'give effects of one message its id as messageId, or give each effect an id of its own' },
+  );
 }
 
 const shown = (value: unknown): string => JSON.stringify(String(value).slice(0, 60));
@@ -92,10 +121,17 @@ function keyOf(value: unknown): string {
   throw bad(`key is not a text of 1 to ${KEY_CHARS_MAX} characters: ${shown(value)}`);
 }
 
-function idOf(value: unknown): string {
-  if (value === undefined) return systemIds.next();
+/** Returns the id that the caller chose, directly or by a message; undefined: none. */
+function idOf({ id, messageId }: NewEffect, name: string): string | undefined {
+  if (id !== undefined && messageId !== undefined)
+    throw bad('the effect has an id, and a messageId from which the id would be derived');
+  if (messageId !== undefined) return uuidV5(uuidOf(messageId, 'messageId'), name);
+  return id === undefined ? undefined : uuidOf(id, 'id');
+}
+
+function uuidOf(value: unknown, field: string): string {
   const id = typeof value === 'string' ? canonicalUuid(value) : undefined;
-  if (id === undefined) throw bad(`id is not a UUID: ${shown(value)}`);
+  if (id === undefined) throw bad(`${field} is not a UUID: ${shown(value)}`);
   return id;
 }
 

@@ -1,6 +1,7 @@
 /** Cases about the library through an adapter: outbox rows are exact, an effect happens once, and
  *  keys of requests and calls to third parties commit with the transaction of the caller. */
 import { deepEqual, equal } from 'node:assert/strict';
+import { findMillraceError } from '../../core/errors.ts';
 import { append } from '../append/events.ts';
 import { derivedAggregateId } from '../append/record-columns.ts';
 import type { OpenTransaction } from '../database/transaction.ts';
@@ -197,6 +198,8 @@ async function addsCalls(tables: ContractTables): Promise<void> {
   const id = await tables.harness.transaction(async (tx) => {
     const added = await effect(tx, tables.effects, traced);
     equal(await effect(tx, tables.effects, { ...traced, id: added }), added, 'an id is added a single time');
+    const refused = await rejection(effect(tx, tables.effects, { ...traced, id: added, name: 'other' }));
+    equal(findMillraceError(refused)?.code, 'bad_effect', 'an id of another name is refused');
     return added;
   });
   const rows = await tables.observed(
