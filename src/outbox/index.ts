@@ -56,7 +56,12 @@ export {
 } from './effects/handler.ts';
 export type { DeadReason } from './effects/retry.ts';
 export { EFFECT_TIMES, EffectRunner, type EffectRunnerOptions } from './effects/runner.ts';
-export { effectsRunnerEndsSql, effectsTableSql, effectsTraceSql } from './effects/table.ts';
+export {
+  effectsOneRunningSql,
+  effectsRunnerEndsSql,
+  effectsTableSql,
+  effectsTraceSql,
+} from './effects/table.ts';
 export { OUTBOX_ERRORS } from './errors.ts';
 // Idempotent endpoints: one effect for each key that a client sends.
 export {

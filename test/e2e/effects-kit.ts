@@ -7,11 +7,15 @@ import { afterAll } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
-import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import type { SqlPool, SqlValue } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import type { EffectHandler } from '../../src/outbox/effects/handler.ts';
 import { EffectRunner, type EffectRunnerOptions } from '../../src/outbox/effects/runner.ts';
-import { effectsRunnerEndsSql, effectsTableSql } from '../../src/outbox/effects/table.ts';
+import {
+  effectsOneRunningSql,
+  effectsRunnerEndsSql,
+  effectsTableSql,
+} from '../../src/outbox/effects/table.ts';
 import { connectPool } from '../fixtures/database.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
@@ -54,6 +58,7 @@ export async function effectsWorld(): Promise<EffectsWorld> {
   await pool.query(`CREATE SCHEMA ${schema}`);
   await pool.query(effectsTableSql('effects'));
   await pool.query(effectsRunnerEndsSql('effects'));
+  await pool.query(effectsOneRunningSql('effects'));
   const rows = async (): Promise<readonly EffectRow[]> =>
     (
       await pool.query<EffectRow & Record<string, unknown>>(
@@ -94,6 +99,44 @@ export async function effectsWorld(): Promise<EffectsWorld> {
       return { runner, metrics, stop };
     },
   };
+}
+
+/** Statement or COMMIT that the server has executed. */
+export interface Executed {
+  /** `COMMIT` at the end of a transaction. */
+  readonly text: string;
+  readonly params: readonly SqlValue[];
+  readonly rowCount: number;
+}
+
+/** Pool of which a test may lose answers: an error of `lose` is thrown instead of the answer. */
+export function lossyPool(pool: SqlPool, lose: (executed: Executed) => Error | undefined): SqlPool {
+  const answer = <T>(value: T, executed: Executed): T => {
+    const lost = lose(executed);
+    if (lost !== undefined) throw lost;
+    return value;
+  };
+  return {
+    catalog: pool,
+    query: async (text, params = [], limits) => {
+      const result = await pool.query(text, params, limits);
+      return answer(result, { text, params, rowCount: result.rowCount }) as never;
+    },
+    transaction: async (work) =>
+      answer(await pool.transaction(work), { text: 'COMMIT', params: [], rowCount: 0 }),
+    copyIn: (table, columns, rows) => pool.copyIn(table, columns, rows),
+    systemIdentifier: () => pool.systemIdentifier(),
+    close: async () => {},
+  };
+}
+
+/** Value of a counter with these labels; 0 without a sample. */
+export function sampleOf(metrics: Metrics, metric: string, labels: Readonly<Record<string, string>>): number {
+  const found = metrics.snapshot().find(({ name }) => name === metric);
+  const sample = found?.samples.find((one) =>
+    Object.entries(labels).every(([name, value]) => one.labels[name] === value),
+  );
+  return sample?.value ?? 0;
 }
 
 export interface Provider {

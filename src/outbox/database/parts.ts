@@ -3,7 +3,12 @@
  *  accepted and upgraded. */
 
 import { outboxJsonSql, outboxRecordSql, outboxTableSql } from '../append/table.ts';
-import { effectsRunnerEndsSql, effectsTableSql, effectsTraceSql } from '../effects/table.ts';
+import {
+  effectsOneRunningSql,
+  effectsRunnerEndsSql,
+  effectsTableSql,
+  effectsTraceSql,
+} from '../effects/table.ts';
 import { idempotencyTableSql } from '../idempotency/table.ts';
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from '../inbox/table.ts';
 import type { Migration } from './migrations.ts';
@@ -41,7 +46,13 @@ export function partMigrations({
     outbox: [outboxTable, made(outboxTableSql), outboxJsonSql, outboxRecordSql],
     inbox: [inbox, made(inboxTableSql)],
     parked: [parkedTable, made(parkedTableSql), parkedDigestSql],
-    effects: [effectsTable, made(effectsTableSql), effectsTraceSql, effectsRunnerEndsSql],
+    effects: [
+      effectsTable,
+      made(effectsTableSql),
+      effectsTraceSql,
+      effectsRunnerEndsSql,
+      effectsOneRunningSql,
+    ],
     idempotency: [idempotencyTable, made(idempotencyTableSql)],
   };
   return Object.entries(parts).flatMap(([part, [table, ...scripts]]) => {

@@ -48,7 +48,7 @@ export class Breaker {
     if (this.opened > 0) this.isProbing = true;
   }
 
-  /** Records that a claimed call was not made. */
+  /** Records a claimed call that was not made, or whose end says nothing about the third party. */
   skipped(): void {
     this.isProbing = false;
   }

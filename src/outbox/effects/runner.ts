@@ -5,14 +5,16 @@
  *  ids; (2) a handler of `at_most_once` is not called again after an attempt whose outcome is
  *  unknown; (3) a call is aborted before another runner may take its effect over; (4) an outcome is
  *  written only while the effect is this runner's; (5) a claim whose lease expired is an attempt: a
- *  delay follows it, and a dead letter follows several in a row.
+ *  delay follows it, and a dead letter follows several in a row; (6) a call that succeeded stays a
+ *  success while the database can accept its outcome later.
  */
 import { type Cancel, type Random, randomUuid, sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
-import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { refusedState, type SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
+import { faultOfState } from '../inbox/batch-committer.ts';
 import { traced } from '../tracing.ts';
 import { Breaker } from './breaker.ts';
 import {
@@ -23,9 +25,10 @@ import {
   type SettledHandler,
   settledHandler,
 } from './handler.ts';
+import { type EffectLease, EffectLeases } from './leases.ts';
 import { type EffectMetrics, effectMetrics } from './metrics.ts';
 import { deadReason, expiredOutcome, retryDelayMs } from './retry.ts';
-import { type Claimed, EffectStore, type Expired, type ExpiredVerdict } from './store.ts';
+import { type Claimed, EffectStore, type Ending, type Expired, type ExpiredVerdict } from './store.ts';
 
 export interface EffectRunnerOptions {
   readonly pool: SqlPool;
@@ -58,6 +61,9 @@ const PRUNE_PAUSE_MS = 10;
 /** Longest turn of the deletions, ms. The next upkeep starts another one. */
 const PRUNE_TURN_MS = 60_000;
 const BACKOFF_MAX_MS = 5000;
+/** Times that an outcome is written again after a refusal by the database, in more than a minute. A
+ *  consequence that is refused for longer is the fault of `done`. */
+const REFUSALS_MAX = 20;
 const RETRY_MS = 100;
 const DOUBLINGS_MAX = 20;
 
@@ -79,12 +85,8 @@ export class EffectRunner {
   private readonly kinds: readonly Kind[];
   private readonly metrics: EffectMetrics;
   private readonly leaseMs: number;
-  private readonly calls = new Set<AbortController>();
+  private readonly leases: EffectLeases;
   private readonly running = new Set<Promise<void>>();
-  /** Monotonic time until which this runner's claims are certainly its own. */
-  private heldUntilMs = Number.NEGATIVE_INFINITY;
-  /** Cancels the abort of the calls at that time. */
-  private lapse: Cancel = () => {};
   private failures = 0;
   private failure: string | undefined;
   private wakePending = false;
@@ -97,6 +99,7 @@ export class EffectRunner {
   constructor(options: EffectRunnerOptions) {
     this.options = options;
     this.leaseMs = options.leaseMs ?? EFFECT_TIMES.leaseMs;
+    this.leases = new EffectLeases(options.clock, this.leaseMs);
     this.store = new EffectStore(options.pool, options.table, randomUuid(options.random));
     this.metrics = effectMetrics(options.metrics);
     this.kinds = Object.entries(options.handlers).map(([name, given]) => {
@@ -137,7 +140,10 @@ export class EffectRunner {
         if (error === undefined || error.code === 'tables_missing') throw thrown;
         this.failures++;
         this.failure = error.message;
-        log.warn({ code: error.code, error: error.message }, 'effects could not be read; they stay waiting');
+        log.warn(
+          { code: error.code, error: error.message },
+          'effects could not be claimed; a claim without an answer ends with its lease',
+        );
       }
       await this.pause();
     }
@@ -145,7 +151,6 @@ export class EffectRunner {
     while (this.running.size > 0) await Promise.race(this.running);
     await renewing;
     await this.pruning;
-    this.lapse();
   }
 
   private async pause(): Promise<void> {
@@ -178,9 +183,10 @@ export class EffectRunner {
   private start(kind: Kind, claimed: Claimed, claimedMs: number): void {
     kind.inFlight++;
     kind.breaker.started();
-    if (this.calls.size === 0) this.holdUntil(claimedMs + this.leaseMs);
-    const working = this.execute(kind, claimed, claimedMs).finally(() => {
+    const lease = this.leases.begin(claimed, claimedMs);
+    const working = this.execute(kind, claimed, lease).finally(() => {
       kind.inFlight--;
+      this.leases.release(lease);
       this.running.delete(working);
       // The next effect of the key may be due.
       this.wake();
@@ -189,34 +195,42 @@ export class EffectRunner {
   }
 
   /** One attempt, and its outcome in the table; never rejects. */
-  private async execute(kind: Kind, claimed: Claimed, claimedMs: number): Promise<void> {
+  private async execute(kind: Kind, claimed: Claimed, lease: EffectLease): Promise<void> {
     const { clock, log } = this.options;
-    const { handler, breaker, name } = kind;
+    const { name } = kind;
     const startMs = clock.monotonicMs();
-    const leftMs = claimedMs + this.leaseMs - startMs;
-    const attempt = leftMs > 0 ? await this.attempt(handler, claimed) : LATE;
+    const attempt = lease.isHeld ? await this.attempt(kind.handler, claimed, lease) : LATE;
     const tookMs = clock.monotonicMs() - startMs;
-    this.metrics.seconds.observe(tookMs / 1000, this.metrics.seconds.series(name));
-    if ('failure' in attempt && attempt.failure.kind !== 'refused') breaker.failed(clock.monotonicMs());
-    else breaker.succeeded();
-    this.metrics.open.set(breaker.isOpen ? 1 : 0, this.metrics.open.series(name));
-    const outcome = await this.settle(kind, claimed, attempt, tookMs);
+    if (attempt !== LATE) this.metrics.seconds.observe(tookMs / 1000, this.metrics.seconds.series(name));
+    this.judgeThirdParty(kind, attempt);
+    const outcome = await this.settle(kind, claimed, lease, attempt, tookMs);
     this.metrics.attempts.add(1, this.metrics.attempts.series(name, outcome));
     if (outcome === 'dead' || outcome === 'lost')
       log.warn({ effect: claimed.id, name, key: claimed.key, outcome }, 'an effect has no result');
   }
 
-  private async attempt(handler: SettledHandler, claimed: Claimed): Promise<Attempt> {
+  private judgeThirdParty({ name, breaker }: Kind, attempt: Attempt): void {
+    if (attempt === LATE || attempt === LAPSED) breaker.skipped();
+    else if ('failure' in attempt && attempt.failure.kind !== 'refused')
+      breaker.failed(this.options.clock.monotonicMs());
+    else breaker.succeeded();
+    this.metrics.open.set(breaker.isOpen ? 1 : 0, this.metrics.open.series(name));
+  }
+
+  private async attempt(handler: SettledHandler, claimed: Claimed, lease: EffectLease): Promise<Attempt> {
     const { clock } = this.options;
     const control = new AbortController();
-    this.calls.add(control);
     const { row: _row, triedMs: _triedMs, ...effect } = claimed;
     let cancel: Cancel = () => {};
+    let lapse = (): void => {};
     const ended = new Promise<Attempt>((resolve) => {
-      cancel = clock.after(handler.timeoutMs, () => control.abort());
-      control.signal.addEventListener('abort', () =>
-        resolve({ failure: { kind: 'unknown', message: 'the call did not end in time', retryAfterMs: 0 } }),
-      );
+      const endWith = (attempt: Attempt): void => {
+        resolve(attempt);
+        control.abort();
+      };
+      cancel = clock.after(handler.timeoutMs, () => endWith(OVERDUE));
+      lapse = () => endWith(LAPSED);
+      lease.ended.addEventListener('abort', lapse, { once: true });
     });
     try {
       const call = this.call(handler, effect, control.signal).then((result) => ({ result }));
@@ -227,7 +241,7 @@ export class EffectRunner {
       return { failure: failureOf(thrown) };
     } finally {
       cancel();
-      this.calls.delete(control);
+      lease.ended.removeEventListener('abort', lapse);
     }
   }
 
@@ -239,74 +253,61 @@ export class EffectRunner {
     return traced(`effect ${name}`, 'client', attributes, cause, async () => handler.call(effect, signal));
   }
 
-  /** Writes the outcome; retries while the database is away and the lease lasts. */
-  private async settle(kind: Kind, claimed: Claimed, attempt: Attempt, tookMs: number): Promise<Outcome> {
+  /** New state of the effect after this attempt. */
+  private endingOf({ handler }: Kind, claimed: Claimed, attempt: Attempt, tookMs: number): Ending {
+    if (!('failure' in attempt)) return { state: 'done', result: attempt.result };
+    const { kind, message: error, retryAfterMs } = attempt.failure;
+    const reason = deadReason(handler, { kind }, claimed.triedMs + tookMs);
+    if (reason !== undefined) return { state: 'dead', reason, error, blocks: handler.onDead === 'block' };
+    const backoffMs = retryDelayMs(handler.retry, claimed.attempt, this.options.random.fraction());
+    return { state: 'waiting', delayMs: Math.max(retryAfterMs, backoffMs), error };
+  }
+
+  /** Writes the outcome; repeats that while the lease lasts, unless the database refuses it for
+   *  good. Never rejects. */
+  private async settle(
+    kind: Kind,
+    claimed: Claimed,
+    lease: EffectLease,
+    attempt: Attempt,
+    tookMs: number,
+  ): Promise<Outcome> {
     const { clock, log } = this.options;
-    for (let failures = 0; ; failures++) {
+    const fields = { effect: claimed.id, name: kind.name };
+    let ending = this.endingOf(kind, claimed, attempt, tookMs);
+    let isUnanswered = false;
+    for (let failures = 0, refusals = 0; ; failures++) {
       try {
-        return 'failure' in attempt
-          ? await this.fail(kind, claimed, attempt.failure, tookMs)
-          : await this.finish(kind, claimed, attempt.result);
+        if (await this.write(kind, claimed, ending)) return OUTCOMES[ending.state];
+        const isWritten = isUnanswered && (await this.store.hasEnding(claimed, ending));
+        return isWritten ? OUTCOMES[ending.state] : 'lost';
       } catch (thrown) {
-        const error = findMillraceError(thrown);
-        const isAway = error?.code === 'unreachable' || error?.code === 'commit_unknown';
-        if (!isAway) {
-          log.error(
-            {
-              effect: claimed.id,
-              name: kind.name,
-              error: thrown instanceof Error ? thrown.message : String(thrown),
-            },
-            'the outcome of an effect could not be written',
-          );
-          if ('failure' in attempt) return 'lost';
-          attempt = { failure: failureOf(thrown) };
+        const fault = writeFault(thrown);
+        const error = thrown instanceof Error ? thrown.message : String(thrown);
+        if (fault === 'unanswered') isUnanswered = true;
+        else if (fault === 'final' || ++refusals > REFUSALS_MAX) {
+          log.error({ ...fields, error }, 'the outcome of an effect could not be written');
+          if (ending.state !== 'done') return 'lost';
+          ending = this.endingOf(kind, claimed, { failure: failureOf(thrown) }, tookMs);
           continue;
         }
-        if (clock.monotonicMs() >= this.heldUntilMs) return 'lost';
+        if (!lease.isInTime) return 'lost';
+        log.warn({ ...fields, error }, 'the outcome of an effect is written again');
         await sleep(clock, Math.min(BACKOFF_MAX_MS, RETRY_MS * 2 ** Math.min(failures, DOUBLINGS_MAX)));
       }
     }
   }
 
-  private async finish({ handler }: Kind, claimed: Claimed, result: unknown): Promise<Outcome> {
+  /** Writes the ending once. False: the effect is another runner's, or has an ending already. */
+  private async write({ handler }: Kind, claimed: Claimed, ending: Ending): Promise<boolean> {
+    if (ending.state === 'waiting') return this.store.retry(claimed, ending.delayMs, ending.error);
+    if (ending.state === 'dead') return this.store.bury(claimed, ending.reason, ending.error, ending.blocks);
     const { row: _row, triedMs: _triedMs, ...effect } = claimed;
+    const { result } = ending;
     const text = result === undefined ? null : JSON.stringify(result);
-    const isMine = await this.store.finish(claimed, text ?? null, async (tx) => {
+    return this.store.finish(claimed, text ?? null, async (tx) => {
       await handler.done?.(tx, effect, result);
     });
-    return isMine ? 'done' : 'lost';
-  }
-
-  private async fail(
-    { handler }: Kind,
-    claimed: Claimed,
-    failure: AttemptFailure,
-    tookMs: number,
-  ): Promise<Outcome> {
-    const reason = deadReason(handler, failure, claimed.triedMs + tookMs);
-    if (reason !== undefined) {
-      const isMine = await this.store.bury(claimed, reason, failure.message, handler.onDead === 'block');
-      return isMine ? 'dead' : 'lost';
-    }
-    const backoffMs = retryDelayMs(handler.retry, claimed.attempt, this.options.random.fraction());
-    const delayMs = Math.max(failure.retryAfterMs, backoffMs);
-    return (await this.store.retry(claimed, delayMs, failure.message)) ? 'retry' : 'lost';
-  }
-
-  /** Notes until when the claims are this runner's. Then it aborts the calls in flight, unless the
-   *  leases were renewed meanwhile. */
-  private holdUntil(ms: number): void {
-    const { clock } = this.options;
-    this.heldUntilMs = ms;
-    this.lapse();
-    this.lapse = clock.after(
-      ms - clock.monotonicMs(),
-      () => {
-        for (const call of this.calls) call.abort();
-      },
-      'background',
-    );
   }
 
   private async renewLeases(): Promise<void> {
@@ -325,15 +326,13 @@ export class EffectRunner {
   }
 
   private async renewOnce(): Promise<void> {
-    const { clock, log } = this.options;
-    const askedMs = clock.monotonicMs();
     try {
-      if (askedMs < this.heldUntilMs) {
-        await this.store.renew(this.leaseMs);
-        this.holdUntil(askedMs + this.leaseMs);
-      }
+      await this.leases.renew((held) => this.store.renew(held, this.leaseMs));
     } catch (thrown) {
-      log.warn({ error: (thrown as Error).message }, 'the leases of effects could not be renewed');
+      this.options.log.warn(
+        { error: (thrown as Error).message },
+        'the leases of effects could not be renewed',
+      );
     }
   }
 
@@ -396,10 +395,29 @@ export class EffectRunner {
 type Attempt = { readonly result: unknown } | { readonly failure: AttemptFailure };
 type Outcome = 'done' | 'retry' | 'dead' | 'lost';
 
+/** Outcomes of attempts by the state of the effect after them. */
+const OUTCOMES = { done: 'done', waiting: 'retry', dead: 'dead' } as const;
 const RENEWALS_PER_LEASE = 3;
 /** Time between two looks at the end of the calls in flight, ms. */
 const DRAIN_LOOK_MS = 50;
+
+const unknownOutcome = (message: string): Attempt => ({
+  failure: { kind: 'unknown', message, retryAfterMs: 0 },
+});
+const OVERDUE = unknownOutcome('the call did not end in time');
+/** Attempt whose lease ended. It says nothing about the third party. */
+const LAPSED = unknownOutcome('the lease of the effect ended during the call');
 /** Attempt that was not made, because the process was suspended after the claim. */
 const LATE: Attempt = {
   failure: { kind: 'not_done', message: 'the claim was too old to begin the call', retryAfterMs: 0 },
 };
+
+/** Fault of a write: `unanswered`: it may have taken effect; `refused`: the database may accept it
+ *  later; `final`: it would be refused again, or `done` threw. */
+function writeFault(thrown: unknown): 'unanswered' | 'refused' | 'final' {
+  const error = findMillraceError(thrown);
+  if (error?.code === 'unreachable' || error?.code === 'commit_unknown') return 'unanswered';
+  if (error?.code === 'sql_unavailable') return 'refused';
+  const sqlstate = refusedState(error);
+  return sqlstate !== undefined && faultOfState(sqlstate) === 'contention' ? 'refused' : 'final';
+}

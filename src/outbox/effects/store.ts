@@ -1,19 +1,24 @@
 /** SQL of a table of effects: claims, leases and outcomes.
  *
- *  Invariants: (1) an effect is claimed only if no earlier effect of its name and key is waiting,
- *  running, or a dead letter that blocks; (2) every outcome is written under the owner and the
- *  attempt that was claimed, so an owner whose lease expired changes nothing. The database's clock
- *  decides about all times.
+ *  Invariants: (1) an effect is claimed only if no earlier effect of its name and key is waiting or
+ *  a dead letter that blocks, and no other is running; (2) every outcome is written under the owner
+ *  and the attempt that was claimed, so an owner whose lease expired changes nothing. The clock of
+ *  the database decides about all times.
+ *
+ *  Two claims at the same time read older states of the table. A redrive between them makes an
+ *  earlier effect due, so each may find another first effect of one key. The unique index of
+ *  effectsOneRunningSql refuses the second claim.
  */
-import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import { findMillraceError } from '../../core/errors.ts';
+import { refusedState, type SqlPool, type SqlSession } from '../../io/postgres/sql/port.ts';
 import { hasColumn } from '../database/column-check.ts';
 import type { Effect } from './handler.ts';
+import type { ClaimKey } from './leases.ts';
 import type { DeadReason, ExpiredAttempt, ExpiredOutcome } from './retry.ts';
 import { effectsName } from './table.ts';
 
 /** Effect that this owner has claimed. */
-export interface Claimed extends Effect {
-  readonly row: bigint;
+export interface Claimed extends Effect, ClaimKey {
   /** Time since the first attempt, ms. */
   readonly triedMs: number;
 }
@@ -27,6 +32,12 @@ export interface Expired extends ExpiredAttempt {
 
 /** Outcome of an expired attempt. `blocks`: a dead letter that blocks its key. */
 export type ExpiredVerdict = ExpiredOutcome & { readonly blocks: boolean };
+
+/** New state of an effect whose attempt has an outcome. */
+export type Ending =
+  | { readonly state: 'done'; readonly result: unknown }
+  | { readonly state: 'waiting'; readonly delayMs: number; readonly error: string }
+  | { readonly state: 'dead'; readonly reason: DeadReason; readonly error: string; readonly blocks: boolean };
 
 interface ClaimedRow {
   readonly row: bigint;
@@ -50,6 +61,7 @@ interface ExpiredRow {
 }
 
 const ERROR_CHARS_MAX = 2000;
+const UNIQUE_VIOLATION = '23505';
 const MS = `* interval '1 millisecond'`;
 /** Condition: the row is still that of the claim in the first three parameters. */
 const MINE = `id = $1::bigint AND owner = $2::uuid AND attempts = $3::int AND state = 'running'`;
@@ -68,8 +80,18 @@ export class EffectStore {
     this.owner = owner;
   }
 
-  /** Claims due effects of a name, the longest due first. */
+  /** Claims due effects of a name, the longest due first. None, if another runner has claimed a key
+   *  at the same time. */
   async claim(name: string, limit: number, leaseMs: number): Promise<readonly Claimed[]> {
+    try {
+      return await this.claimHeads(name, limit, leaseMs);
+    } catch (thrown) {
+      if (refusedState(findMillraceError(thrown)) === UNIQUE_VIOLATION) return [];
+      throw thrown;
+    }
+  }
+
+  private async claimHeads(name: string, limit: number, leaseMs: number): Promise<readonly Claimed[]> {
     const { table } = this;
     const state = (await this.has('tracestate')) ? 'tracestate' : 'NULL::text AS tracestate';
     const { rows } = await this.pool.query<ClaimedRow & Record<string, unknown>>(
@@ -78,6 +100,7 @@ export class EffectStore {
          WHERE e.name = $1 AND e.state = 'waiting' AND e.due_at <= clock_timestamp()
            AND NOT EXISTS (SELECT FROM ${table} b WHERE b.name = e.name AND b.key = e.key AND b.id < e.id
              AND b.state <> 'done' AND (b.state <> 'dead' OR b.blocks))
+           AND e.key <> ALL (ARRAY(SELECT r.key FROM ${table} r WHERE r.name = $1 AND r.state = 'running'))
          ORDER BY e.due_at, e.id LIMIT $2::int FOR UPDATE OF e SKIP LOCKED)
        UPDATE ${table} t SET state = 'running', owner = $3::uuid, attempts = attempts + 1,
          lease_until = clock_timestamp() + $4::float8 ${MS}, first_tried_at = coalesce(first_tried_at, clock_timestamp())
@@ -99,13 +122,17 @@ export class EffectStore {
     }));
   }
 
-  /** Renews the leases of all effects that this owner runs. */
-  async renew(leaseMs: number): Promise<void> {
-    await this.pool.query(
-      `UPDATE ${this.table} SET lease_until = clock_timestamp() + $2::float8 ${MS}
-       WHERE state = 'running' AND owner = $1::uuid AND lease_until > clock_timestamp()`,
-      [this.owner, leaseMs],
+  /** Renews the leases of these claims. Returns those that are still this owner's. */
+  async renew(claims: readonly ClaimKey[], leaseMs: number): Promise<readonly ClaimKey[]> {
+    const { rows } = await this.pool.query<{ row: bigint; attempt: number }>(
+      `UPDATE ${this.table} t SET lease_until = clock_timestamp() + $2::float8 ${MS}
+       FROM unnest($3::bigint[], $4::int[]) AS mine (id, attempt)
+       WHERE t.id = mine.id AND t.attempts = mine.attempt AND t.state = 'running' AND t.owner = $1::uuid
+         AND t.lease_until > clock_timestamp()
+       RETURNING t.id AS row, t.attempts AS attempt`,
+      [this.owner, leaseMs, claims.map(({ row }) => row), claims.map(({ attempt }) => attempt)],
     );
+    return rows;
   }
 
   /** Ends some of the claims whose owners let their lease expire, as `judge` decides.
@@ -175,24 +202,36 @@ export class EffectStore {
   }
 
   /** Schedules the next attempt. False: another owner has the effect. */
-  async retry(claimed: Claimed, delayMs: number, message: string): Promise<boolean> {
+  async retry(claimed: Claimed, delayMs: number, error: string): Promise<boolean> {
     const count = (await this.has('runner_ends')) ? 'runner_ends = 0, ' : '';
     const { rowCount } = await this.pool.query(
       `UPDATE ${this.table} SET state = 'waiting', owner = NULL, lease_until = NULL, error = $5, ${count}
          due_at = clock_timestamp() + $4::float8 ${MS} WHERE ${MINE}`,
-      [...this.claimOf(claimed), delayMs, textOf(message)],
+      [...this.claimOf(claimed), delayMs, textOf(error)],
     );
     return rowCount === 1;
   }
 
   /** Makes the effect a dead letter. False: another owner has it. */
-  async bury(claimed: Claimed, reason: DeadReason, message: string, blocks: boolean): Promise<boolean> {
+  async bury(claimed: Claimed, reason: DeadReason, error: string, blocks: boolean): Promise<boolean> {
     const { rowCount } = await this.pool.query(
       `UPDATE ${this.table} SET state = 'dead', owner = NULL, lease_until = NULL, reason = $4, error = $5,
          blocks = $6::boolean WHERE ${MINE}`,
-      [...this.claimOf(claimed), reason, textOf(message), blocks],
+      [...this.claimOf(claimed), reason, textOf(error), blocks],
     );
     return rowCount === 1;
+  }
+
+  /** True when the row has this ending of the claimed attempt: a statement without an answer has
+   *  taken effect. */
+  async hasEnding({ row, attempt }: Claimed, ending: Ending): Promise<boolean> {
+    const error = ending.state === 'done' ? null : textOf(ending.error);
+    const { rows } = await this.pool.query(
+      `SELECT id FROM ${this.table} WHERE id = $1::bigint AND attempts = $2::int AND state = $3
+         AND error IS NOT DISTINCT FROM $4::text`,
+      [row, attempt, ending.state, error],
+    );
+    return rows.length === 1;
   }
 
   /** Deletes some of the effects that were done before this time, without those that another runner

@@ -88,3 +88,18 @@ export function effectsRunnerEndsSql(table: string): string {
   ADD CONSTRAINT ${constraint} CHECK (reason IN ('refused', 'budget', 'unknown_outcome', 'runner_ended')) NOT VALID;
 `;
 }
+
+/** Returns the script of a unique index by which at most one effect of a name and key runs, also if
+ *  a redrive and several runners meet; it can be repeated. It reads the table once, while writers
+ *  wait. It fails while two effects of one key run, which a redrive of an earlier release could
+ *  cause: repeat it after one of them has ended. A separate script, because effectsTableSql was
+ *  released before.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(effectsOneRunningSql('effects'));
+ */
+export function effectsOneRunningSql(table: string): string {
+  const name = effectsName(table);
+  const index = `${name.slice(name.indexOf('.') + 1)}_running`;
+  return `CREATE UNIQUE INDEX IF NOT EXISTS ${index} ON ${name} (name, key) WHERE state = 'running';\n`;
+}
