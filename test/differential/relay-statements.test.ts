@@ -328,6 +328,10 @@ class Script {
     await this.note(async () => [...(await rows.pendingOf(ids))].sort(byValue));
     await this.note(async () => [...(await rows.visibleOf(ids)).ids].sort(byValue));
     await this.note(async () => (await rows.sight(limit, keys)).ids);
+    // Missing rows count as deleted with the first bound, and as not visible yet with the second.
+    const asked = ids.map((id) => ({ id, msgId: msgOf(this.below(4) === 0 ? id + 1n : id) }) as OutboxRow);
+    for (const ended of [0n, 1n << 62n])
+      await this.note(async () => [...(await rows.published(asked, ended))].map(({ id }) => id));
     await this.note(async () => {
       const { states, through } = await rows.byId(ids, bytesMax);
       return { states: states.map(({ row, pending }) => `${textOf(row)} ${pending}`), through };

@@ -132,6 +132,25 @@ describe('WAL source', () => {
     first.pipeline.open = true;
   });
 
+  it('the source publishes no row again that was marked while its slot rested', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    await world.insert(randomUUID());
+    await world.drained();
+    await first.stop();
+    const key = randomUUID();
+    for (let i = 0; i < 5; i++) await world.insert(key);
+    // Marks of a relay that polls.
+    await world.pool.query('UPDATE outbox SET published_at = now() WHERE published_at IS NULL');
+    const pending = [await world.insert(key), await world.insert(randomUUID())];
+    const next = world.start();
+    await world.drained();
+    expect(ids(next)).toEqual(pending);
+    expect(next.value('relay_wal_skipped_total')).toBeGreaterThanOrEqual(5);
+    expect(next.value('sweeper_found_total')).toBe(0);
+  });
+
   it('the source advances the slot while only other tables are written, and while nothing is written', async () => {
     const world = await kit.world();
     const running = world.start();

@@ -100,6 +100,33 @@ describe('a relay that follows the log', () => {
   });
 });
 
+describe('a slot that rests', () => {
+  it('a relay in wal mode publishes no row again that a relay in poll mode published while the slot rested, whether the table still has it or not', async () => {
+    for (const seed of SEEDS) {
+      const world = new RelayWorld(seed, { mode: 'wal' });
+      const { clock, database } = world;
+      const isDrained = (): boolean => world.isDrained;
+      const before = await clock.run(world.start());
+      world.write(4, 4, 100);
+      await clock.until('marked rows', isDrained);
+      await clock.run(world.stop(before));
+      const polling = await clock.run(world.start('poll'));
+      world.write(4, 6, 100);
+      await clock.until('rows that the polling relay marked', isDrained);
+      await clock.run(world.stop(polling));
+      for (const { row, isMarked } of [...database.rows.values()])
+        if (isMarked && world.occurs(0.5)) database.rows.delete(row.id);
+      const [lastId, published] = [database.lastId, world.published.length];
+      world.write(4, 2, 100);
+      await clock.until('pending rows below the start of the stream', () => world.isWritten);
+      await clock.run(world.start());
+      await world.settle();
+      const again = world.published.slice(published).filter(({ id }) => id <= lastId);
+      expect({ seed, again, violations: world.violations }).toEqual({ seed, again: [], violations: [] });
+    }
+  });
+});
+
 describe('a relay that polls', () => {
   it('a relay in poll mode starts again at the lowest id each rescan interval, and no sooner', async () => {
     const world = new RelayWorld(FIRST, { mode: 'poll' });

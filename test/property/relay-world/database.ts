@@ -266,6 +266,7 @@ export class OutboxDatabase {
       ],
       ['pg_current_wal_insert_lsn', ([limit, keys]) => this.sight(limit as number, keys)],
       ['AND published_at IS NULL', ([ids]) => this.visible(ids as readonly bigint[], true)],
+      ["ELSE ' ' || msg_id", ([ids]) => this.marksOf(ids as readonly bigint[])],
       ['pg_current_snapshot', ([ids]) => this.snapshotOf(ids as readonly bigint[])],
     ];
   }
@@ -533,8 +534,21 @@ export class OutboxDatabase {
     });
   }
 
+  /** Visible rows, each marked one with its message, and the lower bound of the snapshot. */
+  private marksOf(ids: readonly bigint[]): Answer {
+    const seen = ids.flatMap((id) => {
+      const found = this.rows.get(id);
+      if (found?.isVisible !== true) return [];
+      return [found.isMarked ? `${id} ${found.row.msgId}` : `${id}`];
+    });
+    const [{ oldest }] = this.snapshotOf([]);
+    return [{ seen: seen.length === 0 ? null : seen.join(','), oldest }];
+  }
+
   /** Visible rows and the bounds of the snapshot. The number of a row's transaction is its id. */
-  private snapshotOf(ids: readonly bigint[]): Answer {
+  private snapshotOf(
+    ids: readonly bigint[],
+  ): [{ readonly ids: string | null; readonly oldest: string; readonly next: string }] {
     let next = 1n;
     let oldest: bigint | undefined;
     for (const { row, isVisible } of this.rows.values()) {

@@ -110,25 +110,32 @@ export class RelayWorld {
   }
 
   /** Starts a relay; retries like a supervisor if it cannot be opened. */
-  async start(): Promise<Running> {
+  async start(mode: 'poll' | 'wal' = this.options.mode): Promise<Running> {
     for (;;) {
-      const one = await this.tryToStart().catch(() => undefined);
+      const one = await this.tryToStart(mode).catch(() => undefined);
       if (one !== undefined) return one;
       await this.pass(100);
     }
   }
 
-  private async tryToStart(): Promise<Running> {
+  private async tryToStart(mode: 'poll' | 'wal'): Promise<Running> {
     const process = new SimProcess(this.clock);
     const drain = new AbortController();
     const metrics = new Metrics();
-    const relay = this.relayOf(process, metrics);
+    const relay = this.relayOf(process, metrics, mode);
     await relay.open();
     const ended = relay.run(drain.signal);
     ended.catch((thrown: unknown) => this.violations.push(`a relay failed: ${String(thrown)}`));
     const one = { process, relay, drain, metrics, ended };
     this.running.push(one);
     return one;
+  }
+
+  /** Ends a relay like SIGTERM: it marks its rows and releases its shards. */
+  async stop(one: Running): Promise<void> {
+    one.drain.abort();
+    await one.ended;
+    this.running.splice(this.running.indexOf(one), 1);
   }
 
   /** SIGKILL: requests in transit still reach their server. */
@@ -172,7 +179,7 @@ export class RelayWorld {
     return `committed ${order.join(' ')}; published ${all.map(({ id, producer }) => `${id}@${producer}`).join(' ')}`;
   }
 
-  private relayOf(process: SimProcess, metrics: Metrics): Relay {
+  private relayOf(process: SimProcess, metrics: Metrics, mode: 'poll' | 'wal'): Relay {
     const replication = replicationOf(this.database, process, {
       after: (ms, run) => this.clock.after(ms, run),
       log: this.transactions,
@@ -186,7 +193,7 @@ export class RelayWorld {
       clock: process.clock,
       metrics,
       log: silentLogger,
-      ...(this.options.mode === 'wal'
+      ...(mode === 'wal'
         ? {
             makeSource: (parts) =>
               new WalSource(parts, {
@@ -200,7 +207,7 @@ export class RelayWorld {
         : {}),
       settings: {
         ...RELAY_DEFAULTS,
-        mode: this.options.mode,
+        mode,
         fence: this.options.fence ?? 'mark',
         inFlightBytesMax: this.options.inFlightBytesMax ?? RELAY_DEFAULTS.inFlightBytesMax,
         postgres: 'postgres://me@nowhere/shop',

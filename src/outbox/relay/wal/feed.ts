@@ -5,7 +5,7 @@
  *  bounded in number and bytes, and above the bound the stream is not read; (3) a row that is not
  *  acknowledged is delivered again before any later row. If the broker refuses it but accepts
  *  others, its key is parked (parking.ts) and the stream continues; (4) after stop() no row is
- *  delivered.
+ *  delivered; (5) a row of the backlog is delivered only if it was not published before the stream.
  */
 import type { Pipeline } from '../pipeline/contract.ts';
 import { bytesOf } from '../pipeline/in-flight.ts';
@@ -35,6 +35,15 @@ export interface Throttle {
   resume(): void;
 }
 
+/** Transactions that committed before the stream began. Their rows may be published already: by a
+ *  relay that polled while the slot rested, or by an owner that died before it moved the slot. */
+export interface Backlog {
+  /** Position of the log above all of their commits. */
+  readonly end: bigint;
+  /** Returns those of the rows that were published. */
+  published(rows: readonly OutboxRow[]): Promise<ReadonlySet<OutboxRow>>;
+}
+
 export interface WalFeedOptions {
   readonly pipeline: Pipeline;
   /** Schema and name of the outbox; rows of other tables are ignored. */
@@ -44,6 +53,8 @@ export interface WalFeedOptions {
   readonly parking: WalParking;
   /** Payload bytes that may wait for the pipeline before the stream is paused. */
   readonly waitingBytesMax: number;
+  /** Absent: every row is delivered. */
+  readonly backlog?: Backlog;
   readonly sleep: (ms: number) => Promise<void>;
   /** Called when the server describes the table after `open`, because its columns may have changed.
    *  Rows are delivered again once it resolves. If it rejects, none is. */
@@ -51,6 +62,15 @@ export interface WalFeedOptions {
   /** Called when the pipeline has failed for good. */
   readonly failed: (thrown: unknown) => void;
 }
+
+/** Head of the waiting rows that is delivered next. */
+interface Head {
+  readonly rows: number;
+  /** Rows of the head that were published before the stream. */
+  readonly published: ReadonlySet<OutboxRow>;
+}
+
+const WHOLE_PORTION: Head = { rows: PORTION_ROWS_MAX, published: new Set() };
 
 interface Left {
   readonly portion: Portion;
@@ -67,6 +87,9 @@ export class WalFeed {
   private readers = new WeakMap<Relation, WalRowReader | null>();
   private waiting: OutboxRow[] = [];
   private waitingBytes = 0;
+  /** Number of the waiting rows that belong to the backlog; they come first. */
+  private backlogRows = 0;
+  private isInBacklog = false;
   private throttle: Throttle | undefined;
   private pumping = false;
   private stopped = false;
@@ -108,6 +131,7 @@ export class WalFeed {
     this.stopped = true;
     this.waiting = [];
     this.waitingBytes = 0;
+    this.backlogRows = 0;
   }
 
   /** Resolves when every call to the pipeline has settled and its published rows are marked. */
@@ -131,6 +155,7 @@ export class WalFeed {
         return;
       case 'begin':
         progress.begin();
+        this.isInBacklog = message.finalLsn < (options.backlog?.end ?? 0n);
         return;
       case 'commit':
         options.metrics.transactions.add();
@@ -147,6 +172,7 @@ export class WalFeed {
         return;
       case 'stream_commit':
         progress.begin();
+        this.isInBacklog = message.commitLsn < (options.backlog?.end ?? 0n);
         for (const row of this.streamed.commit(message.xid)) this.receive(row);
         options.metrics.transactions.add();
         progress.commit(message.endLsn);
@@ -186,6 +212,7 @@ export class WalFeed {
     this.options.metrics.rows.add();
     if (this.stopped) return;
     this.waiting.push(row);
+    if (this.isInBacklog) this.backlogRows++;
     this.waitingBytes += bytesOf(row);
     if (!this.paused && this.isFull()) {
       this.paused = true;
@@ -230,9 +257,10 @@ export class WalFeed {
         if (this.waiting.length === 0) break;
         await pipeline.room();
         if (this.verifying !== undefined) await this.verifying;
+        const head = this.backlogRows === 0 ? WHOLE_PORTION : await this.headOfBacklog();
         // Calls made meanwhile may have left rows, which must be delivered first.
         if (this.stopped || this.left.length > 0) continue;
-        this.portion();
+        this.portion(head);
       }
     } finally {
       this.pumping = false;
@@ -243,15 +271,25 @@ export class WalFeed {
     }
   }
 
-  /** Delivers the next waiting rows. */
-  private portion(): Promise<boolean> {
-    const next = this.waiting.slice(0, PORTION_ROWS_MAX);
+  /** Looks up which of the next rows were published before the stream. */
+  private async headOfBacklog(): Promise<Head> {
+    const asked = this.waiting.slice(0, Math.min(this.backlogRows, PORTION_ROWS_MAX));
+    const published = (await this.options.backlog?.published(asked)) ?? new Set();
+    return { rows: asked.length, published };
+  }
+
+  /** Delivers the next waiting rows, without those that were published before. */
+  private portion({ rows: most, published }: Head): Promise<boolean> {
+    const next = this.waiting.slice(0, most);
     this.waiting = this.waiting.slice(next.length);
+    this.backlogRows = Math.max(0, this.backlogRows - next.length);
+    this.options.metrics.skipped.add(published.size);
     for (const row of next) this.waitingBytes -= bytesOf(row);
     this.resumeIfRoom();
     const portion = this.progress.portion(next.length);
     const { parking } = this.options;
-    const rows = parking.size === 0 ? next : next.filter((row) => !parking.add(row));
+    const fresh = published.size === 0 ? next : next.filter((row) => !published.has(row));
+    const rows = parking.size === 0 ? fresh : fresh.filter((row) => !parking.add(row));
     const done = this.deliver(portion, rows);
     done.catch(this.options.failed);
     return done;
@@ -316,9 +354,11 @@ export class WalFeed {
       if (round < ROUNDS_ALONE || this.left.length === 0 || this.waiting.length === 0) continue;
       // Tests whether the broker refuses only these rows, or all rows.
       if (this.verifying !== undefined) await this.verifying;
+      const head = this.backlogRows === 0 ? WHOLE_PORTION : await this.headOfBacklog();
+      if (this.stopped) return;
       const stuck = this.left;
       this.left = [];
-      const anyPublished = await this.portion();
+      const anyPublished = await this.portion(head);
       this.left.push(...stuck);
       if (!anyPublished) continue;
       parking.park(stuck.flatMap((one) => one.rows));

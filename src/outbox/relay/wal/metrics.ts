@@ -26,6 +26,10 @@ export function walMetrics(metrics: Metrics) {
       'Committed transactions received, with rows of the outbox or without.',
     ),
     rows: metrics.counter('relay_wal_rows_total', 'Outbox rows received, repeats included.'),
+    skipped: metrics.counter(
+      'relay_wal_skipped_total',
+      'Outbox rows received that were published before the stream began, and so are not published again.',
+    ),
     reconnects: metrics.counter(
       'relay_wal_reconnects_total',
       'Streams that ended unexpectedly and were started again.',

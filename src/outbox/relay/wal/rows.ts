@@ -138,6 +138,32 @@ export class OutboxRows {
     };
   }
 
+  /** Returns those of the rows that were published: marked ones, and deleted ones, because only a
+   *  marked row may be deleted. A missing row is deleted once every transaction below `ended` has
+   *  ended; before, it may be not visible yet. */
+  async published(rows: readonly OutboxRow[], ended: bigint): Promise<ReadonlySet<OutboxRow>> {
+    const { rows: found } = await this.pool.query<{ seen: string | null; oldest: string }>(
+      `SELECT string_agg(id::text || CASE WHEN published_at IS NULL THEN '' ELSE ' ' || msg_id::text END, ',') AS seen,
+         pg_snapshot_xmin(pg_current_snapshot())::text AS oldest
+       FROM ${this.table} WHERE id = ANY($1::bigint[])`,
+      [rows.map(({ id }) => id)],
+    );
+    const { seen, oldest } = found[0] as (typeof found)[0];
+    /** Message of each visible row that is marked; undefined for a pending one. */
+    const marked = new Map<string, string | undefined>();
+    for (const one of seen?.split(',') ?? []) {
+      const [id, msgId] = one.split(' ');
+      marked.set(id as string, msgId);
+    }
+    const areEnded = BigInt(oldest) >= ended;
+    return new Set(
+      rows.filter(({ id, msgId }) => {
+        const key = id.toString();
+        return marked.has(key) ? marked.get(key) === msgId : areEnded;
+      }),
+    );
+  }
+
   /** Reads which of `ids` are pending. */
   async pendingOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
     const { rows } = await this.pool.query<{ id: bigint }>(

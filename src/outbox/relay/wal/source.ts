@@ -11,8 +11,9 @@ import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { ReplicationDriver, ReplicationStream } from '../../../io/postgres/replication/port.ts';
 import type { RowSource } from '../pipeline/contract.ts';
 import type { SourceParts } from '../source.ts';
-import { WalFeed } from './feed.ts';
+import { type Backlog, WalFeed } from './feed.ts';
 import { WalKeeper } from './keeper.ts';
+import { parseLsn } from './lsn.ts';
 import { type WalMetrics, walMetrics } from './metrics.ts';
 import { PARKING_LIMITS, WalParking } from './parking.ts';
 import { PAGE_ROWS, ROUND_IDS_MAX } from './round.ts';
@@ -248,6 +249,7 @@ export class WalSource implements RowSource {
       metrics: this.metrics,
       parking: this.parking,
       waitingBytesMax: this.parts.bytesMax,
+      backlog: await backlogOf(rows),
       sleep,
       verify: async () => {
         if (!(await slot.isPublished())) throw columnsChanged(names.table);
@@ -389,4 +391,13 @@ export class WalSource implements RowSource {
       log.info(fields, 'the slot is safe again');
     this.lastStatus = status;
   }
+}
+
+/** Reads where the backlog of a stream ends. No other relay marks rows any more, because this one
+ *  owns all shards. */
+async function backlogOf(rows: OutboxRows): Promise<Backlog> {
+  const end = parseLsn((await rows.sight(0, new Set())).lsn) ?? 0n;
+  // Every transaction that committed below `end` has a lower number.
+  const { next } = await rows.visibleOf([]);
+  return { end, published: (asked) => rows.published(asked, next) };
 }

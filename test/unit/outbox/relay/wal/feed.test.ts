@@ -5,7 +5,7 @@ import { silentLogger } from '../../../../../src/core/log.ts';
 import { Metrics } from '../../../../../src/core/metrics.ts';
 import type { Covered, Delivered, Pipeline } from '../../../../../src/outbox/relay/pipeline/contract.ts';
 import type { OutboxRow } from '../../../../../src/outbox/relay/store.ts';
-import { WalFeed } from '../../../../../src/outbox/relay/wal/feed.ts';
+import { type Backlog, WalFeed } from '../../../../../src/outbox/relay/wal/feed.ts';
 import { walMetrics } from '../../../../../src/outbox/relay/wal/metrics.ts';
 import {
   PARKING_LIMITS,
@@ -121,7 +121,12 @@ class Table {
   }
 }
 
-function scene(opened = true, over: Partial<ParkingLimits> = {}, verify = async (): Promise<void> => {}) {
+function scene(
+  opened = true,
+  over: Partial<ParkingLimits> = {},
+  verify = async (): Promise<void> => {},
+  backlog?: Backlog,
+) {
   const broker = new Broker();
   const metrics = walMetrics(new Metrics());
   const limits = { ...PARKING_LIMITS, pageBytes: 1 << 20, ...over };
@@ -139,6 +144,7 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}, verify = async 
       await turn();
     },
     verify,
+    ...(backlog === undefined ? {} : { backlog }),
     failed: (thrown) => failures.push(thrown),
   });
   feed.attach({ pause: () => throttled.push('pause'), resume: () => throttled.push('resume') });
@@ -497,6 +503,57 @@ describe('WAL feed', () => {
     table.put(rowOf(2n, 1));
     await parking.redeliver(table.asTable);
     expect([of(broker, 1), parking.size]).toEqual([[1n, 2n], 0]);
+  });
+
+  it('rows of the backlog that were published before are confirmed and not delivered, and no later row is looked up', async () => {
+    const asked: bigint[][] = [];
+    const backlog: Backlog = {
+      end: 200n,
+      published: async (rows) => {
+        await turn();
+        asked.push(rows.map(({ id }) => id));
+        return new Set(rows.filter(({ id }) => id !== 3n));
+      },
+    };
+    const { broker, feed, transaction, settle, metrics } = scene(true, {}, undefined, backlog);
+    transaction(100n, [
+      [1n, 1],
+      [2n, 2],
+      [3n, 1],
+    ]);
+    transaction(200n, [[4n, 1]]);
+    transaction(300n, [[5n, 1]]);
+    await settle();
+    expect(asked.flat()).toEqual([1n, 2n, 3n, 4n]);
+    expect(broker.tried).toEqual([3n, 5n]);
+    expect([feed.progress.confirmed, metrics.skipped.value()]).toEqual([300n, 3]);
+  });
+
+  it('the feed looks up large backlogs in portions, and keeps the order of a key over rows that were left', async () => {
+    const sizes: number[] = [];
+    const backlog: Backlog = {
+      end: 10_000n,
+      published: async (rows) => {
+        await turn();
+        sizes.push(rows.length);
+        return new Set(rows.filter(({ id }) => id <= 1500n));
+      },
+    };
+    const { broker, feed, transaction, settle } = scene(true, {}, undefined, backlog);
+    let refusals = 3;
+    broker.refuses = ({ id }) => id === 1600n && refusals-- > 0;
+    transaction(
+      5000n,
+      Array.from({ length: 2500 }, (_, i) => [BigInt(i + 1), 1 + (i % 2)] as const),
+    );
+    await settle();
+    expect(Math.max(...sizes)).toBe(1000);
+    for (const key of [1, 2]) {
+      const taken = of(broker, key);
+      expect(taken).toEqual([...taken].sort((a, b) => Number(a - b)));
+    }
+    expect(broker.taken.length).toBe(1000);
+    expect(feed.progress.confirmed).toBe(5000n);
   });
 
   it('streamed transactions are held back until they are committed', async () => {
