@@ -143,6 +143,29 @@ describe('an endpoint with recovery points', () => {
     expect(await shop.payments(key)).toBe(1);
   });
 
+  it('a key whose call has begun is refused for another body, also after a retry that failed before the call', async () => {
+    let attempt = 0;
+    const charged: string[] = [];
+    const url = await start(async ({ call }) => {
+      attempt++;
+      if (attempt === 2) throw new Error('the retry fails before its call');
+      await call('charge', async (stepKey) => {
+        charged.push(stepKey);
+        if (attempt === 1) throw new Error('the provider has acted, and its answer is lost');
+      });
+      return { status: 201, text: 'charged' };
+    });
+    const [key, body, other] = [newKey(), { cents: 100 }, { cents: 200 }];
+    for (let failures = 0; failures < 2; failures++) {
+      expect((await post(url, key, body)).status).toBe(500);
+      const refused = await post(url, key, other);
+      expect(refused.status).toBe(409);
+      expect(refused.problem()).toMatchObject({ type: 'urn:millrace:problem:idempotency-key-reuse' });
+    }
+    expect((await post(url, key, body)).status).toBe(201);
+    expect([attempt, new Set(charged).size, charged.length]).toEqual([3, 1, 2]);
+  });
+
   it('a server error is not stored, and a retry resumes', async () => {
     let status = 503;
     const url = await start(async ({ step }, key) => {

@@ -2,7 +2,9 @@
  *
  *  Invariants: (1) the result of a step commits in the transaction of the step; (2) only the owner
  *  of a request writes: each write names the owner's token, so a paused former owner changes no row
- *  after another process has resumed the request; (3) a finished request has no owner.
+ *  after another process has resumed the request; (3) a finished request has no owner; (4) once a
+ *  call may have begun, the key belongs to this request until it expires. Another body would get
+ *  the `stepKey` of the first, and the other system would answer with the effect of the first.
  *
  *  The owner renews a lease by the clock of the database. When it has expired, the next request
  *  with the key replaces the token and resumes after the last recorded step. The server ends a
@@ -38,7 +40,8 @@ export interface Steps<Tx> {
   step<T>(name: string, work: (tx: Tx) => Promise<T>): Promise<T>;
   /** Runs a call to another system without a transaction, and records its result afterwards. A
    *  crash in between repeats the call with the same `stepKey`, a UUID: give it to that system as
-   *  its idempotency key.
+   *  its idempotency key. From the call on, the key of the request is refused for another body,
+   *  even if the call fails.
    *  @throws request_taken_over, bad_option; errors of the call */
   call<T>(name: string, work: (stepKey: string) => Promise<T>): Promise<T>;
 }
@@ -57,6 +60,8 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   private readonly used = new Set<string>();
   private renewal: Promise<void> | undefined;
   private lost = false;
+  /** True if a call may have begun, in this attempt or in one before it. */
+  private mayHaveCalled = false;
 
   constructor(options: Resolved<Tx, Request>, request: KeyedRequest) {
     this.options = options;
@@ -75,6 +80,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
       if (made.rows.length === 1) return { kind: 'owned', steps: new Map() };
       const [taken] = (await on.query(sql.takeOver, [scope, key, hash, owner, leaseMs])).rows;
       if (taken !== undefined) {
+        this.mayHaveCalled = true;
         const steps = JSON.parse(String(taken['steps'])) as Readonly<Record<string, string>>;
         return { kind: 'owned', steps: new Map(Object.entries(steps)) };
       }
@@ -95,6 +101,7 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   async call<T>(name: string, work: (stepKey: string) => Promise<T>): Promise<T> {
     const known = this.begin(name);
     if (known !== undefined) return JSON.parse(known) as T;
+    this.mayHaveCalled = true;
     const result = await work(this.stepKey(name));
     return this.record(name, async () => result);
   }
@@ -175,10 +182,11 @@ class OwnedRequest<Tx, Request> implements Steps<Tx> {
   }
 
   /** Ends the ownership without an answer: the next request resumes without a wait. A request
-   *  without a recorded step leaves no row. */
+   *  without a recorded step and without a call leaves no row. */
   async release(): Promise<void> {
     const { sql } = this.options;
-    if ((await this.write(sql.drop, [])) === 0) await this.write(sql.expire, []);
+    const isDropped = !this.mayHaveCalled && (await this.write(sql.drop, [])) > 0;
+    if (!isDropped) await this.write(sql.expire, []);
   }
 
   private write(text: string, params: readonly unknown[]): Promise<number> {
