@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { reconcile } from '../../src/outbox/reconcile/run.ts';
+import { type ReconcileOptions, reconcile } from '../../src/outbox/reconcile/run.ts';
 import { connectPool, createTables, ownDatabase } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -67,8 +67,9 @@ beforeEach(async () => {
   }
 });
 
-const compared = () =>
+const compared = (settle: Partial<ReconcileOptions> = {}) =>
   reconcile({
+    ...settle,
     pool: orders,
     paymentsPool: payments,
     ordersSchema: schema,
@@ -136,6 +137,41 @@ it('each difference between the two databases is named with its id', async () =>
     suppressed: { order_charged: 1 },
     parked: { refused: 1 },
     late: { count: 1, ids: [one(7).msgId] },
+  });
+});
+
+it('an order whose id and date are ahead of the clock of the database is judged by its outbox row', async () => {
+  const settle = { settleMs: 600_000, wait: () => Promise.reject(new Error('nothing is in flight')) };
+  const at = realClock.wallNowMs() + AGE_MS;
+  const insert = async (isCharged: boolean): Promise<string> => {
+    const [orderId, msgId] = [idAt(at), idAt(at)];
+    await orders.query(
+      `WITH created AS (INSERT INTO orders VALUES ($1::uuid, 1, 5, 'created', $3)),
+         kept AS (INSERT INTO idempotency_keys VALUES ($4, '\\x00', $1::uuid, 201, '{}', $3))
+       INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, published_at, created_at)
+       VALUES ($1::uuid, $2::uuid, 'order.created.v1', '{}', now(), now() - interval '1 hour')`,
+      [orderId, msgId, new Date(at), randomUUID()],
+    );
+    await payments.query(`INSERT INTO inbox VALUES ($1::uuid, now() - interval '1 hour')`, [msgId]);
+    if (isCharged)
+      await payments.query(
+        `INSERT INTO charges VALUES (gen_random_uuid(), $1::uuid, 5, now() - interval '1 hour')`,
+        [orderId],
+      );
+    return orderId;
+  };
+  await insert(true);
+  expect(await compared(settle)).toMatchObject({
+    holds: true,
+    distinct_orders: COUNT + 1,
+    distinct_charges: COUNT + 1,
+    deltas: [],
+  });
+  const lost = await insert(false);
+  expect(await compared(settle)).toMatchObject({
+    distinct_orders: COUNT + 2,
+    distinct_charges: COUNT + 1,
+    deltas: [{ class: 'order_without_charge', ids: [lost] }],
   });
 });
 

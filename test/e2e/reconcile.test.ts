@@ -523,6 +523,47 @@ describe('reconcile function', () => {
       });
     });
 
+    it('an order that is dated ahead of the clock of the database is judged by its outbox row', async () => {
+      const world = cleanRun(5);
+      const [lost, later] = world.orders.slice(3).map(({ orderId }) => orderId) as [string, string];
+      for (const rows of [world.charges, world.inbox]) rows.splice(3);
+      // An order without its row, and a key without its order, cannot be in flight.
+      const alone = randomUUID();
+      world.orders.push({ orderId: alone, account: 1, amount: 1 });
+      const orphan = { key: randomUUID(), orderId: randomUUID(), code: 201, body: '{}' };
+      world.keys.push(orphan, { ...orphan, key: randomUUID(), orderId: alone });
+      await store(world);
+      for (const table of ['orders', 'idempotency_keys'])
+        await pool.query(`UPDATE ${table} SET created_at = now() + interval '1 hour'`);
+      await pool.query(`UPDATE outbox SET created_at = now() - interval '1 day'`);
+      // This order begins after the comparison.
+      await pool.query(
+        `UPDATE outbox SET created_at = now() + interval '1 hour' WHERE aggregate_id = $1::uuid`,
+        [later],
+      );
+      const judge = (to?: Date): Promise<Reconciliation> =>
+        reconcile({
+          pool,
+          ordersSchema: schema,
+          paymentsSchema: schema,
+          ledgers: [],
+          idsMax: 100,
+          settleMs: SETTLE_MS,
+          wait: () => Promise.reject(new Error('nothing is in flight')),
+          ...(to === undefined ? {} : { to }),
+        });
+      const result = await judge();
+      expect(found(result)).toEqual({
+        lost_order: [orphan.key],
+        order_without_charge: [alone, lost].sort(),
+        order_without_outbox: [alone],
+      });
+      expect(result).toMatchObject({ distinct_orders: 5, distinct_charges: 3, comparisons: 1 });
+      // A bound of the user is a bound on the dates of orders.
+      const now = new Date(realClock.wallNowMs() + 60_000);
+      expect(await judge(now)).toMatchObject({ deltas: [], distinct_orders: 0 });
+    });
+
     it('reconcile reports an old difference without a wait', async () => {
       const world = cleanRun(3);
       world.charges.pop();

@@ -153,37 +153,38 @@ export type Counts = Pick<
 >;
 
 /** Condition: an intent or charge counts in the range of its order, because their own times differ
- *  by the latency between processes. */
+ *  by the latency between processes.
+ *  @param own condition of a row without an order */
 const countedIn = (t: Tables, own: string): string =>
   // Without bounds, nothing refers to the join, so the planner drops it.
   t.range.from === undefined && t.range.to === undefined
     ? 'true'
-    : `CASE WHEN o.order_id IS NULL THEN ${t.in(own)} ELSE ${t.in('o.created_at')} END`;
+    : `CASE WHEN o.order_id IS NULL THEN ${own} ELSE ${t.inOrder('o.')} END`;
 
 function intentsSql(t: Tables): string {
   if (!t.hasLedger) {
     return `count(*) AS produced, 0::bigint AS unanswered, 0::bigint AS refused
-       FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id) WHERE ${countedIn(t, 'k.created_at')}`;
+       FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id) WHERE ${countedIn(t, t.inOrder('k.'))}`;
   }
   return `count(DISTINCT key) FILTER (WHERE done) AS produced, count(DISTINCT key) FILTER (WHERE NOT done AND refused = 0) AS unanswered,
        count(DISTINCT key) FILTER (WHERE NOT done AND refused > 0) AS refused
        FROM (SELECT l.key, l.refused, l.acknowledged > 0 OR (l.refused = 0 AND k.idem_key IS NOT NULL) AS done
              FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key LEFT JOIN ${t.orders} o USING (order_id)
-             WHERE ${countedIn(t, 'l.sent_at')}) AS intents`;
+             WHERE ${countedIn(t, t.in('l.sent_at'))}) AS intents`;
 }
 
 const chargesSql = (t: Tables): string => `
   SELECT count(DISTINCT c.order_id) FROM ${t.charges} c LEFT JOIN ${t.orders} o USING (order_id)
-  WHERE ${countedIn(t, 'c.created_at')}`;
+  WHERE ${countedIn(t, t.in('c.created_at'))}`;
 
 /** @param charges statement of the number of charged orders; absent: that of this database */
 export async function readCounts(session: SqlSession, t: Tables, charges?: string): Promise<Counts> {
   const { rows } = await session.query<
     Record<'produced' | 'unanswered' | 'refused' | 'orders' | 'charges' | 'expired', bigint>
   >(
-    `SELECT *, (SELECT count(*) FROM ${t.orders} o WHERE ${t.in('o.created_at')}) AS orders,
+    `SELECT *, (SELECT count(*) FROM ${t.orders} o WHERE ${t.inOrder('o.')}) AS orders,
        (${charges ?? chargesSql(t)}) AS charges,
-       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.retained.keysFrom} AND ${t.in('o.created_at')}
+       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.retained.keysFrom} AND ${t.inOrder('o.')}
           AND NOT EXISTS (SELECT FROM ${t.keys} k WHERE k.order_id = o.order_id)) AS expired
      FROM (SELECT ${intentsSql(t)}) AS counted`,
   );

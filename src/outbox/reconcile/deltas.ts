@@ -7,6 +7,7 @@
  *  in the range; the rows that they are compared with are not limited.
  */
 import { isUuidV7Sql } from '../inbox/names.ts';
+import { aheadSql } from './ahead.ts';
 import type { RetainedBounds } from './retained.ts';
 
 export interface DeltaClass {
@@ -43,12 +44,18 @@ export interface Tables {
   readonly range: ReconcileRange;
   /** Returns the condition that this timestamp is in the range. */
   in(column: string): string;
+  /** Returns the condition that a row of orders or of keys is in the range.
+   *  @param row prefix of its columns, such as `o.` */
+  inOrder(row?: string): string;
 }
 
 /** Bounds as timestamps in text, both inclusive; undefined: unbounded. */
 export interface ReconcileRange {
   readonly from: string | undefined;
   readonly to: string | undefined;
+  /** Bound of orders that are dated after `to` (ahead.ts), where `to` is the time of the database
+   *  at the start. Absent: `to` is a bound of the user. */
+  readonly aheadTo?: string;
 }
 
 function condition({ from, to }: ReconcileRange, column: string): string {
@@ -62,9 +69,18 @@ function condition({ from, to }: ReconcileRange, column: string): string {
 export function tablesOf(
   ordersSchema: string,
   paymentsSchema: string,
-  { hasLedger, hasParked, retained, range }: Pick<Tables, 'hasLedger' | 'hasParked' | 'retained' | 'range'>,
+  {
+    hasLedger,
+    hasParked,
+    retained,
+    range,
+    hasAhead = false,
+  }: Pick<Tables, 'hasLedger' | 'hasParked' | 'retained' | 'range'> & {
+    /** True if orders are dated ahead of the database's clock. */
+    readonly hasAhead?: boolean;
+  },
 ): Tables {
-  return {
+  const tables = {
     orders: `${ordersSchema}.orders`,
     keys: `${ordersSchema}.idempotency_keys`,
     outbox: `${ordersSchema}.outbox`,
@@ -76,7 +92,15 @@ export function tablesOf(
     hasLedger,
     retained,
     range,
+  };
+  const ahead = hasAhead ? aheadSql(tables) : undefined;
+  return {
+    ...tables,
     in: (column) => condition(range, column),
+    inOrder: (row = '') => {
+      const inRange = condition(range, `${row}created_at`);
+      return ahead === undefined ? inRange : `(${inRange} OR ${row}order_id IN (${ahead}))`;
+    },
   };
 }
 
@@ -105,7 +129,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT k.idem_key AS id FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id)
-      WHERE o.order_id IS NULL AND ${t.in('k.created_at')}
+      WHERE o.order_id IS NULL AND ${t.inOrder('k.')}
       ${
         t.hasLedger
           ? `UNION SELECT l.key FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key
@@ -121,7 +145,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     of: 'orders',
     needsLedger: false,
     sql: (t) => `
-      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.retained.keysFrom} AND ${t.in('o.created_at')} AND NOT EXISTS (
+      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.retained.keysFrom} AND ${t.inOrder('o.')} AND NOT EXISTS (
         SELECT FROM ${t.keys} k ${t.hasLedger ? `JOIN ledger l ON l.key = k.idem_key AND ${MAY_EXIST}` : ''}
         WHERE k.order_id = o.order_id)`,
   },
@@ -133,7 +157,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT order_id::text AS id FROM ${t.keys} GROUP BY order_id
-      HAVING count(*) > 1 AND bool_or(${t.in('created_at')})`,
+      HAVING count(*) > 1 AND bool_or(${t.inOrder()})`,
   },
   {
     name: 'order_amount_differs',
@@ -144,7 +168,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     sql: (t) => `
       SELECT DISTINCT o.order_id::text AS id
       FROM ledger l JOIN ${t.keys} k ON k.idem_key = l.key JOIN ${t.orders} o USING (order_id)
-      WHERE ${t.in('o.created_at')} AND ${MAY_EXIST} AND (l.account_id, l.amount_cents) IS DISTINCT FROM (o.account_id, o.amount_cents)`,
+      WHERE ${t.inOrder('o.')} AND ${MAY_EXIST} AND (l.account_id, l.amount_cents) IS DISTINCT FROM (o.account_id, o.amount_cents)`,
   },
   {
     name: 'order_without_outbox',
@@ -154,7 +178,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE o.created_at >= ${t.retained.outboxFrom} AND ${t.in('o.created_at')}
+      WHERE o.created_at >= ${t.retained.outboxFrom} AND ${t.inOrder('o.')}
         AND NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = o.order_id)`,
   },
   {
@@ -183,7 +207,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE ${t.in('o.created_at')} AND ${NOT_CHARGED(t)}${t.hasParked ? ` AND NOT ${IS_PARKED(t)}` : ''}`,
+      WHERE ${t.inOrder('o.')} AND ${NOT_CHARGED(t)}${t.hasParked ? ` AND NOT ${IS_PARKED(t)}` : ''}`,
   },
   {
     name: 'order_parked',
@@ -193,7 +217,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsParked: true,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE ${t.in('o.created_at')} AND ${NOT_CHARGED(t)} AND ${IS_PARKED(t)}`,
+      WHERE ${t.inOrder('o.')} AND ${NOT_CHARGED(t)} AND ${IS_PARKED(t)}`,
   },
   {
     name: 'charge_without_order',

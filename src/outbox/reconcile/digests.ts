@@ -43,6 +43,8 @@ export interface EmptyClasses {
   readonly equal: number | undefined;
   /** True if no effect can be late. */
   readonly noneLate: boolean;
+  /** True if orders or keys are out of the range. */
+  readonly hasOthers: boolean;
 }
 
 const sumOf = (id: string, seed = '0'): string => `sum(uuid_hash_extended(${id}, ${seed}))`;
@@ -60,11 +62,11 @@ export async function readEmptyClasses(
     lateAfterMs === undefined
       ? countOf('true')
       : countOf(maybeLateSql('msg_id', 'processed_at', lateAfterMs, await serverVersionOf(session)));
-  const orders = await scan(session, t.orders, t.in('created_at'), {
+  const orders = await scan(session, t.orders, t.inOrder(), {
     ids: sumOf('order_id'),
     amounts: sumOf('order_id', 'amount_cents'),
   });
-  const keys = await scan(session, t.keys, t.in('created_at'), { ids: sumOf('order_id') });
+  const keys = await scan(session, t.keys, t.inOrder(), { ids: sumOf('order_id') });
   const outbox = await scan(session, t.outbox, t.in('created_at'), {
     ids: sumOf('aggregate_id'),
     messages: sumOf('msg_id'),
@@ -111,5 +113,6 @@ function judge({ orders, keys, outbox, inbox, charges }: Scans, hasLedger: boole
     classes,
     equal: keyed && charged && keys.total === keys.n && !hasLedger ? orders.n : undefined,
     noneLate: processed && inbox.of['late'] === '0',
+    hasOthers: orders.total > orders.n || keys.total > keys.n,
   };
 }

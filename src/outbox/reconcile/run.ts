@@ -8,7 +8,8 @@
  *  The settle window makes this usable under load. Rows younger than the first comparison are not
  *  compared. If that comparison finds a difference and some of its rows are younger than the
  *  window, the same rows are compared again after the window: orders in flight are then complete,
- *  and a remaining difference is a delta. No difference is hidden by its age.
+ *  and a remaining difference is a delta. No difference is hidden by its age, nor by the clock of
+ *  the process that dates orders (ahead.ts).
  */
 
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
@@ -16,6 +17,7 @@ import { requireTables } from '../database/migrations.ts';
 import { requirePlainSchema } from '../database/schema-name.ts';
 import { outboxError } from '../errors.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
+import { hasAhead } from './ahead.ts';
 import {
   byReason,
   type Counts,
@@ -52,9 +54,11 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
       next: 'give wait: (ms) => a promise that resolves after ms, or leave settleMs out',
     });
   const startMs = settleMs > 0 ? await databaseNowMs(pool) : Number.POSITIVE_INFINITY;
+  const toMs = options.to?.getTime() ?? Number.POSITIVE_INFINITY;
   const range = {
     from: options.from?.toISOString(),
-    to: boundOf(Math.min(startMs, options.to?.getTime() ?? Number.POSITIVE_INFINITY)),
+    to: boundOf(Math.min(startMs, toMs)),
+    ...(startMs < toMs ? { aheadTo: boundOf(toMs) ?? 'infinity' } : {}),
   };
   const first = await compareOnce(options, range, 1);
   if (first.holds || settleMs === 0 || wait === undefined) return first;
@@ -101,13 +105,19 @@ function compareOnce(
     return compareTwoDatabases({ ...options, paymentsPool }, range, comparisons);
   return pool.transaction(async (session) => {
     await openComparison(session, options);
-    const tables = tablesOf(ordersSchema, paymentsSchema, {
+    const state = {
       hasLedger: ledgers.length > 0,
       hasParked: await exists(session, `${paymentsSchema}.payments_parked`),
       retained: await readRetainedBounds(session, ordersSchema, paymentsSchema, options.keyTtlMs),
       range,
-    });
-    const compared = await compare(session, tables, options);
+    };
+    let tables = tablesOf(ordersSchema, paymentsSchema, state);
+    let empty = await readEmptyClasses(session, tables, options.lateAfterMs);
+    if (empty.hasOthers && (await hasAhead(session, tables))) {
+      tables = tablesOf(ordersSchema, paymentsSchema, { ...state, hasAhead: true });
+      empty = await readEmptyClasses(session, tables, options.lateAfterMs);
+    }
+    const compared = await compare(session, tables, empty, options);
     return { ...compared, from: range.from ?? null, to: range.to ?? null, comparisons };
   });
 }
@@ -115,9 +125,9 @@ function compareOnce(
 async function compare(
   session: SqlSession,
   tables: Tables,
+  empty: EmptyClasses,
   options: ReconcileOptions,
 ): Promise<Omit<Reconciliation, 'from' | 'to' | 'comparisons'>> {
-  const empty = await readEmptyClasses(session, tables, options.lateAfterMs);
   const counts = empty.equal === undefined ? await readCounts(session, tables) : equalCounts(empty.equal);
   const hasSuppressed = await exists(session, tables.suppressed);
   const classes = DELTA_CLASSES.filter(

@@ -8,6 +8,7 @@
  */
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { isUuidV7 } from '../inbox/names.ts';
+import { readAhead } from './ahead.ts';
 import {
   byReason,
   type Counts,
@@ -43,6 +44,8 @@ const NO_ORDERS: OrdersBounds = { keysFrom: '', outboxFrom: '', outboxDropped: f
 interface OrdersSide {
   readonly bounds: OrdersBounds;
   readonly tables: Tables;
+  /** Orders that are dated ahead of the database's clock. */
+  readonly ahead: ReadonlySet<string>;
   /** Counts without charges. */
   readonly counts: Counts;
   readonly deltas: readonly Delta[];
@@ -94,16 +97,14 @@ async function compareOrders(
   const { ordersSchema, paymentsSchema, ledgers, keyTtlMs } = options;
   const bounds = await readOrdersBounds(session, ordersSchema, keyTtlMs);
   const hasLedger = ledgers.length > 0;
-  const tables = tablesOf(ordersSchema, paymentsSchema, {
-    hasLedger,
-    hasParked: false,
-    retained: { ...bounds, ...NO_INBOX },
-    range,
-  });
+  const state = { hasLedger, hasParked: false, retained: { ...bounds, ...NO_INBOX }, range };
+  const ahead = await readAhead(session, tablesOf(ordersSchema, paymentsSchema, state));
+  const tables = tablesOf(ordersSchema, paymentsSchema, { ...state, hasAhead: ahead.size > 0 });
   const classes = DELTA_CLASSES.filter((one) => one.of === 'orders' && (hasLedger || !one.needsLedger));
   return {
     bounds,
     tables,
+    ahead,
     counts: await readCounts(session, tables, 'SELECT 0::bigint'),
     deltas: await readDeltas(session, tables, classes, new Set(), options),
     classes: classes.map((one) => one.name),
@@ -144,6 +145,7 @@ async function comparePairs(options: TwoDatabases, side: OrdersSide, range: Reco
     range: { fromMs: msOf(range.from), toMs: msOf(range.to) },
     idsMax: options.idsMax,
     lateAfterMs: options.lateAfterMs,
+    ...(side.ahead.size > 0 ? { ahead: side.ahead } : {}),
   };
   const compared = async (config: PairConfig, more: Partial<CompareOptions>): Promise<PairResult> => {
     const placed = inSchemas(config, options.ordersSchema, options.paymentsSchema);

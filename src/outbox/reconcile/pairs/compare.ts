@@ -27,8 +27,14 @@ export interface RangeMs {
   readonly toMs: number | undefined;
 }
 
+const EVERY_TIME: RangeMs = { fromMs: undefined, toMs: undefined };
+
 export interface CompareOptions {
   readonly range: RangeMs;
+  /** Ids of left rows whose time is after the range although they are judged, because the clock
+   *  that dated them is ahead. Where there are any, the times in ids do not divide both sides
+   *  alike, so that all rows are merged. */
+  readonly ahead?: ReadonlySet<string>;
   /** Maximum number of ids listed for each class. */
   readonly idsMax: number;
   /** Bound of class `late`, ms; undefined: lateness is not judged. */
@@ -147,7 +153,8 @@ export function withSnapshots<T>(
 /** Compares a pair completely. Pools that are the same need two connections.
  *  @throws sql_failed, unreachable */
 export function comparePair(pair: Pair, pools: PairPools, options: CompareOptions): Promise<PairResult> {
-  const { range, lateAfterMs } = options;
+  const { lateAfterMs, ahead } = options;
+  const range = ahead === undefined ? options.range : EVERY_TIME;
   return withSnapshots(pools, async (left, right) => {
     const [leftVersion, version] = [await serverVersionOf(left), await serverVersionOf(right)];
     const pending = pair.left.state === undefined ? 'false' : `${pair.left.state} IS NULL`;
@@ -168,7 +175,8 @@ export function comparePair(pair: Pair, pools: PairPools, options: CompareOption
       leftRows += a.n;
       rightRows += b.n;
       const isSame = a.n === b.n && a.sum === b.sum;
-      const equal = isSame && a.suspects === 0 && b.suspects === 0 && !repeated.has(bucket);
+      const equal =
+        ahead === undefined && isSame && a.suspects === 0 && b.suspects === 0 && !repeated.has(bucket);
       if (equal) equalRows += a.n;
       else differing.push(bucket);
     }
@@ -195,7 +203,7 @@ async function mergeBuckets(
   left: SqlSession,
   right: SqlSession,
   buckets: readonly number[],
-  { idsMax, range, lateAfterMs, excuses, setAside }: CompareOptions,
+  { idsMax, range, ahead, lateAfterMs, excuses, setAside }: CompareOptions,
 ): Promise<PairFindings> {
   const found = new PairFindings(pair.classes, idsMax, setAside !== undefined);
   if (buckets.length === 0) return found;
@@ -203,7 +211,7 @@ async function mergeBuckets(
     buckets.length === BUCKETS ? 'true' : `${bucketSql(side)} = ANY ('{${buckets.join(',')}}'::bigint[])`;
   const { fromMs = Number.NEGATIVE_INFINITY, toMs = Number.POSITIVE_INFINITY } = range;
   const judge: Judge = {
-    inRange: ({ ms }) => ms >= fromMs && ms <= toMs,
+    inRange: ({ id, ms }) => (ms >= fromMs && ms <= toMs) || ahead?.has(id) === true,
     left: (row) => excuses?.left?.(row) ?? true,
     right: (row) => excuses?.right?.(row) ?? true,
     lateAfterMs: pair.judgesLate ? lateAfterMs : undefined,
