@@ -1,6 +1,6 @@
 /** Applies a batch of deliveries in SQL: inbox rows, charges and the outcome of each delivery, in
  *  the caller's transaction. */
-import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import type { SqlPool, SqlRow, SqlSession } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
 import { recordDigest, truncate } from '../inbox/parked.ts';
 import type { CommitState, InboxPort } from '../inbox/port.ts';
@@ -52,6 +52,8 @@ export interface BatchOutcome {
 export interface BatchProof {
   readonly xid: string;
   readonly batchId: bigint;
+  /** Start of the transaction, microseconds since the epoch by the clock of the database. */
+  readonly startedUs: bigint;
   /** Charge that only this transaction can have written. */
   readonly chargeId: string | undefined;
 }
@@ -70,6 +72,9 @@ SELECT charge_id, order_id, amount_cents FROM unnest($1::uuid[], $2::uuid[], $3:
   AS given(charge_id, order_id, amount_cents) ORDER BY order_id
 ON CONFLICT DO NOTHING RETURNING order_id, charge_id`;
 
+/** Time of a batch, which is now() of its transaction. */
+const STARTED_US = '(extract(epoch FROM committed_at) * 1000000)::bigint';
+
 const INSERT_RECORD = `
 WITH suppressed AS (
   INSERT INTO payments_suppressed (msg_id, order_id, reason, injected, topic, partition, "offset")
@@ -80,7 +85,7 @@ WITH suppressed AS (
   ON CONFLICT (topic, partition, "offset", digest) DO NOTHING
 )
 INSERT INTO payments_batches (delivered, inserted, suppressed, injected) VALUES ($1, $2, $3, $4)
-RETURNING id, pg_current_xact_id()::text AS xid`;
+RETURNING id, pg_current_xact_id()::text AS xid, ${STARTED_US} AS started_us`;
 
 export interface ApplyOptions {
   readonly ids: UuidV7;
@@ -125,8 +130,8 @@ export async function applyBatch(
   }
   if (charged.length > 0) await options.afterCharges(charged.length);
   const outcome = { charged, suppressed, parked: toPark };
-  const { id, xid } = await insertRecord(session, orders, outcome);
-  return { outcome, proof: { xid, batchId: id, chargeId: inserted.values().next().value } };
+  const { id, xid, started_us: startedUs } = await insertRecord(session, orders, outcome);
+  return { outcome, proof: { xid, batchId: id, startedUs, chargeId: inserted.values().next().value } };
 }
 
 /** Inserts charges. Returns the charge ids by order id; an order with a charge is absent. */
@@ -143,12 +148,18 @@ async function insertCharges(
   return new Map(rows.map((row) => [row.order_id, row.charge_id]));
 }
 
+interface InsertedRecord extends SqlRow {
+  readonly id: bigint;
+  readonly xid: string;
+  readonly started_us: bigint;
+}
+
 async function insertRecord(
   session: SqlSession,
   orders: readonly OrderDelivery[],
   { charged, suppressed, parked }: BatchOutcome,
-): Promise<{ readonly id: bigint; readonly xid: string }> {
-  const { rows } = await session.query<{ id: bigint; xid: string }>(INSERT_RECORD, [
+): Promise<InsertedRecord> {
+  const { rows } = await session.query<InsertedRecord>(INSERT_RECORD, [
     orders.length,
     charged.length,
     suppressed.length,
@@ -169,12 +180,12 @@ async function insertRecord(
     parked.map((record) => truncate(record.value)),
     parked.map((record) => record.digest),
   ]);
-  return rows[0] as { id: bigint; xid: string };
+  return rows[0] as InsertedRecord;
 }
 
 /** Finds out if a transaction whose COMMIT got no answer committed. The rows that it wrote decide.
  *  The xid status only shows if it may still be running, because an xid that was lost in a crash is
- *  reused. */
+ *  reused. So is the id of a batch, so its time must be that of the transaction too. */
 export async function commitState(pool: SqlPool, proof: BatchProof): Promise<CommitState> {
   // Read the status before the rows: rows of a transaction that has ended by then are visible. The
   // status of an unassigned xid is an error.
@@ -185,7 +196,10 @@ export async function commitState(pool: SqlPool, proof: BatchProof): Promise<Com
   if (rows[0]?.status === 'in progress') return 'in_progress';
   const { rows: found } =
     proof.chargeId === undefined
-      ? await pool.query('SELECT FROM payments_batches WHERE id = $1', [proof.batchId])
+      ? await pool.query(`SELECT FROM payments_batches WHERE id = $1 AND ${STARTED_US} = $2::bigint`, [
+          proof.batchId,
+          proof.startedUs,
+        ])
       : await pool.query('SELECT FROM charges WHERE charge_id = $1', [proof.chargeId]);
   return found.length > 0 ? 'committed' : 'absent';
 }

@@ -55,7 +55,8 @@ export class Tables {
   readonly chargesOf = new Map<string, number>();
   readonly parked: Row[] = [];
   readonly suppressed: Row[] = [];
-  private readonly batches = new Set<bigint>();
+  /** Start of the transaction of each batch, by its id. */
+  private readonly batches = new Map<bigint, bigint>();
   private lastBatch = 0n;
   private floor = FLOOR_START;
   private readonly transactions: Transactions;
@@ -108,7 +109,10 @@ export class Tables {
     ['INSERT INTO charges', (tx, values) => this.charge(tx, values)],
     ['INSERT INTO payments_batches', (tx, values) => this.record(tx, values)],
     ['pg_xact_status', (_, [xid]) => [{ status: this.transactions.statusOf(BigInt(xid as string)) }]],
-    ['FROM payments_batches WHERE id', (_, [id]) => (this.batches.has(id as bigint) ? [{}] : [])],
+    [
+      'FROM payments_batches WHERE id',
+      (_, [id, startedUs]) => (this.batches.get(id as bigint) === startedUs ? [{}] : []),
+    ],
     ['FROM charges WHERE charge_id', (_, [id]) => (this.charges.has(id as string) ? [{}] : [])],
     ['FROM orders WHERE order_id', (_, [id]) => this.order(id as string)],
   ];
@@ -228,6 +232,8 @@ export class Tables {
 
   private record(tx: Tx, values: Values): readonly Row[] {
     const id = ++this.lastBatch;
+    // No two transactions begin within one microsecond.
+    const startedUs = tx.xid;
     const column = (at: number): readonly unknown[] => values[at] as readonly unknown[];
     const suppressed = column(4).map((msgId, i) => ({ msgId, reason: column(6)[i], injected: column(7)[i] }));
     const parked = column(11).map((_, i) => ({
@@ -238,11 +244,11 @@ export class Tables {
     }));
     tx.changes.push({
       apply: () => {
-        this.batches.add(id);
+        this.batches.set(id, startedUs);
         this.suppressed.push(...suppressed);
         this.parked.push(...parked);
       },
     });
-    return [{ id, xid: String(tx.xid) }];
+    return [{ id, xid: String(tx.xid), started_us: startedUs }];
   }
 }

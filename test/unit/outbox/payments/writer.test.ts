@@ -59,6 +59,8 @@ class Tables implements SqlPool {
   status: string | null = 'aborted';
   statusAsked = 0;
   beforeStatus: () => void = () => {};
+  /** Batches that a look-up finds. */
+  stored: ReadonlyArray<{ readonly id: bigint; readonly startedUs: bigint }> = [];
 
   async transaction<T>(work: (session: SqlSession) => Promise<T>): Promise<T> {
     this.transactions++;
@@ -84,7 +86,8 @@ class Tables implements SqlPool {
       } else if (text.includes('INTO payments_batches')) {
         list(4).forEach((id, i) => void suppressed.push(`${id} ${list(6)[i]}`));
         list(13).forEach((offset, i) => void parked.push(`${offset} ${list(14)[i]}`));
-        rows = [{ id: BigInt(this.transactions), xid: String(this.transactions) }];
+        const started_us = BigInt(this.transactions) * 1000n;
+        rows = [{ id: BigInt(this.transactions), xid: String(this.transactions), started_us }];
       } else throw new Error(`unexpected statement: ${text}`);
       return { rows, rowCount: rows.length };
     };
@@ -104,6 +107,9 @@ class Tables implements SqlPool {
       rows = [{ status: this.status }];
     } else if (text.includes('FROM charges')) {
       rows = [...this.state.charges.values()].filter((id) => id === params[0]).map(() => ({}));
+    } else if (text.includes('FROM payments_batches')) {
+      const [id, startedUs] = params;
+      rows = this.stored.filter((one) => one.id === id && one.startedUs === startedUs).map(() => ({}));
     } else throw new Error(`unexpected statement: ${text}`);
     return { rows: rows as R[], rowCount: rows.length };
   }
@@ -318,6 +324,24 @@ describe('unanswered COMMIT', () => {
     expect(tables.transactions).toBe(2);
     expect(tables.state).toMatchObject({ batches: 1, suppressed: [] });
     expect(charged).toEqual([uuid(1), uuid(2)]);
+  });
+
+  it('a batch without charges is not mistaken for another batch that got its id after a crash', async () => {
+    const parked = async (startedUs: bigint): Promise<number> => {
+      const { tables, writer } = setup();
+      let first = true;
+      tables.atCommit = () => {
+        if (!first) return undefined;
+        first = false;
+        return { error: unknown(), applied: false };
+      };
+      tables.stored = [{ id: 1n, startedUs }];
+      expect(await writer.write([poison(3)])).toBe(true);
+      return tables.transactions;
+    };
+    // The batch itself is found, so it is not written again.
+    expect(await parked(1000n)).toBe(1);
+    expect(await parked(1001n)).toBe(2);
   });
 
   it('an unanswered COMMIT is queried until the database is back and the transaction has ended', async () => {
