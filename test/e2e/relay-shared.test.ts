@@ -170,6 +170,32 @@ describe('relays on one outbox', () => {
     expect(seen.length).toBe(50);
   });
 
+  it('a relay refuses the leases of an earlier release, and after -migrate it fences their silent owners', async () => {
+    const { pool, schema, args, topic, ...rest } = await world();
+    await pool.query('ALTER TABLE relay_leases DROP COLUMN unfenced');
+    await pool.query(`DELETE FROM millrace_migrations WHERE owner = 'relay' AND number = 5`);
+    await pool.query(
+      `INSERT INTO relay_leases (outbox, shard, owner, epoch, transactional_id, topic)
+       VALUES ($1, 0, 'silent', 7, 'millrace-relay-silent', $2), ($1, 99, 'removed', 7, 'millrace-relay-removed', $2)`,
+      [`${schema}.outbox`, topic],
+    );
+    const drain = [...args, '-fence=broker', '-exit-when-drained'];
+    const refused = await runRelay(own, drain);
+    expect([refused.code, refused.stderr]).toEqual([
+      3,
+      expect.stringContaining('relay_leases has no column unfenced; run `millrace relay -migrate'),
+    ]);
+    const sent = new Sent(pool, 10);
+    await sent.round();
+    const upgraded = await runRelay(own, [...drain, '-migrate']);
+    expect(upgraded.code, upgraded.stderr).toBe(0);
+    for (const id of ['millrace-relay-silent', 'millrace-relay-removed'])
+      expect(upgraded.stderr).toMatch(new RegExp(`"transactional_id":"${id}".*fenced the producer`));
+    const { rows } = await pool.query('SELECT epoch, unfenced FROM relay_leases WHERE shard = 0');
+    expect(rows).toEqual([{ epoch: 8n, unfenced: [] }]);
+    sent.expectOrdered(await readTopic({ ...rest, topic }));
+  });
+
   it('a suspended relay ends when another topic was adopted meanwhile', async () => {
     const { args, topic } = await world();
     const { otherArgs } = withAnotherTopic(args, topic);

@@ -182,7 +182,7 @@ export class Relay {
     const pool = await this.connect(CONNECTIONS, true, settings.answerTimeoutMs);
     const table = await describeOutbox(pool, settings.table);
     await requireTables(pool, schema, RELAY_TABLES, 'relay');
-    await requireColumn(pool, schema, 'relay_leases', 'topic', 'relay');
+    await requireColumn(pool, schema, 'relay_leases', 'unfenced', 'relay');
     if (table.sequence === undefined)
       log.warn(
         { table: table.fullName },

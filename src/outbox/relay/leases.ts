@@ -9,7 +9,9 @@
  *  Invariants: (1) a shard has one owner, and its epoch (fencing token) grows with each change of
  *  owner; (2) a relay without a heartbeat for one lease time treats its shards as lost, before
  *  another relay may take them; (3) a shard is released only after its rows in flight have settled,
- *  unless its owner was silent for one lease time.
+ *  unless its owner was silent for one lease time; (4) with `fence`, a shard is published only
+ *  after its silent owners were fenced. Their ids are stored with the shard in the transaction that
+ *  takes it, so a lost answer or the end of this relay does not lose them.
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -49,6 +51,8 @@ interface LeaseRow {
   readonly epoch: bigint;
   readonly transactional_id: string | null;
   readonly topic: string | null;
+  /** Transactional ids of former owners that were silent and are not fenced yet. */
+  readonly unfenced: readonly string[];
 }
 
 interface MemberRow {
@@ -61,8 +65,8 @@ interface Heartbeat {
   readonly mine: ReadonlyMap<number, bigint>;
   /** Shards to release once they have no rows in flight. */
   readonly surplus: readonly number[];
-  /** Transactional ids of owners that went silent. */
-  readonly orphans: readonly string[];
+  /** Transactional ids that are not fenced yet, of the shards of this relay. */
+  readonly unfenced: readonly string[];
   readonly members: number;
   /** Time until the first membership of another relay expires. */
   readonly nextExpiryMs: number;
@@ -82,7 +86,6 @@ export class Leases implements Ownership {
   private changes = 0;
   private memberCount = 0;
   private nextHeartbeatMs = 0;
-  private readonly unfenced = new Set<string>();
   private takeovers = 0;
   private lost = 0;
 
@@ -148,7 +151,7 @@ export class Leases implements Ownership {
    *  released that has no rows in flight.
    *  @throws lease_mismatch when live relays use another number of shards or another topic */
   async heartbeat(finished: (shard: number) => boolean): Promise<void> {
-    const { pool, clock, leaseMs, fence, log, relay } = this.options;
+    const { pool, clock, leaseMs, log, relay } = this.options;
     const sentMs = clock.monotonicMs();
     const release = [...this.leaving].filter((shard) => this.mine.has(shard) && finished(shard));
     const known = this.mine;
@@ -158,13 +161,7 @@ export class Leases implements Ownership {
         { outbox: this.options.outbox, topic: this.options.topic, before: heartbeat.topicBefore },
         'the outbox is published to another topic from now on: its consumers must read the new topic too',
       );
-    for (const id of heartbeat.orphans) this.unfenced.add(id);
-    if (this.unfenced.size > 0 && fence !== undefined) {
-      // Rejects without a broker. Then the taken shards stay unowned here until a later heartbeat
-      // has fenced.
-      await fence([...this.unfenced]);
-      this.unfenced.clear();
-    }
+    if (heartbeat.unfenced.length > 0) await this.fence(heartbeat.unfenced);
     const before = this.owned().join();
     const gained = [...heartbeat.mine].filter(([shard, epoch]) => known.get(shard) !== epoch);
     const gone = [...known.keys()].filter((shard) => heartbeat.mine.get(shard) !== known.get(shard));
@@ -187,6 +184,21 @@ export class Leases implements Ownership {
     log.info(
       { relay, shards: after.length, of: this.shards, members: heartbeat.members },
       'shards of the outbox',
+    );
+  }
+
+  /** Fences silent owners and removes their ids. Rejects without a broker: then the taken shards
+   *  stay unowned here until a later heartbeat has fenced. */
+  private async fence(ids: readonly string[]): Promise<void> {
+    const { pool, outbox, relay, fence, transactionalId } = this.options;
+    if (fence === undefined) return;
+    // This relay may have lost a shard to one that ended before it fenced this one.
+    const others = ids.filter((id) => id !== transactionalId);
+    if (others.length > 0) await fence(others);
+    await pool.query(
+      `UPDATE relay_leases SET unfenced = '{}'
+       WHERE outbox = $1 AND owner = $2 AND unfenced <> '{}' AND unfenced <@ $3::text[]`,
+      [outbox, relay, ids],
     );
   }
 
@@ -254,12 +266,7 @@ export class Leases implements Ownership {
     if (alive.size > 1) this.refuseMismatch(leases);
     const topicBefore = this.otherTopic(leases);
     if (leases.length !== shards || leases.some((one) => one.topic !== topic)) {
-      await session.query('DELETE FROM relay_leases WHERE outbox = $1 AND shard >= $2', [outbox, shards]);
-      await session.query(
-        `INSERT INTO relay_leases (outbox, shard, topic) SELECT $1, generate_series(0, $2::int - 1), $3
-         ON CONFLICT (outbox, shard) DO UPDATE SET topic = excluded.topic`,
-        [outbox, shards, topic],
-      );
+      await this.fit(session, leases);
       leases = await this.read(session);
     }
     // A relay of the other mode gets no share: an exclusive relay takes all or nothing, so its
@@ -273,26 +280,46 @@ export class Leases implements Ownership {
     const take = exclusive && held.length + free.length < shards ? [] : free.slice(0, room);
     if (take.length > 0) {
       await session.query(
-        `UPDATE relay_leases SET owner = $2, epoch = epoch + 1, transactional_id = $4, taken_at = clock_timestamp()
+        `UPDATE relay_leases SET owner = $2, epoch = epoch + 1, transactional_id = $4, taken_at = clock_timestamp(),
+           unfenced = CASE WHEN owner IS NULL OR transactional_id IS NULL THEN unfenced ELSE unfenced || transactional_id END
          WHERE outbox = $1 AND shard = ANY($3::int[])`,
         [outbox, relay, take.map(({ shard }) => shard), transactionalId ?? null],
       );
       leases = await this.read(session);
     }
-    const silent = take.filter(({ owner }) => owner !== null);
-    this.takeovers += silent.length;
-    const mine = new Map(
-      leases.filter(({ owner }) => owner === relay).map(({ shard, epoch }) => [shard, epoch]),
-    );
+    this.takeovers += take.filter(({ owner }) => owner !== null).length;
+    const owned = leases.filter(({ owner }) => owner === relay);
+    const mine = new Map(owned.map(({ shard, epoch }) => [shard, epoch]));
     return {
       mine,
       surplus: [...mine.keys()].slice(share),
-      orphans: [...new Set(silent.map((one) => one.transactional_id).filter((id) => id !== null))],
+      unfenced: [...new Set(owned.flatMap(({ unfenced }) => unfenced))],
       members: alive.size,
       nextExpiryMs: Math.min(...members.map((one) => (one.relay === relay ? leaseMs : one.left_ms))),
       wanting: mine.size < Math.floor(shards / alive.size),
       topicBefore,
     };
+  }
+
+  /** Gives the outbox its number of shards and its topic. This relay is then the only live one, and
+   *  takes every shard. The keys of removed shards have other shards from now on, so their silent
+   *  owners are fenced with the first one. */
+  private async fit(session: SqlSession, leases: readonly LeaseRow[]): Promise<void> {
+    const { outbox, shards, topic } = this.options;
+    await session.query('DELETE FROM relay_leases WHERE outbox = $1 AND shard >= $2', [outbox, shards]);
+    await session.query(
+      `INSERT INTO relay_leases (outbox, shard, topic) SELECT $1, generate_series(0, $2::int - 1), $3
+       ON CONFLICT (outbox, shard) DO UPDATE SET topic = excluded.topic`,
+      [outbox, shards, topic],
+    );
+    const removed = leases.filter(({ shard }) => shard >= shards);
+    const ids = removed.flatMap((one) => [...one.unfenced, one.transactional_id]);
+    const silent = ids.filter((id) => id !== null);
+    if (silent.length === 0) return;
+    await session.query(
+      'UPDATE relay_leases SET unfenced = unfenced || $2::text[] WHERE outbox = $1 AND shard = 0',
+      [outbox, silent],
+    );
   }
 
   /** Removes members whose lease or session has ended: the shards of a dead relay are free
@@ -337,7 +364,7 @@ export class Leases implements Ownership {
 
   private async read(session: SqlSession): Promise<readonly LeaseRow[]> {
     const { rows } = await session.query<LeaseRow & Readonly<Record<string, unknown>>>(
-      'SELECT shard, owner, epoch, transactional_id, topic FROM relay_leases WHERE outbox = $1 ORDER BY shard',
+      'SELECT shard, owner, epoch, transactional_id, topic, unfenced FROM relay_leases WHERE outbox = $1 ORDER BY shard',
       [this.options.outbox],
     );
     return rows;

@@ -21,6 +21,7 @@ interface Lease {
   epoch: bigint;
   topic: string | null;
   transactional_id: string | null;
+  unfenced: readonly string[];
 }
 
 /** Transaction that holds the writers' lock on the outbox, as pg_locks shows it. */
@@ -190,6 +191,8 @@ export class OutboxDatabase {
       await this.hooks.delay();
       if (isOver) throw lost();
       end(true);
+      // The transaction has committed, and its answer may be lost.
+      if (this.hooks.isLost()) throw await process.receive(sqlError('commit_unknown', 'no answer to COMMIT'));
       await process.receive(undefined);
       return done;
     } catch (thrown) {
@@ -224,12 +227,17 @@ export class OutboxDatabase {
     ['INSERT INTO relay_members', ([, relay, mode, ms]) => this.renew(relay, mode, ms)],
     ['DELETE FROM relay_members', ([, relay]) => Number(this.members.delete(relay as string))],
     ['FROM relay_members', () => this.living()],
-    ['DELETE FROM relay_leases', () => 0],
+    ['DELETE FROM relay_leases', ([, shards]) => this.removeLeases(shards as number)],
+    ['SET unfenced = unfenced ||', ([, ids]) => this.addUnfenced(ids as readonly string[])],
     ['INSERT INTO relay_leases', ([, shards, topic]) => this.makeLeases(shards as number, topic as string)],
     ['SET owner = NULL', ([, owner, shards]) => this.release(owner as string, shards)],
     [
       'UPDATE relay_leases SET owner = $2',
       ([, owner, shards, id]) => this.take(owner as string, shards, id as string | null),
+    ],
+    [
+      "SET unfenced = '{}'",
+      ([, owner, ids]) => this.clearFenced(owner as string, ids as readonly string[]),
     ],
     ['SELECT shard, owner, epoch', () => this.leaseRows()],
     ['SELECT shard, epoch FROM relay_leases', () => this.leaseRows()],
@@ -298,10 +306,21 @@ export class OutboxDatabase {
     for (let shard = 0; shard < shards; shard++) {
       const known = this.leases.get(shard);
       if (known === undefined)
-        this.leases.set(shard, { owner: null, epoch: 0n, topic, transactional_id: null });
+        this.leases.set(shard, { owner: null, epoch: 0n, topic, transactional_id: null, unfenced: [] });
       else known.topic = topic;
     }
     return shards;
+  }
+
+  private removeLeases(shards: number): Answer {
+    for (const shard of this.leases.keys()) if (shard >= shards) this.leases.delete(shard);
+    return 0;
+  }
+
+  private addUnfenced(ids: readonly string[]): Answer {
+    const first = this.leases.get(0) as Lease;
+    first.unfenced = [...first.unfenced, ...ids];
+    return 1;
   }
 
   private release(owner: string, shards: unknown): Answer {
@@ -314,11 +333,25 @@ export class OutboxDatabase {
   private take(owner: string, shards: unknown, transactionalId: string | null): Answer {
     for (const shard of shards as number[]) {
       const lease = this.leases.get(shard) as Lease;
+      if (lease.owner !== null && lease.transactional_id !== null)
+        lease.unfenced = [...lease.unfenced, lease.transactional_id];
       lease.owner = owner;
       lease.transactional_id = transactionalId;
       lease.epoch++;
     }
     return 0;
+  }
+
+  private clearFenced(owner: string, ids: readonly string[]): Answer {
+    let count = 0;
+    for (const lease of this.leases.values()) {
+      const { unfenced } = lease;
+      if (lease.owner !== owner || unfenced.length === 0) continue;
+      if (!unfenced.every((id) => ids.includes(id))) continue;
+      lease.unfenced = [];
+      count++;
+    }
+    return count;
   }
 
   private leaseRows(): Answer {
