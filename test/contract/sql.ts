@@ -162,13 +162,19 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       await pool.query(`TRUNCATE ${schema}.t`);
     });
 
-    it('a pool replaces lost idle connections, and a statement in flight on a lost one is unreachable', async () => {
+    it('a pool replaces lost idle connections and reports each, and a statement in flight on a lost one is unreachable', async () => {
       const lock = await heldLock(pool);
       const proxy = await cuttingProxy(new URL(postgres()));
-      const through = await driver.connect(options(proxy.url));
+      let opened = 0;
+      const onConnect = (): void => {
+        opened++;
+      };
+      const through = await driver.connect({ ...options(proxy.url), onConnect });
       try {
+        expect(opened).toBe(1);
         await proxy.cutAll();
         expect((await through.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
+        expect(opened).toBe(2);
         const received = proxy.received(lock.statement);
         const pending = failure(through.query(lock.statement));
         await received;

@@ -266,7 +266,7 @@ class Script {
     const found = await this.page(table, -1n, -1n, ROWS_MAX);
     const chosen = found.filter(() => this.below(3) === 0);
     // A row that was marked before, or that does not exist.
-    const others = this.below(2) === 0 ? [{ id: this.id(), aggregateId: keyOf(this.below(KEYS)) }] : [];
+    const others = this.below(2) === 0 ? [this.otherRow()] : [];
     const named = [...chosen, ...others.filter(({ id }) => chosen.every((one) => one.id !== id))];
     if (named.length === 0) return;
     const metrics = new Metrics();
@@ -295,13 +295,20 @@ class Script {
         done.push(row.id);
         if (done.length === named.length) resolve();
       };
-      for (const [i, { id, aggregateId }] of named.entries()) {
+      for (const [i, { id, msgId, aggregateId }] of named.entries()) {
         const shard = shardOf(aggregateId, SHARDS);
         const epoch = (epochs.get(shard) ?? 0n) - (isStale && i % 2 === 0 ? 1n : 0n);
-        marker.add({ row: { id }, shard, epoch });
+        marker.add({ row: { id, msgId }, shard, epoch });
       }
     });
     this.results.push({ done: done.sort(byValue), metrics: metrics.snapshot() });
+  }
+
+  /** Row by its id, with its message or that of a row that was lost. */
+  private otherRow(): Pick<OutboxRow, 'id' | 'msgId' | 'aggregateId'> {
+    const id = this.id();
+    const msgId = msgOf(this.below(2) === 0 ? id : id + 1000n);
+    return { id, msgId, aggregateId: keyOf(this.below(KEYS)) };
   }
 
   private async heartbeat(at: number): Promise<void> {

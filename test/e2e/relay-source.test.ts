@@ -8,10 +8,12 @@ import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import type { CountingPipeline } from '../../src/outbox/relay/pipeline/contract.ts';
+import { RestartDetector } from '../../src/outbox/relay/poll/restart-detector.ts';
 import { SafeIdHorizon } from '../../src/outbox/relay/poll/safe-id-horizon.ts';
 import { PollSource } from '../../src/outbox/relay/poll/source.ts';
 import { describeOutbox, readPending } from '../../src/outbox/relay/store.ts';
 import { LagMeter, XminMonitor } from '../../src/outbox/relay/xmin-monitor.ts';
+import { connectPool } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { pause, realClock, until } from '../wait.ts';
@@ -191,6 +193,52 @@ describe('late visible ids', () => {
     await until('the late row', async () => (pipeline.ids.includes(late) ? true : undefined));
     await stop();
     expect(pipeline.ids.length).toBe(new Set(pipeline.ids).size);
+  });
+});
+
+describe('restart detector', () => {
+  it('a lost connection is no loss while another session of the relays exists, and is one when none does', async () => {
+    const name = `restarts ${own.suffix}`;
+    let opened = 0;
+    const pool = await pgDriver.connect({
+      url: stack.postgres,
+      connectionsMax: 1,
+      applicationName: name,
+      connectTimeoutMs: 60_000,
+      onConnect: () => {
+        opened++;
+      },
+    });
+    const other = await connectPool(stack.postgres, { name, connections: 1 });
+    const admin = await connectPool(stack.postgres, { connections: 1 });
+    const reconnect = async (): Promise<void> => {
+      const before = opened;
+      const { rows } = await pool.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+      await admin.query('SELECT pg_terminate_backend($1, 60000)', [rows[0]?.pid as number]);
+      await until('another connection', async () => {
+        await pool.query('SELECT 1');
+        return opened > before;
+      });
+    };
+    const detector = new RestartDetector(pool, () => opened);
+    expect([await detector.mayHaveLost(), detector.isDue()]).toEqual([true, false]);
+    await reconnect();
+    expect([detector.isDue(), await detector.mayHaveLost()]).toEqual([true, false]);
+    await other.close();
+    await until('the end of the other session', async () => {
+      const { rows } = await admin.query(
+        'SELECT FROM pg_stat_activity WHERE application_name = $1 AND pid <> ALL ($2::int[])',
+        [
+          name,
+          (await pool.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')).rows.map(({ pid }) => pid),
+        ],
+      );
+      return rows.length === 0;
+    });
+    await reconnect();
+    expect([detector.isDue(), await detector.mayHaveLost(), detector.isDue()]).toEqual([true, true, false]);
+    await pool.close();
+    await admin.close();
   });
 });
 

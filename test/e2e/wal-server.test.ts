@@ -7,9 +7,15 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlRow } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import type { CountingPipeline } from '../../src/outbox/relay/pipeline/contract.ts';
+import { PollSource } from '../../src/outbox/relay/poll/source.ts';
+import { describeOutbox } from '../../src/outbox/relay/store.ts';
 import { XminMonitor } from '../../src/outbox/relay/xmin-monitor.ts';
 import { ownPostgres } from '../fixtures/postgres.ts';
-import { until } from '../wait.ts';
+import { pause, realClock, until } from '../wait.ts';
 import { type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { standbyOf } from './wal-standby.ts';
 
@@ -27,6 +33,85 @@ const kit = walKit(server.url, false);
 const active = (running: Running): Promise<true> =>
   until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined), 60_000);
 const ids = (running: Running): bigint[] => running.pipeline.published.map((row) => row.id);
+
+interface Inserted extends SqlRow {
+  readonly id: bigint;
+  readonly msg_id: string;
+}
+
+/** Starts a polling source whose rows stay in flight, as if no mark were ever answered. */
+async function pollingSource(schema: string) {
+  let connections = 0;
+  const pool = await pgDriver.connect({
+    url: withSettings(server.url, { schema }),
+    connectionsMax: 2,
+    applicationName: 'polling',
+    connectTimeoutMs: 5000,
+    onConnect: () => {
+      connections++;
+    },
+  });
+  const published: string[] = [];
+  const ids = new Set<bigint>();
+  const pipeline: CountingPipeline = {
+    async deliver(rows) {
+      const fresh = rows.filter(({ msgId }) => !published.includes(msgId));
+      for (const { id, msgId } of fresh) {
+        published.push(msgId);
+        ids.add(id);
+      }
+      const known = rows.length - fresh.length;
+      return { published: fresh.length, left: [], known, marked: new Promise(() => {}) };
+    },
+    owns: () => true,
+    isInFlight: (id) => ids.has(id),
+    inFlight: () => ids.size,
+    leftSoFar: () => 0,
+    paceMs: () => 0,
+    room: async () => {},
+    idle: async () => {},
+  };
+  const drain = new AbortController();
+  const source = new PollSource(
+    {
+      pool,
+      connections: () => connections,
+      table: 'outbox',
+      pipeline,
+      ownership: { shards: 1, owned: () => [0], generation: () => 1 },
+      metrics: new Metrics(),
+      log: silentLogger,
+      clock: realClock,
+      sleep: pause,
+      sleepUntilWoken: pause,
+      drain: drain.signal,
+      bytesMax: 1 << 20,
+      crashAt: () => {},
+      exitWhenDrained: false,
+    },
+    await describeOutbox(pool, 'outbox'),
+    {
+      rowsMax: 10,
+      bytesMax: 1 << 20,
+      intervalMs: 5,
+      spacingMs: 1,
+      // Longer than the test, so that a rescan finds nothing.
+      rescanMs: 10_000_000,
+      stragglerAfterMs: 200,
+      backoffMaxMs: 100,
+    },
+  );
+  const ended = source.run();
+  ended.catch(() => {});
+  return {
+    published,
+    async stop(): Promise<void> {
+      drain.abort();
+      await ended;
+      await pool.close();
+    },
+  };
+}
 
 /** Fills WAL segments, so that a checkpoint removes those that no slot may retain. */
 async function overrun({ pool }: WalWorld): Promise<void> {
@@ -227,6 +312,47 @@ describe('restarting server', () => {
     await world.drained();
     expect([...new Set(ids(running))]).toEqual(sent);
     await running.stop();
+  });
+
+  it('a relay that polls publishes the rows that got the ids of rows that a power cut lost', async () => {
+    const world = await kit.world();
+    await server.stop('SIGINT');
+    // No process flushes the log between the commit of the rows and the power cut.
+    await server.start({ wal_writer_delay: '10s', autovacuum: 'off' });
+    const polling = await pollingSource(world.schema);
+    const insert = async (rows: number, commit: 'on' | 'off'): Promise<readonly Inserted[]> =>
+      world.pool.transaction(async (session) => {
+        await session.query(`SET LOCAL synchronous_commit = ${commit}`);
+        const { rows: made } = await session.query<Inserted>(
+          `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+           SELECT gen_random_uuid(), gen_random_uuid(), 't', '{}' FROM generate_series(1, $1::int) RETURNING id, msg_id`,
+          [rows],
+        );
+        return made;
+      });
+    const publishes = (rows: readonly Inserted[]): Promise<true> =>
+      until('published rows', () => rows.every(({ msg_id }) => polling.published.includes(msg_id)));
+    await publishes(await until('rows before the power cut', () => insert(3, 'on')));
+    // The server may have flushed the rows by chance; then another power cut follows.
+    const { lost, next } = await until('ids that are given out again', async () => {
+      // The log has the sequence 32 values ahead, so that more rows move it.
+      const unflushed = await insert(40, 'off');
+      await publishes(unflushed);
+      await server.stop('SIGQUIT');
+      await server.start({ wal_writer_delay: '10s', autovacuum: 'off' });
+      const rows = await until('rows after the power cut', () => insert(3, 'on'));
+      const isReissued = (rows[0] as Inserted).id <= (unflushed.at(-1) as Inserted).id;
+      return isReissued ? { lost: unflushed, next: rows } : undefined;
+    });
+    await publishes(next);
+    const taken = polling.published.filter((id) => next.some(({ msg_id }) => msg_id === id));
+    expect(taken).toEqual(next.map(({ msg_id }) => msg_id));
+    expect(new Set(polling.published).size).toBe(polling.published.length);
+    const { rows } = await world.pool.query('SELECT FROM outbox WHERE msg_id = ANY($1::uuid[])', [
+      lost.map(({ msg_id }) => msg_id),
+    ]);
+    expect(rows).toEqual([]);
+    await polling.stop();
   });
 });
 

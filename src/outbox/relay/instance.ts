@@ -159,6 +159,8 @@ export class Relay {
   private woken: (() => void) | undefined;
   private failed: (thrown: unknown) => void = () => {};
   private wakePending = false;
+  /** Number of connections that the pool of the reads has opened. */
+  private connections = 0;
   private heartbeatError: string | undefined = 'no heartbeat was answered yet';
   private readonly drain = new AbortController();
 
@@ -179,7 +181,9 @@ export class Relay {
     const { sql, settings, metrics, log } = this.options;
     const { schema } = settings;
     await this.migrate();
-    const pool = await this.connect(CONNECTIONS, true, settings.answerTimeoutMs);
+    const pool = await this.connect(CONNECTIONS, true, settings.answerTimeoutMs, () => {
+      this.connections++;
+    });
     const table = await describeOutbox(pool, settings.table);
     await requireTables(pool, schema, RELAY_TABLES, 'relay');
     await requireColumn(pool, schema, 'relay_leases', 'unfenced', 'relay');
@@ -309,6 +313,7 @@ export class Relay {
     drain.addEventListener('abort', stop, { once: true });
     const sourceParts: PollParts = {
       pool: parts.pool,
+      connections: () => this.connections,
       table: parts.table.name,
       pipeline: parts.publishing,
       ownership: parts.leases,
@@ -423,6 +428,7 @@ export class Relay {
     connectionsMax: number,
     synchronousCommit: boolean,
     answerTimeoutMs: number,
+    onConnect?: () => void,
   ): Promise<SqlPool> {
     const { sql, settings, metrics } = this.options;
     const overdue = metrics.counter(
@@ -440,6 +446,7 @@ export class Relay {
       connectTimeoutMs: Math.min(CONNECT_TIMEOUT_MS, Math.max(answerTimeoutMs, ANSWER_LEAST_MS)),
       answerTimeoutMs: answerTimeoutMs + ANSWER_GRACE_MS,
       onOverdue: () => overdue.add(),
+      ...(onConnect === undefined ? {} : { onConnect }),
     });
     this.closers.push(() => pool.close());
     return pool;

@@ -23,6 +23,8 @@ export interface Ownership {
 
 export interface SourceParts {
   readonly pool: SqlPool;
+  /** Number of connections that `pool` has opened so far. Absent: not known. */
+  readonly connections?: () => number;
   /** Outbox table, `name` or `schema.name`; checked, so that SQL text may contain it. */
   readonly table: string;
   readonly pipeline: Pipeline;

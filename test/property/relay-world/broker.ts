@@ -15,6 +15,7 @@ import type { SimProcess } from './process.ts';
 
 export interface Published {
   readonly id: bigint;
+  readonly msgId: string;
   readonly key: string;
   readonly epoch: bigint;
   /** Identifies the client that wrote the row. */
@@ -139,6 +140,7 @@ class SimProducer implements BatchProducer {
     const headers = new Map(batch.headers(i).map(([name, value]) => [name, text.decode(value ?? undefined)]));
     return {
       id: BigInt(headers.get('ce_sequence') as string),
+      msgId: headers.get('ce_id') as string,
       key: text.decode(batch.key(i) ?? undefined),
       epoch: BigInt(headers.get('relay_epoch') as string),
       producer: this.number,

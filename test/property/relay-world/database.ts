@@ -89,6 +89,10 @@ export class OutboxDatabase {
   private members = new Map<string, Member>();
   private record: SlotRecord | undefined;
   private writes = 0;
+  /** Number of crashes. Each ends every session. */
+  private crashes = 0;
+  /** Ends the open transaction of the leases, and rolls it back. */
+  private rollBack: () => void = () => {};
   private locked: Promise<void> = Promise.resolve();
   private readonly hooks: DatabaseHooks;
 
@@ -97,7 +101,18 @@ export class OutboxDatabase {
   }
 
   driver(process: SimProcess): SqlDriver {
-    return { name: 'simulated', connect: async () => this.pool(process) };
+    return { name: 'simulated', connect: async ({ onConnect }) => this.pool(process, onConnect) };
+  }
+
+  /** Crashes: the transactions of these rows are lost, and with them the last values of the
+   *  sequence. */
+  crash(lost: readonly OutboxRow[]): void {
+    this.crashes++;
+    for (const { id } of lost) this.rows.delete(id);
+    this.lastId = [...this.rows.ids()].reduce((a, b) => (a > b ? a : b), 0n);
+    for (const writer of this.writers) this.endXids(writer);
+    this.writers.clear();
+    this.rollBack();
   }
 
   /** Pending rows in id order. The array is borrowed until the next change. */
@@ -130,13 +145,22 @@ export class OutboxDatabase {
     for (const xid of xids) this.runningXids.delete(xid);
   }
 
-  private pool(process: SimProcess): SqlPool {
+  private pool(process: SimProcess, onConnect: () => void = () => {}): SqlPool {
+    let connectedAt: number | undefined;
+    const connect = (): void => {
+      if (connectedAt === this.crashes) return;
+      connectedAt = this.crashes;
+      onConnect();
+    };
+    connect();
     const notUsed = (): never => {
       throw new Error('not used');
     };
     return {
-      query: async <R extends SqlRow>(text: string, values: Values = []) =>
-        (await this.ask(process, text, values)) as SqlResult<R>,
+      query: async <R extends SqlRow>(text: string, values: Values = []) => {
+        connect();
+        return (await this.ask(process, text, values)) as SqlResult<R>;
+      },
       transaction: (work) => this.transaction(process, work),
       systemIdentifier: async () => SYSTEM,
       copyIn: notUsed,
@@ -145,12 +169,14 @@ export class OutboxDatabase {
   }
 
   private async ask(process: SimProcess, text: string, values: Values): Promise<SqlResult> {
+    const { crashes } = this;
+    const isLost = (): boolean => this.hooks.isLost() || this.crashes !== crashes;
     await this.hooks.delay();
-    if (this.hooks.isLost()) throw await process.receive(lost());
+    if (isLost()) throw await process.receive(lost());
     const answer = this.answer(text, values);
     this.hooks.onStatement(process);
     await this.hooks.delay();
-    if (this.hooks.isLost()) throw await process.receive(lost());
+    if (isLost()) throw await process.receive(lost());
     return process.receive(
       typeof answer === 'number'
         ? { rows: [], rowCount: answer }
@@ -180,6 +206,7 @@ export class OutboxDatabase {
       unlock();
     };
     const cancel = this.hooks.after(LEASE_IDLE_MS, () => end(false));
+    this.rollBack = () => end(false);
     const query = async (text: string, values: Values = []): Promise<SqlResult> => {
       if (isOver) throw lost();
       const result = await this.ask(process, text, values);
@@ -221,6 +248,7 @@ export class OutboxDatabase {
     ["state LIKE 'idle in transaction%'", ([pids]) => this.idleWithoutXid(pids as readonly number[])],
     ['unnest($1::text[]) AS name', () => []],
     ['SELECT FROM pg_attribute WHERE attrelid', () => [{}]],
+    ['array_agg(session)', ([witnesses]) => this.sessions(witnesses as readonly string[])],
     ['SET LOCAL', () => 0],
     ['pg_advisory_xact_lock', () => 1],
     ['DELETE FROM relay_members AS m', () => this.removeDead()],
@@ -235,10 +263,7 @@ export class OutboxDatabase {
       'UPDATE relay_leases SET owner = $2',
       ([, owner, shards, id]) => this.take(owner as string, shards, id as string | null),
     ],
-    [
-      "SET unfenced = '{}'",
-      ([, owner, ids]) => this.clearFenced(owner as string, ids as readonly string[]),
-    ],
+    ["SET unfenced = '{}'", ([, owner, ids]) => this.clearFenced(owner as string, ids as readonly string[])],
     ['SELECT shard, owner, epoch', () => this.leaseRows()],
     ['SELECT shard, epoch FROM relay_leases', () => this.leaseRows()],
     ['published_at = now()', (values, text) => this.mark(values, text)],
@@ -277,6 +302,12 @@ export class OutboxDatabase {
       ["ELSE ' ' || msg_id", ([ids]) => this.marksOf(ids as readonly bigint[])],
       ['pg_current_snapshot', ([ids]) => this.snapshotOf(ids as readonly bigint[])],
     ];
+  }
+
+  /** The sessions of the relays, and whether one of the witnesses is among them. */
+  private sessions(witnesses: readonly string[]): Answer {
+    const session = `1 ${this.crashes}`;
+    return [{ sessions: [session], lives: witnesses.includes(session) }];
   }
 
   private emit(): Answer {
@@ -359,7 +390,7 @@ export class OutboxDatabase {
   }
 
   /** A relay with a planted fault marks a range (test/property/effects-planted-faults.test.ts). */
-  private mark([ids, shards, epochs, , wanted]: Values, text: string): Answer {
+  private mark([ids, shards, epochs, , wanted, msgIds]: Values, text: string): Answer {
     const held = (shards as number[]).filter(
       (shard, i) => this.leases.get(shard)?.epoch === (epochs as bigint[])[i],
     );
@@ -368,9 +399,11 @@ export class OutboxDatabase {
     const named = idsOf(ids as string);
     const highest = named.reduce((a, b) => (a > b ? a : b), 0n);
     const range = text.includes('WHERE id <=');
+    const messages = new Set(textsOf(msgIds as string));
     for (const id of range ? [...this.rows.ids()].filter((each) => each <= highest) : named) {
       const found = this.rows.get(id);
       if (found === undefined || !found.isVisible || found.isMarked) continue;
+      if (!range && !messages.has(found.row.msgId)) continue;
       this.hooks.onMark(found.row);
       this.rows.mark(id);
       count++;
@@ -381,7 +414,7 @@ export class OutboxDatabase {
   private statesOf(ids: readonly bigint[]): Answer {
     return ids.flatMap((id) => {
       const found = this.rows.get(id);
-      return found?.isVisible === true ? [{ id, pending: !found.isMarked }] : [];
+      return found?.isVisible === true ? [{ id, msg_id: found.row.msgId, pending: !found.isMarked }] : [];
     });
   }
 
@@ -623,8 +656,8 @@ function cutToBytes(
   return rows.slice(0, kept).map((row, i) => ({ row, followed: i + 1 < rows.length }));
 }
 
-const idsOf = (text: string): readonly bigint[] =>
-  text === '{}' ? [] : text.slice(1, -1).split(',').map(BigInt);
+const textsOf = (text: string): readonly string[] => (text === '{}' ? [] : text.slice(1, -1).split(','));
+const idsOf = (text: string): readonly bigint[] => textsOf(text).map(BigInt);
 const lsnOf = (text: unknown): bigint => parseLsn(text as string) ?? 0n;
 const columnsOf = (row: OutboxRow) => ({
   id: row.id,

@@ -31,8 +31,9 @@ function refuseSome(world: RelayWorld): void {
   };
 }
 
-/** Suspends a relay for up to two leases, kills it, or lets a clock jump. */
-async function strike(world: RelayWorld): Promise<void> {
+/** Suspends a relay for up to two leases, kills it, crashes the database of relays that poll, or
+ *  lets a clock jump. */
+async function strike(world: RelayWorld, mode: 'poll' | 'wal'): Promise<void> {
   const { clock, random, running } = world;
   const one = running[world.below(running.length)];
   if (one === undefined) return;
@@ -44,7 +45,8 @@ async function strike(world: RelayWorld): Promise<void> {
   } else if (kind < 0.6) {
     world.kill(one);
     void world.start();
-  } else if (kind < 0.7) world.databaseJumpMs += (random.fraction() - 0.3) * 10_000;
+  } else if (kind < 0.7 && mode === 'poll') world.crashDatabase(world.below(6), world.below(6));
+  else if (kind < 0.8) world.databaseJumpMs += (random.fraction() - 0.3) * 10_000;
   else one.process.jump((random.fraction() - 0.5) * 1e8);
 }
 
@@ -66,7 +68,7 @@ export async function relayViolations(
   world.write(4 + world.below(12), 4 + world.below(12), 100 + world.below(900));
   for (let step = 0; step < 3; step++) {
     await clock.advance(500 + world.below(2500));
-    await strike(world);
+    await strike(world, mode);
   }
   await clock.advance(1000);
   world.faults = CALM;

@@ -73,8 +73,15 @@ export class RelayWorld {
   /** End of the transaction that holds the lock of each key. */
   private readonly keyLocks = new Map<string, Promise<void>>();
   private readonly transactions: Transaction[] = [];
-  private readonly committed = new Map<string, bigint[]>();
-  private readonly acknowledged = new Set<bigint>();
+  /** Messages of each key in the order of their commits. */
+  private readonly committed = new Map<string, string[]>();
+  private readonly acknowledged = new Set<string>();
+  /** Rows in the order of their marks. */
+  private readonly marked: OutboxRow[] = [];
+  /** Messages whose transactions the database lost. */
+  private readonly lost = new Set<string>();
+  private crashes = 0;
+  private messages = 0;
   /** Number of published rows of each key; the field below: the last published row by key, producer
    *  and epoch. */
   private readonly reached = new Map<string, number>();
@@ -91,7 +98,10 @@ export class RelayWorld {
       after: (ms, run) => this.clock.after(ms, run),
       delay: () => this.pass(this.random.fraction() * this.faults.statementMs),
       isLost: () => this.occurs(this.faults.lostStatement),
-      onMark: ({ id }) => this.check(this.acknowledged.has(id), `row ${id} was marked before its ack`),
+      onMark: (row) => {
+        this.check(this.acknowledged.has(row.msgId), `row ${row.id} was marked before its ack`);
+        this.marked.push(row);
+      },
       onStatement: () => this.checkOwners(),
       hasSequence: options.hasSequence ?? false,
     });
@@ -138,6 +148,23 @@ export class RelayWorld {
     this.running.splice(this.running.indexOf(one), 1);
   }
 
+  /** Crashes the database: it loses its last commits and marks, which were not flushed, and gives
+   *  their ids out again. Open transactions end. */
+  crashDatabase(commits: number, marks: number): void {
+    this.crashes++;
+    const rows = this.transactions.splice(Math.max(0, this.transactions.length - commits));
+    const lost = rows.flatMap((one) => one.rows);
+    for (const { msgId } of lost) this.lost.add(msgId);
+    for (const [key, msgIds] of this.committed) {
+      const kept = msgIds.filter((msgId) => !this.lost.has(msgId));
+      this.committed.set(key, kept);
+      this.reached.set(key, Math.min(this.reached.get(key) ?? 0, kept.length));
+    }
+    this.database.crash(lost);
+    for (const { id, msgId } of this.marked.splice(Math.max(0, this.marked.length - marks)))
+      if (!this.lost.has(msgId)) this.database.rows.unmark(id);
+  }
+
   /** SIGKILL: requests in transit still reach their server. */
   kill(one: Running): void {
     one.process.isDead = true;
@@ -169,14 +196,15 @@ export class RelayWorld {
     for (const { drain } of this.running) drain.abort();
     await this.clock.run(Promise.all(this.running.map(({ ended }) => ended)));
     for (const [key, ids] of this.committed)
-      this.check(this.reached.get(key) === ids.length, `rows of ${key} are lost: ${this.story(key)}`);
+      this.check((this.reached.get(key) ?? 0) === ids.length, `rows of ${key} are lost: ${this.story(key)}`);
   }
 
-  /** Formats the ids of a key in the order of their publication, with the producer of each. */
+  /** Formats the messages of a key in the order of their publication, with the producer of each. */
   story(key: string): string {
     const all = this.published.filter((one) => one.key === key);
     const order = this.committed.get(key) ?? [];
-    return `committed ${order.join(' ')}; published ${all.map(({ id, producer }) => `${id}@${producer}`).join(' ')}`;
+    const numberOf = (msgId: string): number => Number.parseInt(msgId.slice(-12), 16);
+    return `committed ${order.map(numberOf).join(' ')}; published ${all.map(({ msgId, producer }) => `${numberOf(msgId)}@${producer}`).join(' ')}`;
   }
 
   private relayOf(process: SimProcess, metrics: Metrics, mode: 'poll' | 'wal'): Relay {
@@ -238,16 +266,18 @@ export class RelayWorld {
       },
       onRequest: () => this.checkOwners(),
       onAppend: (row) => this.append(row),
-      onAck: ({ id }) => void this.acknowledged.add(id),
+      onAck: ({ msgId }) => void this.acknowledged.add(msgId),
       isAnswerLost: () => this.occurs(this.faults.lostReport),
     };
   }
 
   private append(row: Published): void {
     this.published.push(row);
-    const { key, id, epoch, producer } = row;
+    const { key, id, msgId, epoch, producer } = row;
+    // Consumers get an event that the database lost after the relay had read it.
+    if (this.lost.has(msgId)) return;
     const order = this.committed.get(key) ?? [];
-    const place = order.indexOf(id);
+    const place = order.indexOf(msgId);
     const reached = this.reached.get(key) ?? 0;
     this.check(
       place >= 0 && place <= reached,
@@ -258,9 +288,9 @@ export class RelayWorld {
     const last = this.last.get(run);
     const isRepeat = place < reached;
     // After a jump of the database's clock two relays own a key, and one repeats rows that the
-    // other has not marked yet.
+    // other has not marked yet. A crash of the database loses marks of rows that are not adjacent.
     this.check(
-      !isRepeat || last === undefined || place <= last + 1 || this.databaseJumpMs !== 0,
+      !isRepeat || last === undefined || place <= last + 1 || this.databaseJumpMs !== 0 || this.crashes > 0,
       `row ${id} was repeated amid its key: ${this.story(key)}`,
     );
     this.last.set(run, place);
@@ -296,38 +326,57 @@ export class RelayWorld {
 
   /** Runs a transaction; others draw ids and commit meanwhile. */
   private async transact(keys: readonly string[]): Promise<void> {
-    const { database } = this;
+    const { database, crashes } = this;
+    const isEnded = (): boolean => this.crashes !== crashes;
     const rows: OutboxRow[] = [];
     const unlocks: Array<() => void> = [];
     let writer: Writer | undefined;
     for (const key of keys) {
       unlocks.push(await this.lockKey(key));
+      if (isEnded()) break;
       if (writer === undefined) {
         writer = database.openWriter();
         // A statement that found no row to write also holds the writers' lock, without an xid.
         if (this.occurs(0.1)) await this.idle(writer);
       }
-      for (let left = 1 + this.below(2); left > 0; left--) await this.insert(writer, key, rows);
+      for (let left = 1 + this.below(2); left > 0 && !isEnded(); left--)
+        await this.insert(writer, key, rows, isEnded);
     }
-    if (writer === undefined) return;
+    if (writer !== undefined && !isEnded()) await this.end(writer, rows, isEnded);
+    if (writer !== undefined) {
+      database.endXids(writer);
+      database.writers.delete(writer);
+    }
+    for (const unlock of unlocks) unlock();
+  }
+
+  /** Commits or rolls back, sometimes after a prepared state. */
+  private async end(writer: Writer, rows: readonly OutboxRow[], isEnded: () => boolean): Promise<void> {
+    const { database } = this;
     if (this.occurs(0.05)) {
       database.prepare(writer);
       await this.idle(writer);
+      if (isEnded()) return;
     }
     if (this.occurs(0.1)) database.endXids(writer);
     else await this.commit(rows, writer);
     await this.pass(this.random.fraction() * 5);
-    database.writers.delete(writer);
-    for (const unlock of unlocks) unlock();
   }
 
   /** Inserts a row: the statement draws its id before the transaction has an xid. Between
    *  statements the transaction is idle, sometimes for long. */
-  private async insert(writer: Writer, key: string, rows: OutboxRow[]): Promise<void> {
+  private async insert(
+    writer: Writer,
+    key: string,
+    rows: OutboxRow[],
+    isEnded: () => boolean,
+  ): Promise<void> {
     writer.isIdle = false;
     await this.pass(this.random.fraction() * 3);
+    if (isEnded()) return;
     rows.push(this.rowOf(key));
     await this.pass(this.random.fraction() * 3);
+    if (isEnded()) return;
     if (writer.xids.length === 0 || this.occurs(0.2)) this.database.assignXid(writer);
     await this.idle(writer);
   }
@@ -355,7 +404,7 @@ export class RelayWorld {
     return {
       id,
       aggregateId: key,
-      msgId: uuid(Number(id)),
+      msgId: uuid(++this.messages),
       eventType: 't',
       payload: PAYLOAD,
       createdAt: new Date(this.clock.wallNowMs()),
@@ -368,14 +417,14 @@ export class RelayWorld {
     for (const row of rows) {
       database.rows.insert(row);
       const { aggregateId: key } = row;
-      this.committed.set(key, [...(this.committed.get(key) ?? []), row.id]);
+      this.committed.set(key, [...(this.committed.get(key) ?? []), row.msgId]);
     }
     database.lsn += 10n;
     const endLsn = database.lsn;
     this.transactions.push({ endLsn, rows });
     database.committing.add(endLsn);
     await this.pass(this.random.fraction() * 10);
-    for (const { id } of rows) database.rows.show(id);
+    for (const { id, msgId } of rows) if (!this.lost.has(msgId)) database.rows.show(id);
     database.endXids(writer);
     database.committing.delete(endLsn);
   }

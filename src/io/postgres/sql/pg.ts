@@ -145,6 +145,7 @@ class PgPool implements SqlPool {
     // The pool replaces a lost idle connection at the next use; an error event without a listener
     // would end the process.
     pool.on('error', () => {});
+    pool.on('connect', () => options.onConnect?.());
   }
 
   /** Runs `work` on one connection, which returns to the pool unless an error makes its state

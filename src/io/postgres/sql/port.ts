@@ -89,6 +89,8 @@ export interface SqlOptions {
   readonly answerTimeoutMs?: number;
   /** Called each time an answer timeout closes a connection. */
   readonly onOverdue?: () => void;
+  /** Called each time a SqlPool has opened a connection, before the first statement on it. */
+  readonly onConnect?: () => void;
 }
 
 export interface SqlDriver {

@@ -47,7 +47,7 @@ export interface Pipeline {
   deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered>;
   /** True when this relay publishes the events of the key now. */
   owns(aggregateId: string): boolean;
-  /** True when the row was accepted and is not yet marked. */
+  /** True when a row with this id was accepted and is not yet marked. */
   isInFlight(id: bigint): boolean;
   /** Number of rows accepted and neither marked nor left. */
   inFlight(): number;

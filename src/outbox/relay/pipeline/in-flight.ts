@@ -1,4 +1,8 @@
-/** Rows in flight: accepted, and neither marked nor left. Sources wait here for back-pressure. */
+/** Rows in flight: accepted, and neither marked nor left. Sources wait here for back-pressure.
+ *
+ *  A row is known by its id and its msg_id. PostgreSQL may lose the transaction of a row in flight,
+ *  in a crash or a failover to a standby that lags; then it gives the id out again.
+ */
 import { invariant } from '../../../core/errors.ts';
 import type { OutboxRow } from '../store.ts';
 
@@ -15,12 +19,19 @@ export interface InFlightLimits {
   readonly bytes: number;
 }
 
-/** Key of a hash set: numbers hash in a fraction of the time of bigints. */
+type Identity = Pick<OutboxRow, 'id' | 'msgId'>;
+
+/** Key of a hash map: numbers hash in a fraction of the time of bigints. */
 const numberOf = (id: bigint): number | bigint => (id <= Number.MAX_SAFE_INTEGER ? Number(id) : id);
+
+const pairOf = ({ id, msgId }: Identity): string => `${id} ${msgId}`;
 
 export class InFlight {
   private readonly limits: InFlightLimits;
-  private readonly ids = new Set<number | bigint>();
+  /** Message of each id. */
+  private readonly messages = new Map<number | bigint, string>();
+  /** Rows whose id is that of a row in `messages`. */
+  private readonly reissued = new Set<string>();
   private readonly shardLoad: Int32Array;
   private byteCount = 0;
   private over = false;
@@ -33,15 +44,23 @@ export class InFlight {
   }
 
   get size(): number {
-    return this.ids.size;
+    return this.messages.size + this.reissued.size;
   }
 
   get bytes(): number {
     return this.byteCount;
   }
 
-  has(id: bigint): boolean {
-    return this.ids.has(numberOf(id));
+  has(row: Identity): boolean {
+    if (this.messages.get(numberOf(row.id)) === row.msgId) return true;
+    return this.reissued.size > 0 && this.reissued.has(pairOf(row));
+  }
+
+  /** True if a row with this id is in flight, whatever its message is. */
+  hasId(id: bigint): boolean {
+    if (this.messages.has(numberOf(id))) return true;
+    for (const pair of this.reissued) if (pair.startsWith(`${id} `)) return true;
+    return false;
   }
 
   isShardIdle(shard: number): boolean {
@@ -50,15 +69,18 @@ export class InFlight {
 
   add(row: OutboxRow, shard: number): void {
     invariant(shard >= 0 && shard < this.shardLoad.length, 'a row belongs to a shard of its outbox');
-    const before = this.ids.size;
-    this.ids.add(numberOf(row.id));
-    invariant(this.ids.size === before + 1, 'a row is accepted once');
+    invariant(!this.has(row), 'a row is accepted once');
+    const id = numberOf(row.id);
+    if (this.messages.has(id)) this.reissued.add(pairOf(row));
+    else this.messages.set(id, row.msgId);
     this.byteCount += bytesOf(row);
     this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
   }
 
   remove(row: OutboxRow, shard: number): void {
-    if (!this.ids.delete(numberOf(row.id))) return;
+    const id = numberOf(row.id);
+    if (this.messages.get(id) === row.msgId) this.messages.delete(id);
+    else if (!this.reissued.delete(pairOf(row))) return;
     this.byteCount -= bytesOf(row);
     const load = (this.shardLoad[shard] as number) - 1;
     invariant(load >= 0 && this.byteCount >= 0, 'no more rows leave than were accepted');
@@ -68,7 +90,8 @@ export class InFlight {
 
   /** Forgets all rows: no report about them will arrive. */
   clear(): void {
-    this.ids.clear();
+    this.messages.clear();
+    this.reissued.clear();
     this.byteCount = 0;
     this.shardLoad.fill(0);
     this.wake();
@@ -86,12 +109,12 @@ export class InFlight {
   }
 
   idle(): Promise<void> {
-    if (this.over || this.ids.size === 0) return Promise.resolve();
+    if (this.over || this.size === 0) return Promise.resolve();
     return new Promise((resolve) => this.idleWaiters.push(resolve));
   }
 
   private hasRoom(): boolean {
-    return this.over || (this.ids.size < this.limits.rows && this.byteCount < this.limits.bytes);
+    return this.over || (this.size < this.limits.rows && this.byteCount < this.limits.bytes);
   }
 
   private wake(): void {
@@ -100,7 +123,7 @@ export class InFlight {
       this.roomWaiters = [];
       for (const wake of waiters) wake();
     }
-    if (this.idleWaiters.length > 0 && (this.over || this.ids.size === 0)) {
+    if (this.idleWaiters.length > 0 && (this.over || this.size === 0)) {
       const waiters = this.idleWaiters;
       this.idleWaiters = [];
       for (const wake of waiters) wake();

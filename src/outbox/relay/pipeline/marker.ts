@@ -3,7 +3,8 @@
  *  Invariants: (1) an id is marked only after the broker acknowledged it, or together with its copy
  *  as a dead letter; (2) a statement marks no row of a shard whose lease has another epoch, also
  *  when the epoch changes while the statement waits; (3) a row that is missing from the table is
- *  looked for again, because a decoded row may not be visible yet.
+ *  looked for again, because a decoded row may not be visible yet; (4) a row is marked only if its
+ *  msg_id was acknowledged: PostgreSQL may have lost the published row and given its id out again.
  */
 import type { Cancel, Timers } from '../../../core/clock.ts';
 import { findMillraceError, invariant } from '../../../core/errors.ts';
@@ -28,7 +29,7 @@ export interface MarkerOptions {
 }
 
 export interface MarkRow {
-  readonly row: { readonly id: bigint };
+  readonly row: { readonly id: bigint; readonly msgId: string };
   readonly shard: number;
   readonly epoch: bigint;
   /** Reason why the row can never be published: one statement marks it and copies it into
@@ -43,8 +44,8 @@ export class Marker<T extends MarkRow> {
   private readonly options: MarkerOptions;
   private readonly counters;
   private queue: T[] = [];
-  /** Time at which each missing row was first looked for. */
-  private readonly missingSinceMs = new Map<bigint, number>();
+  /** Time at which each missing row was first looked for, by its msg_id. */
+  private readonly missingSinceMs = new Map<string, number>();
   /** Called with each row that is marked, or that this relay may not mark. */
   onDone: (row: T) => void = () => {};
   /** Cancels the timer of the next statement. */
@@ -162,21 +163,26 @@ export class Marker<T extends MarkRow> {
          SELECT l.shard FROM relay_leases l
          JOIN unnest($2::int[], $3::bigint[]) AS h(shard, epoch) ON h.shard = l.shard AND h.epoch = l.epoch
          WHERE l.outbox = $4 FOR SHARE OF l)`;
+    // IS TRUE keeps the second condition a hashed subplan: the ids alone choose the index scan. An
+    // acknowledged msg_id may have got another id since; its event is published all the same.
     const mark = `UPDATE ${table.name} SET published_at = now()
-       WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND (SELECT count(*) FROM held) = $5::int`;
+       WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND (SELECT count(*) FROM held) = $5::int
+         AND (msg_id IN (SELECT unnest($6::uuid[]))) IS TRUE`;
     const { rowCount } = await pool.query(
       dead === undefined
         ? `WITH ${held} ${mark}`
         : `WITH ${held}, dead AS (${mark} RETURNING id, msg_id, aggregate_id, event_type, payload)
        INSERT INTO relay_dead_letters AS known (outbox, id, msg_id, aggregate_id, event_type, payload, reason)
-       SELECT $4, id, msg_id, aggregate_id, event_type, payload, $6 FROM dead
-       ON CONFLICT (outbox, id) DO UPDATE SET payload = excluded.payload, reason = excluded.reason, dead_at = now()`,
+       SELECT $4, id, msg_id, aggregate_id, event_type, payload, $7 FROM dead
+       ON CONFLICT (outbox, id) DO UPDATE SET msg_id = excluded.msg_id, aggregate_id = excluded.aggregate_id,
+         event_type = excluded.event_type, payload = excluded.payload, reason = excluded.reason, dead_at = now()`,
       [
         `{${batch.map(({ row }) => row.id).join()}}`,
         leases.map(({ shard }) => shard),
         leases.map(({ epoch }) => epoch),
         table.fullName,
         leases.length,
+        `{${batch.map(({ row }) => row.msgId).join()}}`,
         ...(dead === undefined ? [] : [dead]),
       ],
     );
@@ -196,32 +202,39 @@ export class Marker<T extends MarkRow> {
       [table.fullName],
     );
     const epochs = new Map(leases.map(({ shard, epoch }) => [shard, epoch]));
-    const { rows: seen } = await pool.query<{ id: bigint; pending: boolean }>(
-      `SELECT id, published_at IS NULL AS pending FROM ${table.name} WHERE id = ANY($1::bigint[])`,
+    const { rows: seen } = await pool.query<{ id: bigint; msg_id: string; pending: boolean }>(
+      `SELECT id, msg_id, published_at IS NULL AS pending FROM ${table.name} WHERE id = ANY($1::bigint[])`,
       [`{${batch.map(({ row }) => row.id).join()}}`],
     );
-    const pending = new Map(seen.map((row) => [row.id, row.pending]));
+    const found = new Map(seen.map((row) => [row.id, row]));
     const nowMs = clock.monotonicMs();
     const again: T[] = [];
     for (const one of batch) {
-      const { id } = one.row;
-      const state = pending.get(id);
-      if (state !== undefined) this.missingSinceMs.delete(id);
+      const { id, msgId } = one.row;
+      const stored = found.get(id);
+      const isReissued = stored !== undefined && stored.msg_id !== msgId;
+      const state = isReissued ? undefined : stored?.pending;
+      if (state !== undefined) this.missingSinceMs.delete(msgId);
       if (state !== false && epochs.get(one.shard) !== one.epoch) this.counters.refused.add();
       else if (state === true) {
         again.push(one);
         continue;
       } else if (state === undefined) {
-        const sinceMs = this.missingSinceMs.get(id) ?? nowMs;
-        if (nowMs - sinceMs < missingAfterMs) {
-          this.missingSinceMs.set(id, sinceMs);
+        const sinceMs = this.missingSinceMs.get(msgId) ?? nowMs;
+        if (!isReissued && nowMs - sinceMs < missingAfterMs) {
+          this.missingSinceMs.set(msgId, sinceMs);
           again.push(one);
           continue;
         }
         this.counters.missing.add();
-        log.warn({ id: id.toString() }, 'a published row is not in the table');
+        log.warn(
+          { id: id.toString(), msg_id: msgId },
+          isReissued
+            ? 'a published row is not in the table: the database lost its transaction and gave its id to another row'
+            : 'a published row is not in the table',
+        );
       }
-      this.missingSinceMs.delete(id);
+      this.missingSinceMs.delete(msgId);
       this.onDone(one);
     }
     return again;

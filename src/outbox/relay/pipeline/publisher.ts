@@ -170,7 +170,7 @@ export class Publisher implements CountingPipeline {
   }
 
   isInFlight(id: bigint): boolean {
-    return this.known.has(id);
+    return this.known.hasId(id);
   }
 
   leftSoFar(): number {
@@ -264,7 +264,7 @@ export class Publisher implements CountingPipeline {
     this.tickets.add(ticket);
     const left: OutboxRow[] = [];
     for (const row of rows) {
-      if (this.known.has(row.id)) {
+      if (this.known.has(row)) {
         known++;
         continue;
       }

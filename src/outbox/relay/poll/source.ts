@@ -3,16 +3,20 @@
  *
  *  The cursor only saves work. Every read also scans the ids between the cursor and the safe-id
  *  horizon (safe-id-horizon.ts). The cursor moves back every `rescanMs`, after a change of
- *  ownership, and for each row that was left pending.
+ *  ownership, and for each row that was left pending. When the database may have lost transactions
+ *  (restart-detector.ts), cursor and horizon start again, because ids below them may get new rows.
  *
  *  Invariants: (1) reads follow one another and each is one snapshot, so a row is never delivered
- *  before an earlier committed row of its key; (2) a row in flight is not read; (3) no transaction
- *  is open between two statements.
+ *  before an earlier committed row of its key; (2) a row in flight is not read, except after such a
+ *  loss, because its id may belong to another row since (doubtful-rows.ts); (3) no transaction is
+ *  open between two statements.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { CountingPipeline, Covered, Delivered, RowSource } from '../pipeline/contract.ts';
 import type { SourceParts } from '../source.ts';
 import { describeOutbox, type OutboxRow, type OutboxTable, readPending } from '../store.ts';
+import { DoubtfulRows, type ReadRow } from './doubtful-rows.ts';
+import { RestartDetector } from './restart-detector.ts';
 import { SafeIdHorizon } from './safe-id-horizon.ts';
 
 export interface PollSettings {
@@ -45,10 +49,12 @@ export class PollSource implements RowSource {
   private readonly parts: PollParts;
   private table: OutboxTable;
   private readonly settings: PollSettings;
-  private readonly horizon: SafeIdHorizon;
+  private readonly restarts: RestartDetector;
+  private horizon: SafeIdHorizon;
   private readonly counters;
-  /** Ids of each delivery of which some rows are neither marked nor left. */
-  private readonly unsettledReads = new Set<readonly bigint[]>();
+  /** Rows of each delivery of which some are neither marked nor left. */
+  private readonly unsettledReads = new Set<readonly ReadRow[]>();
+  private readonly doubtful = new DoubtfulRows();
   private cursor = START;
   private readTo = START;
   private seenGeneration = -1;
@@ -66,7 +72,8 @@ export class PollSource implements RowSource {
     this.parts = parts;
     this.table = table;
     this.settings = settings;
-    this.horizon = new SafeIdHorizon(parts.pool, table, parts.clock, settings.stragglerAfterMs);
+    this.restarts = new RestartDetector(parts.pool, parts.connections);
+    this.horizon = this.newHorizon();
     const { metrics } = parts;
     this.counters = {
       reads: metrics.counter('relay_reads_total', 'Reads of pending rows.'),
@@ -86,6 +93,11 @@ export class PollSource implements RowSource {
         'Safe-id horizon: up to this id every outbox row is committed or will never exist.',
       ),
     };
+  }
+
+  private newHorizon(): SafeIdHorizon {
+    const { pool, clock } = this.parts;
+    return new SafeIdHorizon(pool, this.table, clock, this.settings.stragglerAfterMs);
   }
 
   failureReason(): string | undefined {
@@ -137,6 +149,7 @@ export class PollSource implements RowSource {
       return 'more';
     }
     const nowMs = clock.monotonicMs();
+    if (await this.restarts.mayHaveLost()) this.startAgain();
     if (generation !== this.seenGeneration || nowMs - this.rescannedMs >= rescanMs) {
       this.seenGeneration = generation;
       this.rescannedMs = nowMs;
@@ -181,12 +194,15 @@ export class PollSource implements RowSource {
       limit: rowsMax,
       bytesMax,
     });
+    // The answer may be that of another server, to a cursor of this one.
+    if (this.restarts.isDue()) return { rows: 0, full: true };
     if (page.isOutdated) {
       this.table = await describeOutbox(pool, this.table.name);
       log.info({ table: this.table.fullName }, 'the table has further columns; they are read from now on');
       return { rows: 0, full: true };
     }
     const { rows: found, cut } = page;
+    if (this.doubtful.size > 0) for (const row of found) this.doubtful.remove(row);
     this.counters.reads.add();
     this.counters.readSeconds.observe((clock.monotonicMs() - startMs) / 1000);
     const full = cut || found.length === rowsMax;
@@ -208,21 +224,21 @@ export class PollSource implements RowSource {
 
   private forward(rows: readonly OutboxRow[], scanned: Covered): void {
     const { pipeline } = this.parts;
-    const ids = rows.map(({ id }) => id);
-    this.unsettledReads.add(ids);
+    const read = rows.map(({ id, msgId }) => ({ id, msgId }));
+    this.unsettledReads.add(read);
     // Only a scan that moved back covers rows that were left; another scan knows only the rows
     // above its start.
     const covered = this.movedBack ? scanned : undefined;
     if (scanned.to === END) this.movedBack = false;
     pipeline.deliver(rows, covered).then(
-      (delivered) => this.settled(ids, delivered),
+      (delivered) => this.settled(read, delivered),
       (thrown: unknown) => {
         this.broken ??= { thrown };
       },
     );
   }
 
-  private settled(ids: readonly bigint[], delivered: Delivered): void {
+  private settled(read: readonly ReadRow[], delivered: Delivered): void {
     const { clock } = this.parts;
     if (delivered.left.length > 0) {
       this.counters.leftRows.add(delivered.left.length);
@@ -233,7 +249,8 @@ export class PollSource implements RowSource {
       }
     } else if (delivered.published > 0 && this.retryAtMs === Number.POSITIVE_INFINITY) this.retryCount = 0;
     const done = (): void => {
-      this.unsettledReads.delete(ids);
+      this.unsettledReads.delete(read);
+      if (this.doubtful.size > 0) this.doubtful.settled(read, this.unsettledReads);
     };
     delivered.marked.then(done, done);
   }
@@ -241,9 +258,18 @@ export class PollSource implements RowSource {
   private inFlightAbove(low: bigint): bigint[] {
     const { pipeline } = this.parts;
     const found: bigint[] = [];
-    for (const ids of this.unsettledReads)
-      for (const id of ids) if (id > low && pipeline.isInFlight(id)) found.push(id);
+    for (const read of this.unsettledReads)
+      for (const { id } of read)
+        if (id > low && pipeline.isInFlight(id) && !this.doubtful.has(id)) found.push(id);
     return found;
+  }
+
+  /** Forgets what was read: the database may have lost it. */
+  private startAgain(): void {
+    this.horizon = this.newHorizon();
+    this.readTo = START;
+    this.moveBack(START);
+    for (const read of this.unsettledReads) for (const row of read) this.doubtful.add(row);
   }
 
   private moveBack(to: bigint): void {
