@@ -29,6 +29,8 @@ export class WatchedFile<T> {
     // Taken before the text is read, so the next check sees a change in between.
     this.seen = this.stamp();
     this.value = this.read();
+    // A counter that begins with its first failure has no increase that an alert could see.
+    options.reloads.series(options.flag, 'failed');
   }
 
   get current(): T {

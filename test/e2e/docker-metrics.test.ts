@@ -4,7 +4,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
 import { append } from '../../src/demo/contracts/topic.ts';
+import { type MetricsPage, openDrivers, openMetricsPage } from '../../src/drivers.ts';
+import { Service } from '../../src/outbox/service.ts';
 import { startConsumer } from '../fixtures/consumer.ts';
 import { countingProxy } from '../fixtures/counting-proxy.ts';
 import { startEngine } from '../fixtures/engine.ts';
@@ -47,6 +51,10 @@ const onClose: Array<() => void> = [];
 
 const queries = everyExpression().map((one) => ({ ...one, ...usesOf(one.expression) }));
 
+/** Service of the library in this process, and its page of metrics. */
+let service: Service | undefined;
+let servicePage: MetricsPage | undefined;
+
 /** Metrics text by job; the texts of all processes of a job are concatenated. */
 const scraped = new Map<string, string>();
 const processes: Array<readonly [job: string, child: Running]> = [];
@@ -75,7 +83,27 @@ async function scrape(): Promise<void> {
     });
     texts.set(job, `${texts.get(job) ?? ''}${await answer.text()}\n`);
   }
+  if (servicePage !== undefined) texts.set('service', await servicePage.text());
   for (const [job, text] of texts) scraped.set(job, text);
+}
+
+/** Starts a service of the library with a consumer and a runner of effects. */
+async function startService(topic: string): Promise<void> {
+  const metrics = new Metrics();
+  const { brokers, postgres } = stack;
+  const drivers = { ...(await openDrivers()), metrics, log: silentLogger };
+  service = await Service.open({
+    ...drivers,
+    name: `docker-${id}`,
+    brokers,
+    postgres,
+    schema: `docker_${id}`,
+  });
+  const parts = { inbox: 'received', parkedTable: 'aside' };
+  await service.migrate([], { ...parts, effectsTable: 'calls' });
+  service.consume({ ...parts, topic, handle: async () => {} });
+  service.effects({ effectsTable: 'calls', handlers: { capture: { call: async () => null } } });
+  servicePage = await openMetricsPage(metrics);
 }
 
 /** Starts a redrive of a record whose schema the registry never answers, so that it runs on. */
@@ -138,7 +166,7 @@ beforeAll(async () => {
   expect(registered.status).toBe(200);
   scraping(startTool(own, 'producer', [...records, `-schema=${schema}`, '-count=1000000', '-rate=20']));
   const consuming = scraping(startConsumer(own, [...records, '-out=file:/dev/null']));
-  const orders = scraping(startOrders(own, [...database]));
+  const orders = scraping(startOrders(own, [...database, `-auth-rules=${rules}`]));
   // The relays read the outbox that the migration of orders creates.
   await orders.ready();
   scraping(startRelay(own, [...database, brokers, events]));
@@ -146,6 +174,7 @@ beforeAll(async () => {
   const payments = scraping(startPayments(own, [...database, brokers, events, `-group=docker-${id}`]));
   // The reconciler reads the tables that the migrations of orders and payments create.
   await payments.ready();
+  await startService(`docker-events-${id}`);
   scraping(startTool(own, 'reconcile', ['-watch', ...database.slice(0, 2), '-listen=127.0.0.1:0']));
   scraping(
     startEngine(own, [
@@ -155,6 +184,7 @@ beforeAll(async () => {
       `-sink=postgres:${stack.postgres}`,
       `-sink-table=docker_windows_${id}`,
       '-migrate',
+      `-auth-rules=${rules}`,
     ]),
   );
   scraping(await startRedrive(records, consuming, await registry.address()));
@@ -171,6 +201,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   for (const close of onClose) close();
+  await service?.close();
   for (const [, child] of processes) child.kill('SIGKILL');
   await Promise.all(processes.map(([, child]) => child.ended));
   const client = new pg.Client({ connectionString: stack.postgres });
@@ -202,9 +233,17 @@ it('the dashboards and alert rules use many metrics of every product', () => {
 });
 
 it('the dashboards and alert rules name only metrics that the expected command serves', () => {
-  expect([...scraped.keys()].sort()).toEqual(
-    ['consumer', 'engine', 'orders', 'payments', 'producer', 'reconcile', 'registry', 'relay'].sort(),
-  );
+  expect([...scraped.keys()].sort()).toEqual([
+    'consumer',
+    'engine',
+    'orders',
+    'payments',
+    'producer',
+    'reconcile',
+    'registry',
+    'relay',
+    'service',
+  ]);
   expect(missing()).toEqual([]);
 });
 

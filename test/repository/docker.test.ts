@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { parseDocument } from 'yaml';
 import { CrossSiteGuard } from '../../src/io/http/cross-site.ts';
 import { alertRules, dashboards, everyExpression, usesOf, yamlOf } from './monitoring.ts';
-import { projectRoot, read } from './root.ts';
+import { projectRoot, read, repositoryFiles } from './root.ts';
 
 const dockerfile = readFileSync(join(projectRoot, 'docker/Dockerfile'), 'utf8');
 const composeText = readFileSync(join(projectRoot, 'docker/compose.yaml'), 'utf8');
@@ -134,6 +134,13 @@ describe('compose.yaml', () => {
   });
 });
 
+/** Sentences and rows of a table that say to alert on something. */
+const alertSentences = (page: string): readonly string[] =>
+  page
+    .split(/\n{2,}|\n(?=[|-] ?)/)
+    .flatMap((block) => block.replaceAll('\n', ' ').split(/(?<=\.)\s+/))
+    .filter((sentence) => /\balert\b\W*\bon\b/i.test(sentence));
+
 describe('Prometheus', () => {
   const config = yamlOf('prometheus/prometheus.yml') as {
     readonly rule_files: readonly string[];
@@ -192,6 +199,21 @@ describe('Prometheus', () => {
         expect(grouped, rule.alert).toContain(label);
     }
     expect([...sections].sort()).toEqual(rules.map((rule) => rule.alert).sort());
+  });
+
+  it('each metric that a guide says to alert on is in an alert rule', () => {
+    const used = new Set(rules.flatMap(({ expr }) => usesOf(expr).uses.map(({ metric }) => metric)));
+    const sentences = repositoryFiles()
+      .filter((path) => /^docs\/how-to\/.*\.md$/.test(path))
+      .flatMap((path) => alertSentences(read(path)));
+    const promised = sentences.flatMap((sentence) =>
+      [...sentence.matchAll(/`([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?:\{[^`]*\})?`/g)].map(
+        ([, name]) => name as string,
+      ),
+    );
+    for (const name of ['registry_auth_reloads_total', 'inbox_parked_total', 'effect_rows'])
+      expect(promised).toContain(name);
+    expect(promised.filter((name) => !used.has(name))).toEqual([]);
   });
 
   it('every Prometheus expression names only jobs that are scraped', () => {

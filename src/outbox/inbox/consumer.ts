@@ -19,7 +19,7 @@ import { type ClientWork, runInClient, type TransactionRunner } from './client-t
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
 import { plainTableName } from './names.ts';
 import { insertParked, requireDigest } from './parked.ts';
-import type { InboxPort, InboxRecord, Parked, UnreadRecord } from './port.ts';
+import { type InboxPort, type InboxRecord, PARK_REASONS, type Parked, type UnreadRecord } from './port.ts';
 import { Retries, type RetryQueue, type RetrySettings } from './retries.ts';
 
 export interface InboxConsumerOptions<T = SqlSession> {
@@ -175,6 +175,8 @@ export class InboxConsumer<T = SqlSession> {
       waitingKeys: metrics.gauge('inbox_waiting_keys', 'Keys with a record that awaits a retry.'),
       waiting: metrics.gauge('inbox_database_waiting', '1 while the consumer waits for its database.'),
     };
+    // A counter that begins with its first record has no increase that an alert could see.
+    for (const reason of PARK_REASONS) this.counters.parked.series(reason);
     this.committer = new BatchCommitter({
       commit: (work) => this.commit(work),
       faultOf: faultOfEffect,

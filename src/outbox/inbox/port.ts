@@ -53,7 +53,8 @@ export interface InboxRecord extends RecordPlace {
 export type UnreadRecord = Omit<InboxRecord, 'msgId'> & { readonly msgId: string | null };
 
 /** Reason that a record is parked instead of having its effect. */
-export type ParkReason = 'malformed_payload' | 'refused' | 'undecidable';
+export const PARK_REASONS = ['malformed_payload', 'refused', 'undecidable'] as const;
+export type ParkReason = (typeof PARK_REASONS)[number];
 
 export interface Parked<D> {
   readonly delivery: D;

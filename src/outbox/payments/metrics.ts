@@ -6,6 +6,7 @@ import {
   LATENCY_BUCKETS_S,
   type Metrics,
 } from '../../core/metrics.ts';
+import { PARK_REASONS } from '../inbox/port.ts';
 import type { BatchOutcome } from './store.ts';
 
 export interface PaymentsMetrics {
@@ -26,6 +27,11 @@ export interface PaymentsMetrics {
 export const EFFECT_BUCKETS_S: readonly number[] = [...LATENCY_BUCKETS_S, 2].sort((a, b) => a - b);
 
 export function paymentsMetrics(metrics: Metrics): PaymentsMetrics {
+  const parked = metrics.counter('payments_parked_total', 'Deliveries parked in payments_parked.', [
+    'reason',
+  ]);
+  // A counter that begins with its first record has no increase that an alert could see.
+  for (const reason of PARK_REASONS) parked.series(reason);
   return {
     messages: metrics.counter('payments_messages_total', 'Records read from the topic.'),
     injected: metrics.counter('payments_injected_total', 'Injected duplicates of records.'),
@@ -36,7 +42,7 @@ export function paymentsMetrics(metrics: Metrics): PaymentsMetrics {
       'Deliveries that charged nothing because their order was charged already.',
       ['kind'],
     ),
-    parked: metrics.counter('payments_parked_total', 'Deliveries parked in payments_parked.', ['reason']),
+    parked,
     batchSeconds: metrics.histogram(
       'payments_batch_seconds',
       'Time of one batch transaction, commit included.',

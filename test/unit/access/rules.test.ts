@@ -232,6 +232,13 @@ describe('watched file', () => {
     expect(changes()).toBe(2);
   });
 
+  it('a watched file counts 0 failures from its start, so that an alert sees the first increase', () => {
+    const { reloads } = open(write('c', 'basic:a read *'));
+    expect(reloads.snapshot().samples).toEqual([
+      { labels: { file: 'auth-rules', outcome: 'failed' }, value: 0 },
+    ]);
+  });
+
   it('a watched file keeps its last valid content when it becomes invalid or disappears, logs once and recovers', () => {
     const path = write('b', 'basic:a read *');
     const { file, log, reloads } = open(path);
