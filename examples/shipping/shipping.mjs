@@ -17,6 +17,8 @@ const handle = async (tx, record) => {
   await tx.query('INSERT INTO history (parcel, status) VALUES ($1, $2)', [parcel, status]);
 };
 service.consume({ ...parts, topic, handle });
+// A part that ended with an error has logged it. A supervisor starts the process again.
+service.failure().catch(() => process.exit(1));
 
 for await (const line of createInterface({ input: process.stdin })) {
   const [parcel, status] = line.split(' ');

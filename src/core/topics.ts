@@ -25,8 +25,22 @@ export interface TopicReplicas {
 }
 
 /** Warns about a topic that can lose acknowledged records with one broker.
- *  @param facts undefined if the topic does not exist */
-export function warnOfThinTopic(log: Logger, topic: string, facts: TopicReplicas | undefined): void {
+ *  @param facts undefined if the topic does not exist
+ *  @param brokers number of brokers in the cluster; absent: the number of replicas is not judged */
+export function warnOfThinTopic(
+  log: Logger,
+  topic: string,
+  facts: TopicReplicas | undefined,
+  brokers = 1,
+): void {
+  const wanted = Math.min(REPLICAS_MIN, brokers);
+  // A topic that was just created may have no partitions yet.
+  if (facts !== undefined && facts.replicas > 0 && facts.replicas < wanted) {
+    log.warn(
+      { topic, replicas: facts.replicas, brokers },
+      `acknowledged records of this topic can be lost with one broker; raise its replicas to ${wanted} with kafka-reassign-partitions`,
+    );
+  }
   const inSync = Number(facts?.config?.get(IN_SYNC) ?? Number.NaN);
   if (facts === undefined || facts.replicas < REPLICAS_MIN || !(inSync < IN_SYNC_MIN)) return;
   log.warn(

@@ -19,7 +19,7 @@ export const RELAY_DEFAULTS = {
   answerTimeoutMs: 30_000,
   deliveryTimeoutMs: 30_000,
   horizonWarnMs: 60_000,
-  createTopic: { partitions: 4, replicationFactor: 1, retentionMs: 24 * 3_600_000 },
+  createTopic: { partitions: 4, replicationFactor: 0, retentionMs: 24 * 3_600_000 },
   exitWhenDrained: false,
 } as const satisfies Partial<RelaySettings>;
 

@@ -98,8 +98,9 @@ export { type Redriven, type RedriveOptions, redriveParked } from './inbox/redri
 export { InboxKeeper, type InboxKeeperOptions } from './inbox/retention/keeper.ts';
 export type { RetrySettings } from './inbox/retries.ts';
 export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts';
-export { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
 // The relay: publishes the table to the broker.
+export { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
+export type { TopicSettings } from './relay/pipeline/topic-client.ts';
 export { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
 export {
   Service,

@@ -2,12 +2,13 @@
  *  and the keepers of the inboxes. A service that needs other settings can construct each part as
  *  this file does. */
 import { type Random, randomUuid, sleep, type Timers } from '../core/clock.ts';
-import type { Logger } from '../core/log.ts';
+import { findMillraceError } from '../core/errors.ts';
+import type { LogFields, Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
 import type { ReplicationDriver } from '../io/postgres/replication/port.ts';
 import type { SqlDriver, SqlPool, SqlSession } from '../io/postgres/sql/port.ts';
-import type { WakeDriver } from '../io/wake/port.ts';
+import type { WakeDriver, Waker } from '../io/wake/port.ts';
 import { withSettings } from './database/connection.ts';
 import { migrationsOf } from './database/migration-files.ts';
 import { migrate } from './database/migrations.ts';
@@ -33,6 +34,8 @@ import { readTopicAges } from './inbox/retention/topic-ages.ts';
 import type { RetrySettings } from './inbox/retries.ts';
 import { type KnownNames, refuseUnknown } from './options.ts';
 import { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
+import type { TopicSettings } from './relay/pipeline/topic-client.ts';
+import { openWaker } from './relay/waker.ts';
 import { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
 
 export interface ServiceOptions {
@@ -50,8 +53,7 @@ export interface ServiceOptions {
   readonly answerTimeoutMs?: number;
   /** Driver for a relay in wal mode. */
   readonly replication?: ReplicationDriver;
-  /** Wakes the relay immediately when the service calls `wake` of the same scope. Without it, the
-   *  relay polls. */
+  /** Lets a `waker` of this host wake the relays of the service. Without it, they poll. */
   readonly wake?: WakeDriver;
   readonly clock: Timers;
   /** Source of relay names and of the jitter of retries. */
@@ -88,7 +90,10 @@ export interface ServiceConsumer<T = SqlSession> {
 
 /** Options of one relay of the service. Default: RELAY_DEFAULTS. */
 export type ServiceRelay = Pick<RelaySettings, 'table' | 'topic'> &
-  Partial<RelaySettings> & {
+  Partial<Omit<RelaySettings, 'createTopic'>> & {
+    /** Settings of a topic that does not exist and is created; those that are absent have the
+     *  values of RELAY_DEFAULTS. `false` or undefined: every topic must exist. */
+    readonly createTopic?: Partial<TopicSettings> | false | undefined;
     /** Options for mode `wal`. Default: WAL_DEFAULTS. */
     readonly wal?: Partial<Omit<WalSourceOptions, 'driver' | 'url'>>;
   };
@@ -160,6 +165,11 @@ const RELAY_NAMES: KnownNames<ServiceRelay> = {
   exitWhenDrained: true,
   wal: true,
 };
+const TOPIC_NAMES: KnownNames<TopicSettings> = {
+  partitions: true,
+  replicationFactor: true,
+  retentionMs: true,
+};
 const EFFECTS_NAMES: KnownNames<ServiceEffects & ServiceParts> = {
   effectsTable: true,
   outboxTable: true,
@@ -206,6 +216,32 @@ function retryOf(given: Partial<RetrySettings> = {}): RetrySettings {
   );
 }
 
+/** Least values of the settings of a created topic. Infinite retention is -1. */
+const TOPIC_LEAST: Readonly<Record<keyof TopicSettings, number>> = {
+  partitions: 1,
+  replicationFactor: 0,
+  retentionMs: -1,
+};
+
+/** Settings of the topics that a relay creates; undefined: it creates none. @throws bad_option */
+function topicOf(settings: ServiceRelay): TopicSettings | undefined {
+  if (!Object.hasOwn(settings, 'createTopic')) return RELAY_DEFAULTS.createTopic;
+  const { createTopic: given } = settings;
+  if (given === undefined || given === false) return undefined;
+  refuseUnknown('createTopic of Service.relay', given, TOPIC_NAMES);
+  const topic: TopicSettings = { ...RELAY_DEFAULTS.createTopic, ...given };
+  const names = Object.keys(TOPIC_LEAST) as Array<keyof TopicSettings>;
+  const wrong = names.find(
+    (name) => !(Number.isSafeInteger(topic[name]) && topic[name] >= TOPIC_LEAST[name]),
+  );
+  if (wrong === undefined) return topic;
+  throw outboxError(
+    'bad_option',
+    `createTopic.${wrong} of Service.relay is ${topic[wrong]}, not an integer from ${TOPIC_LEAST[wrong]} on`,
+    { next: 'give replicationFactor: 0 for three replicas, and retentionMs: -1 for infinite retention' },
+  );
+}
+
 /** One service with an outbox and an inbox: a pool, relays and consumers with one start, one
  *  health check and one orderly end.
  */
@@ -218,11 +254,20 @@ export class Service {
   private readonly drain = new AbortController();
   private readonly running: Promise<unknown>[] = [];
   private readonly closers: Array<() => Promise<void> | void> = [];
+  private fail: (thrown: unknown) => void = () => {};
+  private finish: () => void = () => {};
+  /** Rejects with the first error of a part; resolves at `close`. */
+  private readonly end = new Promise<void>((resolve, reject) => {
+    this.finish = resolve;
+    this.fail = reject;
+  });
 
   private constructor(options: ServiceOptions, url: string, pool: SqlPool) {
     this.options = options;
     this.url = url;
     this.pool = pool;
+    // Prevents an unhandled rejection where `failure` is not called.
+    this.end.catch(() => {});
   }
 
   /** Connects to the database.
@@ -269,6 +314,7 @@ export class Service {
   async relay({ wal, ...settings }: ServiceRelay): Promise<void> {
     const { name, brokers, postgres, schema, sql, broker, wake, clock, random, metrics, log } = this.options;
     refuseUnknown('Service.relay', settings, RELAY_NAMES);
+    const createTopic = topicOf(settings);
     const relay = new Relay({
       makeSource: this.sourceOf(settings, wal),
       sql,
@@ -286,11 +332,31 @@ export class Service {
         source: `/${name}`,
         name: `${name}-${randomUuid(random)}`,
         ...settings,
+        createTopic,
       },
     });
     this.closers.push(() => relay.close());
     await relay.open();
-    this.start(relay.run(this.drain.signal));
+    const { table, topic } = settings;
+    this.start({ part: 'relay', table, topic }, relay.run(this.drain.signal));
+  }
+
+  /** Opens a sender of hints to the relays of this outbox on this host, which then read it without
+   *  waiting for their next poll. Call its `wake` after each commit that appended. Needs the option
+   *  `wake`.
+   *  @throws bad_option, bad_table_name, tables_missing, unreachable */
+  async waker(table: string): Promise<Waker> {
+    const { wake } = this.options;
+    if (wake === undefined) {
+      throw outboxError(
+        'bad_option',
+        'Service.waker needs the driver `wake`, which the service was opened without',
+        { next: 'give Service.open wake: await openWake() of millrace/drivers' },
+      );
+    }
+    const waker = await openWaker(wake, this.pool, table);
+    this.closers.push(() => waker.close());
+    return waker;
   }
 
   /** Joins the group `name-inbox` and applies each message once, until `close`. A keeper maintains
@@ -327,8 +393,8 @@ export class Service {
           properties: { 'session.timeout.ms': sessionTimeoutMs ?? SERVICE_DEFAULTS.sessionTimeoutMs },
         }),
     });
-    this.start(reader.run());
-    this.start(keeper.run());
+    this.start({ part: 'consumer', topic, group }, reader.run());
+    this.start({ part: 'keeper', inbox: names.table }, keeper.run());
   }
 
   /** Calls the handlers of the effects in this table until `close`.
@@ -340,13 +406,15 @@ export class Service {
     refuseUnknown('Service.effects', { effectsTable: table, ...given }, EFFECTS_NAMES);
     const drain = this.drain.signal;
     const runner = new EffectRunner({ ...given, pool: this.pool, table, clock, random, metrics, log, drain });
-    this.start(runner.run());
+    this.start({ part: 'effects', table }, runner.run());
     return runner;
   }
 
-  /** Rejects with the first error of a part. Resolves at `close`. */
-  async failure(): Promise<void> {
-    await Promise.all(this.running);
+  /** Rejects with the first error of a part, also of a part that starts later. Resolves at `close`.
+   *  A part that ended with an error is not started again: end the process, so that its supervisor
+   *  starts a new one. */
+  failure(): Promise<void> {
+    return this.end;
   }
 
   /** Drains all parts and closes the connections.
@@ -357,19 +425,26 @@ export class Service {
     for (const closer of this.closers) await closer();
     await this.pool.close();
     for (const result of ended) if (result.status === 'rejected') throw result.reason;
+    this.finish();
   }
 
-  private start(run: Promise<unknown>): void {
-    // failure() and close() report the rejection. Until one of them is called, this handler
-    // prevents an unhandled rejection.
-    run.catch(() => {});
+  private start(part: LogFields, run: Promise<unknown>): void {
+    run.catch((thrown: unknown) => {
+      const known = findMillraceError(thrown);
+      const error = known?.toLine() ?? (thrown instanceof Error ? thrown.message : String(thrown));
+      this.options.log.error(
+        { service: this.options.name, ...part, error },
+        'a part of the service ended with an error and is not started again',
+      );
+      this.fail(thrown);
+    });
     this.running.push(run);
   }
 
   /** Undefined: the relay polls.
    *  @throws bad_option */
   private sourceOf(
-    { mode, postgres, schema }: Partial<RelaySettings>,
+    { mode, postgres, schema }: Pick<ServiceRelay, 'mode' | 'postgres' | 'schema'>,
     wal: ServiceRelay['wal'],
   ): RelayOptions['makeSource'] {
     if (mode !== 'wal') {

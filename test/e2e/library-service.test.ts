@@ -3,7 +3,8 @@
 import { describe, expect, it } from 'vitest';
 import { type LogFields, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { openDrivers } from '../../src/drivers.ts';
+import { type BrokerDriver, openDrivers, openWake } from '../../src/drivers.ts';
+import type { TopicSpec } from '../../src/io/kafka/port.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { append } from '../../src/outbox/append/events.ts';
@@ -277,6 +278,70 @@ describe('polling relay', () => {
     } finally {
       await service.close();
       await dropSlots(pool, schema);
+    }
+  });
+});
+
+describe('topic of a relay', () => {
+  /** Driver that notes the topics that its clients create. */
+  const noting = (asked: TopicSpec[]): BrokerDriver => ({
+    ...drivers.broker,
+    admin: async (options) => {
+      const admin = await drivers.broker.admin(options);
+      const create = admin.createTopics.bind(admin);
+      admin.createTopics = (specs) => {
+        asked.push(...specs);
+        return create(specs);
+      };
+      return admin;
+    },
+  });
+
+  it('a relay creates its topic with three replicas, or one for each broker, unless the service sets otherwise', async () => {
+    const { schema } = await inboxWorld();
+    const asked: TopicSpec[] = [];
+    const service = await serviceIn(schema, { broker: noting(asked) });
+    try {
+      for (const outboxTable of ['sent', 'other', 'last']) await service.migrate([], { outboxTable });
+      await service.relay({ table: 'sent', topic: `${schema}.sent` });
+      const createTopic = { partitions: 2, replicationFactor: 1 };
+      await service.relay({ table: 'other', topic: `${schema}.other`, createTopic });
+      const config = expect.objectContaining({ 'retention.ms': '86400000' });
+      expect(asked).toEqual([
+        { topic: `${schema}.sent`, partitions: 4, replicationFactor: 0, config },
+        { topic: `${schema}.other`, ...createTopic, config },
+      ]);
+      await expect(
+        service.relay({ table: 'last', topic: `${schema}.last`, createTopic: false }),
+      ).rejects.toThrow(`the topic ${schema}.last does not exist`);
+      expect(asked).toHaveLength(2);
+    } finally {
+      await service.close();
+    }
+  });
+});
+
+describe('waker', () => {
+  it('a waker lets the relay publish a commit hours before its next poll', async () => {
+    const { schema, pool } = await inboxWorld();
+    const metrics = new Metrics();
+    const service = await serviceIn(schema, { metrics, wake: await openWake() });
+    try {
+      await service.migrate([], { outboxTable: 'sent' });
+      await service.relay({ table: 'sent', topic: `${schema}.events`, pollIntervalMs: 4 * 3_600_000 });
+      const waker = await service.waker('sent');
+      await service.pool.transaction((tx) =>
+        append(tx, 'sent', [{ aggregateId: v4(), eventType: 'made.v1', payload: { n: 1 } }]),
+      );
+      waker.wake();
+      await until('the row to be marked', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NOT NULL');
+        return rowCount === 1 || undefined;
+      });
+      expect(metrics.counter('relay_wakes_total', '').value()).toBeGreaterThan(0);
+      await expect(service.waker('absent')).rejects.toMatchObject({ code: 'tables_missing' });
+    } finally {
+      await service.close();
     }
   });
 });

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '../../src/shell/package.ts';
-import { survivesKills } from './shipping-kit.ts';
+import { endsWithItsConsumer, survivesKills } from './shipping-kit.ts';
 
 const EXAMPLE = join(packageRoot(), 'examples', 'shipping', 'shipping.mjs');
 
@@ -15,4 +15,7 @@ describe('example service', () => {
 
   it('the example service moves each parcel once and publishes each move once and in order through two SIGKILLs', () =>
     survivesKills(EXAMPLE, packageRoot()));
+
+  it('the example service ends with an error when its consumer does, so that a supervisor restarts it', () =>
+    endsWithItsConsumer(EXAMPLE, packageRoot()));
 });

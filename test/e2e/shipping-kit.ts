@@ -8,7 +8,7 @@ import { afterAll, expect } from 'vitest';
 import { connectPool } from '../fixtures/database.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { settingsOf } from '../fixtures/topic.ts';
-import { until } from '../wait.ts';
+import { arrival, until } from '../wait.ts';
 import { leftOpen } from './orders-kit.ts';
 
 const STATUSES = ['1-packed', '2-handed-over', '3-delivered'];
@@ -27,7 +27,8 @@ afterAll(() => {
   for (const child of running) child.kill('SIGKILL');
 });
 
-function start(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv) {
+/** Starts the example. It ends with the test file at the latest. */
+export function startService(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv) {
   const child = spawn(process.execPath, [...args], { cwd, env, stdio: ['pipe', 'ignore', 'pipe'] });
   running.add(child);
   let stderr = '';
@@ -38,6 +39,34 @@ function start(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv) {
   child.stdin?.on('error', () => {});
   const ended = event(child, 'close').then(() => running.delete(child));
   return { child, ended, stderr: () => stderr };
+}
+
+/** Runs the example without the table that its consumer needs, and expects the process to end with
+ *  the error of the consumer. */
+export async function endsWithItsConsumer(file: string, cwd: string): Promise<void> {
+  const stack = await sharedStack();
+  const schema = `shipping_${randomUUID().slice(0, 8)}`;
+  const args = [file, stack.brokers, stack.postgres, schema, `parcel.events-${schema}`];
+  const first = startService(cwd, args, process.env);
+  first.child.stdin?.end();
+  await first.ended;
+  expect(first.child.exitCode, first.stderr()).toBe(0);
+  const pool = await connectPool(stack.postgres, { name: 'shipping test' });
+  await pool.query(`DROP TABLE ${schema}.history_parked`);
+  await pool.close();
+  // Its stdin stays open: only the error of the consumer can end it.
+  const second = startService(cwd, args, process.env);
+  await arrival('the end of the service', second.ended, second.stderr);
+  expect(second.child.exitCode, second.stderr()).toBe(1);
+  const lines = second.stderr().match(/^\{.*\}$/gm) ?? [];
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toContainEqual(
+    expect.objectContaining({
+      level: 'error',
+      part: 'consumer',
+      group: 'shipping-history_inbox',
+      error: expect.stringContaining('[tables_missing]'),
+    }),
+  );
 }
 
 /** Runs the example, kills it twice while effects are in progress, and expects each move of each
@@ -66,7 +95,7 @@ export async function survivesKills(file: string, cwd: string, on?: ServiceStack
     [0, lines.length / 2],
     [lines.length / 2, lines.length],
   ] as const) {
-    const run = start(cwd, args, env);
+    const run = startService(cwd, args, env);
     await until('the tables of the service', () => present('history_parked'));
     // Once the first line has its effect, the consumer has joined: from then on each part has
     // effects in progress.
@@ -86,7 +115,7 @@ export async function survivesKills(file: string, cwd: string, on?: ServiceStack
   }
   expect(Math.min(...unfinished)).toBeGreaterThan(0);
 
-  const last = start(cwd, args, env);
+  const last = startService(cwd, args, env);
   for (const line of lines) last.child.stdin?.write(`${line}\n`);
   await until('all effects', () => contains('history', lines.length));
   last.child.stdin?.end();

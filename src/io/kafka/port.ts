@@ -236,7 +236,8 @@ export interface TopicDescription {
  *  data drivers. */
 export interface BrokerAdmin {
   clusterId(): Promise<string>;
-  /** Creates missing topics; an existing topic stays unchanged and is reported as false. */
+  /** Creates missing topics; an existing topic stays unchanged and is reported as false. Only a
+   *  missing topic needs the right to create it. */
   createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]>;
   deleteTopics(topics: readonly string[]): Promise<void>;
   listTopics(): Promise<readonly TopicInfo[]>;

@@ -290,6 +290,7 @@ export function brokerOf(hooks: BrokerHooks, process: SimProcess, log: Transacti
       replicas: 3,
       config: new Map([['min.insync.replicas', '2']]),
     }),
+    brokerCount: async () => 3,
     isLed: async () => true,
     close: async () => {},
   };

@@ -12,6 +12,40 @@ import { logLines } from '../access/access-kit.ts';
 
 const IN_SYNC = 'min.insync.replicas';
 
+/** Admin client of three brokers that have these topics, and the requests to create others. */
+function clusterOf(existing: readonly string[]) {
+  const asked: unknown[] = [];
+  const topics = [...existing];
+  const partition = { id: 0, leader: 1, replicas: [1, 2, 3], isrs: [1, 2, 3] };
+  const client = {
+    getMetadata: (_: unknown, done: (error: null, metadata: unknown) => void) =>
+      done(null, {
+        brokers: [{ id: 1 }, { id: 2 }, { id: 3 }],
+        topics: topics.map((name) => ({ name, partitions: [partition] })),
+      }),
+  } as unknown as Producer;
+  const control = {
+    createTopic: (spec: { readonly topic: string }, _timeoutMs: number, done: () => void) => {
+      asked.push(spec);
+      topics.push(spec.topic);
+      done();
+    },
+  } as unknown as IAdminClient;
+  const admin = new NodeAdmin(
+    client,
+    () => control,
+    () => Promise.reject(new Error('unexpected request')),
+    () => Promise.reject(new Error('unexpected request')),
+    () => Promise.reject(new Error('unexpected request')),
+    {
+      brokers: 'ssl-host:9093',
+      clientId: 'test',
+      properties: { 'security.protocol': 'ssl' },
+    },
+  );
+  return { admin, asked };
+}
+
 describe('created topic', () => {
   it('a created topic requires two in-sync replicas of three, unless the caller sets otherwise', () => {
     expect([1, 2, 3, 5].map((replicas) => newTopicConfig(replicas)[IN_SYNC])).toEqual([
@@ -27,33 +61,7 @@ describe('created topic', () => {
   });
 
   it('a created topic has that setting, whether the broker or the caller decides the replicas', async () => {
-    const asked: unknown[] = [];
-    const partition = { id: 0, leader: 1, replicas: [1, 2, 3], isrs: [1, 2, 3] };
-    const client = {
-      getMetadata: (_: unknown, done: (error: null, metadata: unknown) => void) =>
-        done(null, {
-          brokers: [{ id: 1 }, { id: 2 }, { id: 3 }],
-          topics: ['a', 'b', 'c'].map((name) => ({ name, partitions: [partition] })),
-        }),
-    } as unknown as Producer;
-    const control = {
-      createTopic: (spec: object, _timeoutMs: number, done: () => void) => {
-        asked.push(spec);
-        done();
-      },
-    } as unknown as IAdminClient;
-    const admin = new NodeAdmin(
-      client,
-      () => control,
-      () => Promise.reject(new Error('unexpected request')),
-      () => Promise.reject(new Error('unexpected request')),
-      () => Promise.reject(new Error('unexpected request')),
-      {
-        brokers: 'ssl-host:9093',
-        clientId: 'test',
-        properties: { 'security.protocol': 'ssl' },
-      },
-    );
+    const { admin, asked } = clusterOf([]);
     await admin.createTopics([
       { topic: 'a', partitions: 1 },
       { topic: 'b', partitions: 1, replicationFactor: 3, config: { 'retention.ms': '1' } },
@@ -70,6 +78,15 @@ describe('created topic', () => {
       { topic: 'c', num_partitions: 1, replication_factor: 1, config: {} },
     ]);
     expect(await admin.describeTopic('a')).toEqual({ partitions: 1, replicas: 3, config: undefined });
+  });
+
+  it('only a missing topic is requested, because a user of existing topics may lack the right to create', async () => {
+    const { admin, asked } = clusterOf(['a', 'c']);
+    const topics = ['a', 'b', 'c'].map((topic) => ({ topic, partitions: 1 }));
+    expect(await admin.createTopics(topics)).toEqual([false, true, false]);
+    expect(asked).toMatchObject([{ topic: 'b' }]);
+    expect(await admin.createTopics(topics)).toEqual([false, false, false]);
+    expect(asked).toHaveLength(1);
   });
 });
 
@@ -91,6 +108,24 @@ describe('existing topic', () => {
     warnOfThinTopic(log, 'orders', { replicas: 3, config: undefined });
     warnOfThinTopic(log, 'orders', undefined);
     expect(log.lines).toEqual([]);
+  });
+
+  it('an existing topic with fewer replicas than three, or than the brokers, causes a warning', () => {
+    const cases = [
+      [1, 3, true],
+      [2, 3, true],
+      [3, 3, false],
+      [1, 2, true],
+      [2, 2, false],
+      [1, 1, false],
+      [3, 5, false],
+      [0, 3, false],
+    ] as const;
+    for (const [replicas, brokers, warned] of cases) {
+      const log = logLines();
+      warnOfThinTopic(log, 'orders', { replicas, config: new Map([[IN_SYNC, '2']]) }, brokers);
+      expect([replicas, brokers, log.lines.length]).toEqual([replicas, brokers, warned ? 1 : 0]);
+    }
   });
 
   it('an existing topic causes the warning in a command that would create it and in a registry', async () => {

@@ -1,12 +1,16 @@
-/** The group session that a service requests for its consumers, and the options that it refuses. */
+/** The group session that a service requests for its consumers, the end of its parts, and the
+ *  options that it refuses. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { RELAY_DEFAULTS } from '../../../src/outbox/defaults.ts';
+import { outboxError } from '../../../src/outbox/errors.ts';
+import { paymentsMetrics } from '../../../src/outbox/payments/metrics.ts';
 import { Relay, type RelayOptions } from '../../../src/outbox/relay/instance.ts';
 import { Service, type ServiceOptions, type ServiceRelay } from '../../../src/outbox/service.ts';
 import { SeededRandom, VirtualClock } from '../../../src/sim/clock.ts';
+import { logLines } from '../access/access-kit.ts';
 
 const POOL = {
   query: async () => ({ rows: [{ present: true, at: 'x' }], rowCount: 1 }),
@@ -51,6 +55,55 @@ describe('session of a service', () => {
   });
 });
 
+describe('end of a part', () => {
+  it('a part that ends with an error is logged, and failure rejects also for a part that started later', async () => {
+    const missing = async (): Promise<never> => {
+      throw outboxError('tables_missing', 'there is no table effects', { next: 'create it' });
+    };
+    const pool = { ...POOL, query: missing, transaction: missing };
+    const log = logLines();
+    const service = await Service.open(options({ log, sql: { name: 'fake', connect: async () => pool } }));
+    const failure = service.failure();
+    service.effects({ effectsTable: 'effects', handlers: {} });
+    await expect(failure).rejects.toMatchObject({ code: 'tables_missing' });
+    expect(log.lines).toEqual([
+      {
+        level: 'error',
+        message: 'a part of the service ended with an error and is not started again',
+        fields: {
+          service: 'shop',
+          part: 'effects',
+          table: 'effects',
+          error: 'there is no table effects; create it [tables_missing]',
+        },
+      },
+    ]);
+    await expect(service.close()).rejects.toMatchObject({ code: 'tables_missing' });
+  });
+
+  it('failure resolves when a service without a failed part is closed', async () => {
+    const service = await Service.open(options());
+    const failure = service.failure();
+    await service.close();
+    await expect(failure).resolves.toBeUndefined();
+  });
+});
+
+describe('parked records', () => {
+  it('a consumer counts 0 parked records of each reason from its start, so that an alert sees the first', async () => {
+    const metrics = new Metrics();
+    const service = await Service.open(options({ metrics }));
+    service.consume({ topic: 't', inbox: 'inbox', parkedTable: 'parked', handle: async () => {} });
+    const zero = ['malformed_payload', 'refused', 'undecidable'].map((reason) => ({
+      labels: { reason },
+      value: 0,
+    }));
+    expect(metrics.counter('inbox_parked_total', '', ['reason']).snapshot().samples).toEqual(zero);
+    await service.close().catch(() => {});
+    expect(paymentsMetrics(new Metrics()).parked.snapshot().samples).toEqual(zero);
+  });
+});
+
 describe('service options', () => {
   const base = { table: 'outbox', topic: 'events' };
   const refused = async (settings: object, more: object = {}): Promise<string> => {
@@ -77,6 +130,15 @@ describe('service options', () => {
     [{ polInterval: 5 }, 'Service.relay has no option polInterval'],
     [{ wal: { heartbeatMs: 100 } }, 'have no effect without mode: wal'],
     [{ mode: 'wal', wal: { slot: 'mine' } }, 'wal of Service.relay has no option slot'],
+    [{ createTopic: { replicas: 3 } }, 'createTopic of Service.relay has no option replicas'],
+    [
+      { createTopic: { partitions: 0 } },
+      'createTopic.partitions of Service.relay is 0, not an integer from 1',
+    ],
+    [
+      { createTopic: { retentionMs: '1d' } },
+      'createTopic.retentionMs of Service.relay is 1d, not an integer',
+    ],
   ])('a relay with %j is refused', async (settings, why) => {
     expect(await refused(settings, { replication: {} })).toContain(why);
   });
@@ -86,6 +148,15 @@ describe('service options', () => {
     expect(() => new Relay({ ...options(), settings } as unknown as RelayOptions)).toThrow(
       'needs makeSource',
     );
+  });
+
+  it('a waker of a service without a wake driver is refused', async () => {
+    const service = await Service.open(options());
+    await expect(service.waker('outbox')).rejects.toMatchObject({
+      code: 'bad_option',
+      next: expect.stringContaining('openWake()'),
+    });
+    await service.close();
   });
 
   it('an unknown option of the service or of a consumer is refused', async () => {

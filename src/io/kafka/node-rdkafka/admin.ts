@@ -82,11 +82,17 @@ export class NodeAdmin implements BrokerAdmin {
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
     this.checkOpen();
     const created: boolean[] = [];
+    // The broker checks the right to create a topic before it checks that the topic exists. A user
+    // of existing topics may lack that right.
+    const { brokers, topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    const existing = new Set(topics.map(({ name }) => name));
     // A topic with fewer replicas than the cluster's min.insync.replicas would refuse every record.
-    const defaultReplicas = specs.every((spec) => isGiven(spec.replicationFactor))
-      ? 0
-      : Math.min(DEFAULT_REPLICAS, await this.brokerCount());
+    const defaultReplicas = Math.min(DEFAULT_REPLICAS, brokers.length);
     for (const spec of specs) {
+      if (existing.has(spec.topic)) {
+        created.push(false);
+        continue;
+      }
       const copies = isGiven(spec.replicationFactor) ? spec.replicationFactor : defaultReplicas;
       const error = await this.ask((control, done) =>
         control.createTopic(

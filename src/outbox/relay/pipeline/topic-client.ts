@@ -35,9 +35,12 @@ export interface TopicClientOptions {
   };
 }
 
+/** Settings of a topic that the relay creates. */
 export interface TopicSettings {
   readonly partitions: number;
+  /** Number of replicas; 0: three, or the number of brokers when it is lower. */
   readonly replicationFactor: number;
+  /** Retention, ms; -1: without limit. */
   readonly retentionMs: number;
 }
 
@@ -152,7 +155,7 @@ export class TopicClient {
           next: 'create it, or leave -create-topics on',
         });
       }
-      warnOfThinTopic(log, topic, found);
+      warnOfThinTopic(log, topic, found, await admin.brokerCount());
       return Number(found?.config?.get('max.message.bytes') ?? RECORD_BYTES_DEFAULT);
     } finally {
       await admin.close();
