@@ -6,6 +6,7 @@
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { int16, int32, shortText } from '../../src/io/kafka/frame.ts';
+import { realClock } from '../wait.ts';
 
 const KEY = {
   fetch: 1,
@@ -242,7 +243,7 @@ export async function startBrokers(
           }
           const answer = Buffer.concat([int32(4 + made.length), request.subarray(4, 8), made]);
           if (delayMs === 0) socket.write(answer);
-          else setTimeout(() => socket.write(answer), delayMs);
+          else realClock.after(delayMs, () => socket.write(answer));
         }
       });
     });
