@@ -101,7 +101,7 @@ export class Engine implements EngineQueries {
     this.before = watermarks.totals();
     this.epoch = parts.clock.wallNowMs().toString(36);
     this.invalid = new InvalidTally(parts.input);
-    this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
+    this.lag = new LagWatch({ clock: parts.clock, source, positions: watermarks, rowCapacity });
     this.idle = new IdleWatch(watermarks, source, this.lag, parts.idleTimeoutMs);
     this.stages = parts.stages ?? new Stages(parts.clock);
     metrics.watch(this.stages);

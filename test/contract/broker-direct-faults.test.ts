@@ -319,6 +319,22 @@ describe('faults of brokers', () => {
     expect(events.some(({ message }) => message.includes('receive.message.max.bytes is 2048'))).toBe(true);
   });
 
+  it('the direct client reports a response above the limit although others arrive between', async () => {
+    const brokers = await start(1, (asked) => {
+      if (asked === undefined) return { records: batchAt(1, 1, ['x'.repeat(3000)]) };
+      return asked.sessionEpoch === 0 ? NOTHING : { records: batchAt(asked.offset, 1, ['x'.repeat(3000)]) };
+    });
+    const properties = { 'receive.message.max.bytes': 2048, 'fetch.max.bytes': 1024 };
+    const consumer = await reader(brokers.address, {
+      properties: { ...properties, 'message.max.bytes': 1000 },
+    });
+    await assign(consumer);
+    const { values, events } = await read(consumer, named('_BAD_MSG'));
+    expect(values).toEqual([]);
+    const damage = events.find(({ name }) => name === '_BAD_MSG');
+    expect(damage?.message).toContain('receive.message.max.bytes is 2048');
+  });
+
   it.each<readonly [string, string, (records: Buffer) => Answer]>([
     [
       'a batch with a wrong checksum',

@@ -171,6 +171,7 @@ void Connection::Read() {
       if (!ReadInto(size_bytes_, sizeof size_bytes_, &size_have_)) return;
       const auto size = wire::BigEndian<std::int32_t>(size_bytes_);
       if (size < kResponseBytesMin || size > settings_.response_bytes_max) {
+        refused_size_ = size > 0;
         Fail(kErrBadMessage, "a response of " + std::to_string(size) +
                                  " bytes is refused: receive.message.max.bytes is " +
                                  std::to_string(settings_.response_bytes_max));

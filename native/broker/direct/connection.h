@@ -67,6 +67,8 @@ class Connection {
   int error_code() const { return error_code_; }
   const std::string& error() const { return error_; }
   std::size_t next_address() const { return socket_.next_address(); }
+  // True when the connection failed at a response above the limit.
+  bool refused_size() const { return refused_size_; }
   // True when the broker ended a connection on which it owed nothing.
   bool closed_idle() const { return closed_idle_; }
 
@@ -111,6 +113,7 @@ class Connection {
   std::deque<std::pair<Kind, std::unique_ptr<Frame>>> received_;
   int error_code_ = 0;
   std::string error_;
+  bool refused_size_ = false;
   bool closed_idle_ = false;
 };
 

@@ -21,6 +21,8 @@ constexpr std::size_t kEventsMax = 256;
 constexpr std::int64_t kReportAgainMs = 30'000;
 // Responses of a broker in a row that are not one, before they are reported as damage.
 constexpr std::uint32_t kDamagedTries = 3;
+// Time within which a batch above the limit is sent again.
+constexpr std::int64_t kRefusedAgainMs = 60'000;
 constexpr int kConnectSliceMs = 100;
 
 }  // namespace
@@ -163,8 +165,19 @@ void Fetcher::RestartSession(Node* node) {
 // Returns the event of a response that is not one. Damage on the way is over with the connection,
 // so only what repeats is reported as damage.
 Event Fetcher::DamageOf(Node* node, std::string message) {
-  node->damaged++;
-  Event event = EventOf(node->damaged < kDamagedTries ? kErrTransport : kErrBadMessage);
+  return DamageEvent(++node->damaged, std::move(message));
+}
+
+// Returns the event of a response that is refused because of its size. One that holds a batch above
+// the limit is sent each time, with sound responses between.
+Event Fetcher::RefusalOf(Node* node, std::string message, std::int64_t now_ms) {
+  if (now_ms - node->refused_ms > kRefusedAgainMs) node->refused = 0;
+  node->refused_ms = now_ms;
+  return DamageEvent(++node->refused, std::move(message));
+}
+
+Event Fetcher::DamageEvent(std::uint32_t times, std::string message) {
+  Event event = EventOf(times < kDamagedTries ? kErrTransport : kErrBadMessage);
   event.message = std::move(message);
   return event;
 }
@@ -175,7 +188,10 @@ void Fetcher::OnFailure(Node* node, std::int64_t now_ms) {
   const bool is_quiet = failed.closed_idle();
   Event event = EventOf(failed.error_code());
   event.message = failed.error();
-  if (failed.error_code() == kErrBadMessage) event = DamageOf(node, std::move(event.message));
+  if (failed.error_code() == kErrBadMessage) {
+    event = failed.refused_size() ? RefusalOf(node, std::move(event.message), now_ms)
+                                  : DamageOf(node, std::move(event.message));
+  }
   if (!node->was_ready) node->first_address = failed.next_address();
   node->connection.reset();
   node->is_fetching = false;

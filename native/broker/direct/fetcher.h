@@ -164,6 +164,9 @@ class Fetcher {
     std::int64_t reported_ms = 0;
     // Responses in a row that were not one.
     std::uint32_t damaged = 0;
+    // Responses above the limit, whatever lies between them, and the time of the last one.
+    std::uint32_t refused = 0;
+    std::int64_t refused_ms = 0;
     // True when the connection was ready.
     bool was_ready = false;
     // Number of the address of the host that is tried first; it grows when none was ready.
@@ -180,6 +183,8 @@ class Fetcher {
   void OpenNode(Node* node, std::int64_t now_ms);
   void OnFailure(Node* node, std::int64_t now_ms);
   static Event DamageOf(Node* node, std::string message);
+  static Event RefusalOf(Node* node, std::string message, std::int64_t now_ms);
+  static Event DamageEvent(std::uint32_t times, std::string message);
   void OnResponse(Node* node, Request request, std::unique_ptr<Frame> frame, std::int64_t now_ms);
   void SendRequests(Node* node, std::int64_t now_ms);
   Node* NodeOf(std::int32_t id);

@@ -70,7 +70,7 @@ export const PRODUCER_SETTINGS = {
   'key-subject': {
     type: 'string',
     needs: ['key-schema'],
-    help: 'subject of -key-schema (default: the topic with -key)',
+    help: 'subject of -key-schema (default: the topic with -key, in the context of -subject)',
   },
   key: {
     type: 'string',

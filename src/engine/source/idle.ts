@@ -23,7 +23,8 @@ const PROVEN_MS_MAX = 2000;
 const SHARE_MAX = 0.5;
 /** Queries in the time that one answer may prove, because an answer takes time to arrive. */
 const QUERIES = 2;
-/** Age from which on an answer proves nothing: the process may have been suspended since. */
+/** Time after its arrival from which on an answer proves nothing. A longer pause between two checks
+ *  is a suspension, and answers to queries from before it prove nothing either. */
 const ANSWER_MS_MAX = 5000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
@@ -53,6 +54,8 @@ export class IdleWatch {
   private readonly partitions = new Map<number, Quiet>();
   private nextCheck = 0;
   private lastCheck = 0;
+  /** End of the last suspension. */
+  private resumedAt = NEVER;
   private isWaiting = false;
 
   constructor(
@@ -90,6 +93,7 @@ export class IdleWatch {
     if (timeoutMs === 0 || watermarks.mode === 'global' || now < this.nextCheck) return [];
     this.nextCheck = now + CHECK_MS;
     this.isWaiting = false;
+    if (now - this.lastCheck > ANSWER_MS_MAX) this.resumedAt = now;
     const due: number[] = [];
     for (let partition = 0; partition < watermarks.partitionCount; partition++)
       if (this.isDue(partition, now)) due.push(partition);
@@ -142,8 +146,9 @@ export class IdleWatch {
     const { answer } = this.lag;
     const high = answer?.highs[partition];
     if (answer === undefined || high === undefined) return false;
+    const isOld = now - answer.answeredMs > ANSWER_MS_MAX || answer.askedMs < this.resumedAt;
+    if (isOld || this.source.endOf(partition) < high) return false;
     const ageMs = now - answer.askedMs;
-    if (ageMs > ANSWER_MS_MAX || this.source.endOf(partition) < high) return false;
     quiet.provenMs += Math.min(this.provenMsMax, Math.max(0, quiet.pendingMs - ageMs));
     quiet.pendingMs = Math.min(quiet.pendingMs, ageMs);
     return true;

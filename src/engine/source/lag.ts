@@ -1,6 +1,7 @@
 /** Number of unread records at the broker, polled concurrently with the reading. It tells whether
  *  the source has records to deliver; the duration of a wait for records alone does not. The same
  *  answers prove that a partition has nothing more to read. */
+import type { Clock } from '../../core/clock.ts';
 import type { EventSource } from './events.ts';
 
 /** Longest interval between two queries, and the interval after a query that failed. */
@@ -10,6 +11,7 @@ const POLL_MS = 1000;
 const IN_FLIGHT_SHARE = 0.1;
 
 export interface LagParts {
+  readonly clock: Pick<Clock, 'monotonicMs'>;
   readonly source: Pick<EventSource, 'bounds' | 'endOf'>;
   readonly positions: { readonly partitionCount: number; position(partition: number): number };
   /** Rows of the largest batch: fewer unread records are no backlog. */
@@ -20,6 +22,9 @@ export interface LagParts {
 interface EndsAnswer {
   /** Monotonic ms of the query: every record from before then lies before these ends. */
   readonly askedMs: number;
+  /** Monotonic ms of its arrival. A broker with many silent partitions takes seconds: a query
+   *  waits behind a fetch that waits for records. */
+  readonly answeredMs: number;
   /** Next offset of each partition at the broker. */
   readonly highs: readonly number[];
 }
@@ -81,6 +86,7 @@ export class LagWatch {
     this.inFlightMax = Math.max(rowCapacity, IN_FLIGHT_SHARE * (readTo - this.readTo));
     this.readTo = readTo;
     this.unread = unread;
-    this.answer = { askedMs, highs: bounds.map(({ high }) => high) };
+    const answeredMs = this.parts.clock.monotonicMs();
+    this.answer = { askedMs, answeredMs, highs: bounds.map(({ high }) => high) };
   }
 }

@@ -172,24 +172,32 @@ export class Call {
    *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden
    */
   schema(): RegisterInput {
-    this.input ??= this.readSchema();
-    return this.input;
+    const { read } = this;
+    if (read !== undefined && read.parent === this.parentOf(read.input)) return read.input;
+    this.read = this.readSchema();
+    return this.read.input;
   }
 
-  private input: RegisterInput | undefined;
+  /** Schema of the body, and the subject for which the rights to its references were checked. */
+  private read: { readonly input: RegisterInput; readonly parent: string } | undefined;
 
-  private readSchema(): RegisterInput {
+  /** References are relative to the context of the subject behind an alias, which another process
+   *  may move before a step runs again. */
+  private parentOf({ references = [] }: RegisterInput): string {
+    return references.length === 0 ? this.subject : this.service.meant(this.subject);
+  }
+
+  private readSchema(): { readonly input: RegisterInput; readonly parent: string } {
     const input = readSchemaBody(this.request);
     const references = input.references ?? [];
-    // References are relative to the context of the subject behind an alias.
-    const parent = references.length === 0 ? this.subject : this.service.meant(this.subject);
+    const parent = this.parentOf(input);
     if (!this.api.open) {
       for (const { subject } of references) this.demandRead([qualifyWith(parent, subject)]);
     }
     // The limits apply to schemas that must be parsed; a stored text is found without a parser.
     if (!this.service.holds(this.subject, input, this.normalize()))
       checkLimits(parent, input, this.limits, this.service);
-    return input;
+    return { input, parent };
   }
 
   /** Checks the right of the operation for the subject behind an alias. Runs immediately before the

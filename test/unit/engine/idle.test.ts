@@ -26,7 +26,7 @@ function world(seen: readonly number[], mode: 'partition' | 'global' = 'partitio
     const source = { endOf: (partition: number) => ends[partition] as number };
     const own = new IdleWatch(watermarks, source, lag, timeoutMs);
     const due = (now: number): readonly number[] => {
-      if (broker.answers) lag.answer = { askedMs: now, highs: [...broker.highs] };
+      if (broker.answers) lag.answer = { askedMs: now, answeredMs: now, highs: [...broker.highs] };
       return own.due(now);
     };
     /** Checks as often as the engine does, from `from` up to before `to`. Returns the first time at
@@ -169,10 +169,32 @@ describe('the end of a partition', () => {
     const found: number[] = [];
     for (let now = 0; now < 15_000 && found.length === 0; now += 100) {
       // Each answer takes 100 ms.
-      if (now % 1000 === 100) one.lag.answer = { askedMs: now - 100, highs: [5] };
+      if (now % 1000 === 100) one.lag.answer = { askedMs: now - 100, answeredMs: now, highs: [5] };
       if (one.due(now).length > 0) found.push(now);
     }
     expect(found).toEqual([10_100]);
+  });
+
+  it('a silent partition becomes idle although each answer takes longer than an answer is valid', () => {
+    const { broker, watch } = world([10]);
+    const one = watch(10_000);
+    broker.answers = false;
+    let found = 0;
+    for (let now = 0; now < 60_000 && found === 0; now += 100) {
+      if (now > 0 && now % 6000 === 0) one.lag.answer = { askedMs: now - 6000, answeredMs: now, highs: [5] };
+      if (one.due(now).length > 0) found = now;
+    }
+    // Each answer proves two seconds; the first proves none, because no time passed before it.
+    expect(found).toBe(36_000);
+  });
+
+  it('an answer to a query from before a suspension proves nothing', () => {
+    const { broker, watch } = world([10]);
+    const one = watch(10_000);
+    expect(one.firstDue(0, 9_900)).toBeUndefined();
+    broker.answers = false;
+    one.lag.answer = { askedMs: 9_900, answeredMs: 70_000, highs: [5] };
+    expect(one.firstDue(70_000, 80_000)).toBeUndefined();
   });
 
   it('answers are needed more often for a short timeout, and only while a partition waits for them', () => {

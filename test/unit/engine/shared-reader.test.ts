@@ -160,6 +160,25 @@ describe('partitions that windows find at different times', () => {
   );
 });
 
+it('windows that ask for the bounds meanwhile share the next question', async () => {
+  const { topic, reader, windows, leave } = await started([
+    [0, 0],
+    [0, 0],
+  ]);
+  await until('the first read', () => reader.isTogether);
+  const answers: Array<(bounds: readonly Bounds[]) => void> = [];
+  topic.bounds = () => new Promise((resolve) => answers.push(resolve));
+  const asked = [0, 1, 0].map((at) => (windows[at] as Asking).source.bounds());
+  expect(answers).toHaveLength(1);
+  answers[0]?.([{ low: 0, high: 1 }]);
+  expect(await asked[0]).toEqual([{ low: 0, high: 1 }]);
+  await until('the second question', () => answers.length === 2);
+  answers[1]?.([{ low: 0, high: 2 }]);
+  for (const one of asked.slice(1)) expect(await one).toEqual([{ low: 0, high: 2 }]);
+  expect(answers).toHaveLength(2);
+  await leave();
+});
+
 describe('a window that catches up', () => {
   it('a partition that is longer than a catch-up reads it has no known end', async () => {
     const { topic, reader, windows, leave } = await started([

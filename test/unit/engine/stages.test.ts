@@ -200,8 +200,10 @@ describe('limiting stage', () => {
 
 describe('unread events', () => {
   const world = (high: number) => {
-    const at = { position: 0, end: -1, high };
+    const at = { position: 0, end: -1, high, nowMs: 0 };
+    const clock = { monotonicMs: () => at.nowMs };
     const watch = new LagWatch({
+      clock,
       source: {
         bounds: async () => [
           { low: 0, high: at.high },
@@ -214,6 +216,7 @@ describe('unread events', () => {
     });
     const look = async (nowMs: number, intervalMs?: number) => {
       watch.poll(nowMs, intervalMs);
+      at.nowMs = nowMs + 30;
       await new Promise((resolve) => setImmediate(resolve));
       return watch;
     };
@@ -243,13 +246,13 @@ describe('unread events', () => {
     expect(await look(4000)).toMatchObject({ unread: 5, isAtEnd: true });
   });
 
-  it('an answer has the ends of all partitions and the time of its query', async () => {
+  it('an answer has the ends of all partitions and the times of its query and its arrival', async () => {
     const { at, watch, look } = world(7);
     expect(watch.answer).toBeUndefined();
-    expect((await look(500)).answer).toEqual({ askedMs: 500, highs: [7, 0] });
+    expect((await look(500)).answer).toEqual({ askedMs: 500, answeredMs: 530, highs: [7, 0] });
     at.high = 8;
     expect((await look(600)).answer?.askedMs).toBe(500);
-    expect((await look(600, 100)).answer).toEqual({ askedMs: 600, highs: [8, 0] });
+    expect((await look(600, 100)).answer).toEqual({ askedMs: 600, answeredMs: 630, highs: [8, 0] });
     // A longer interval does not delay the query of each second.
     expect((await look(1600, 60_000)).answer?.askedMs).toBe(1600);
   });
@@ -261,6 +264,7 @@ describe('unread events', () => {
       return Promise.reject(new Error('no broker'));
     };
     const watch = new LagWatch({
+      clock: { monotonicMs: () => 0 },
       source: { bounds, endOf: () => -1 },
       positions: { partitionCount: 1, position: () => 0 },
       rowCapacity: 10,

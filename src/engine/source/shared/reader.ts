@@ -44,6 +44,9 @@ export class SharedReader {
   private isPlaced = false;
   private catchingUp: CatchUp | undefined;
   private firstBounds: Promise<readonly Bounds[]> | undefined;
+  /** Question for the bounds that is in flight, and the one after it. */
+  private asking: Promise<readonly Bounds[]> | undefined;
+  private following: Promise<readonly Bounds[]> | undefined;
   private failure: { readonly thrown: unknown } | undefined;
   private readers: readonly WindowSource[] = [];
 
@@ -93,9 +96,30 @@ export class SharedReader {
 
   /** The windows of a bounded run end at the same offsets, so they share the first answer. */
   private bounds(): Promise<readonly Bounds[]> {
-    if (this.running !== undefined) return this.parts.source.bounds();
+    if (this.running !== undefined) return this.currentBounds();
     this.firstBounds ??= this.parts.source.bounds();
     return this.firstBounds;
+  }
+
+  /** Asks for the bounds after this call. Windows that ask meanwhile share the next question: one
+   *  takes as long as all partitions together. */
+  private currentBounds(): Promise<readonly Bounds[]> {
+    if (this.asking === undefined) {
+      this.asking = this.parts.source.bounds().finally(() => {
+        this.asking = undefined;
+      });
+      return this.asking;
+    }
+    this.following ??= this.asking
+      .then(
+        () => {},
+        () => {},
+      )
+      .then(() => {
+        this.following = undefined;
+        return this.currentBounds();
+      });
+    return this.following;
   }
 
   /** A window has started, or has left. */

@@ -387,10 +387,11 @@ export class State {
 
   /** Key for a content that is not held. */
   private freeKey(format: string, guid: string): string {
-    const held = this.tables.texts.get(guid) ?? NONE;
+    // A set: anyone who may register can give many contents one guid.
+    const held = new Set((this.tables.texts.get(guid) ?? NONE).map(({ text }) => text.key));
     for (let n = 0; ; n++) {
       const key = textKeyOf(format, guid, n);
-      if (held.every(({ text }) => text.key !== key)) return key;
+      if (!held.has(key)) return key;
     }
   }
 

@@ -13,6 +13,7 @@ import {
 import { registryError } from '../../../../src/registry/errors.ts';
 import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
+import { Deferred } from '../../../../src/registry/worker/checks.ts';
 import { realClock } from '../../../wait.ts';
 
 const SCHEMA = '{"type":"record","name":"R","fields":[]}';
@@ -53,6 +54,12 @@ const RIGHTS: Readonly<Record<string, ReadonlyArray<readonly [string, string]>>>
   alice: [
     ['read', 'a-'],
     ['write', 'a-'],
+  ],
+  carol: [
+    ['write', 'nick'],
+    ['write', ':.x:'],
+    ['write', ':.y:'],
+    ['read', ':.x:'],
   ],
   root: [
     ['read', ''],
@@ -174,6 +181,27 @@ describe('access gate of the registry', () => {
       ).status,
     ).toBe(403);
   });
+});
+
+it('the rights to references are checked again when the alias of a request was moved', async () => {
+  const { call, registry } = await setUp({ gate: gateOf([]) });
+  const leaf = '{"type":"record","name":"Leaf","fields":[]}';
+  for (const context of ['x', 'y']) await registry.register(`:.${context}:leaf`, { text: leaf }, {});
+  await registry.setConfig('nick', { alias: ':.x:t' });
+  const body = JSON.stringify({
+    schema: '{"type":"record","name":"Tree","fields":[{"name":"f","type":"Leaf"}]}',
+    references: [{ name: 'Leaf', subject: 'leaf', version: 1 }],
+  });
+  const ask = (): ReturnType<typeof call> =>
+    call('POST /subjects/{subject}/versions', { subject: 'nick' }, { body, user: 'carol' });
+  vi.spyOn(registry, 'register').mockImplementationOnce(async () => {
+    await registry.setConfig('nick', { alias: ':.y:t' });
+    throw new Deferred(async () => {});
+  });
+  expect(await ask()).toMatchObject({ status: 403, document: { error_code: 40301 } });
+  expect(registry.counts().versions).toBe(2);
+  await registry.setConfig('nick', { alias: ':.x:t' });
+  expect((await ask()).status).toBe(200);
 });
 
 describe('forwarding to the leader', () => {
