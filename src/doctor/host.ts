@@ -93,7 +93,7 @@ function jars(): Answer {
   if (present === undefined)
     return warn(
       'the jars of Apache Kafka are not downloaded',
-      'run bin/bootstrap; or millrace up, which downloads them',
+      'millrace up downloads them; in a clone bin/bootstrap does too',
     );
   return ok(`Apache Kafka ${present.version} in ${present.folder}`);
 }
