@@ -256,18 +256,14 @@ export class Service {
   private readonly closers: Array<() => Promise<void> | void> = [];
   private fail: (thrown: unknown) => void = () => {};
   private finish: () => void = () => {};
-  /** Rejects with the first error of a part; resolves at `close`. */
-  private readonly end = new Promise<void>((resolve, reject) => {
-    this.finish = resolve;
-    this.fail = reject;
-  });
+  /** Number of parts that run, or ended with an error. */
+  private unended = 0;
+  private end = this.openEnd();
 
   private constructor(options: ServiceOptions, url: string, pool: SqlPool) {
     this.options = options;
     this.url = url;
     this.pool = pool;
-    // Prevents an unhandled rejection where `failure` is not called.
-    this.end.catch(() => {});
   }
 
   /** Connects to the database.
@@ -410,9 +406,10 @@ export class Service {
     return runner;
   }
 
-  /** Rejects with the first error of a part, also of a part that starts later. Resolves at `close`.
-   *  A part that ended with an error is not started again: end the process, so that its supervisor
-   *  starts a new one. */
+  /** Rejects with the first error of a part, also of one that starts before it resolves. Resolves
+   *  when all started parts have ended without an error, such as relays with `exitWhenDrained`, or
+   *  at `close`. A part that ended with an error is not started again: end the process, so that its
+   *  supervisor starts a new one. */
   failure(): Promise<void> {
     return this.end;
   }
@@ -421,15 +418,38 @@ export class Service {
    *  @throws the first error of a part */
   async close(): Promise<void> {
     this.drain.abort();
-    const ended = await Promise.allSettled(this.running);
-    for (const closer of this.closers) await closer();
-    await this.pool.close();
-    for (const result of ended) if (result.status === 'rejected') throw result.reason;
-    this.finish();
+    try {
+      const ended = await Promise.allSettled(this.running);
+      for (const closer of this.closers) await closer();
+      await this.pool.close();
+      for (const result of ended) if (result.status === 'rejected') throw result.reason;
+    } finally {
+      this.finish();
+    }
+  }
+
+  /** Promise of `failure`, which `finish` and `fail` settle. */
+  private openEnd(): Promise<void> {
+    const end = new Promise<void>((resolve, reject) => {
+      this.finish = resolve;
+      this.fail = reject;
+    });
+    // Prevents an unhandled rejection where `failure` is not called.
+    end.catch(() => {});
+    return end;
   }
 
   private start(part: LogFields, run: Promise<unknown>): void {
-    run.catch((thrown: unknown) => {
+    // The promise has resolved if all earlier parts ended, so it cannot reject for this one.
+    const isResolved = this.unended === 0 && this.running.length > 0 && !this.drain.signal.aborted;
+    if (isResolved) this.end = this.openEnd();
+    this.unended++;
+    const ended = (): void => {
+      this.unended--;
+      // During a drain, `close` resolves `failure` after the connections are closed.
+      if (this.unended === 0 && !this.drain.signal.aborted) this.finish();
+    };
+    run.then(ended, (thrown: unknown) => {
       const known = findMillraceError(thrown);
       const error = known?.toLine() ?? (thrown instanceof Error ? thrown.message : String(thrown));
       this.options.log.error(

@@ -225,6 +225,23 @@ describe('relay in wal mode', () => {
 });
 
 describe('polling relay', () => {
+  it('failure of a service resolves after its relay has drained the outbox and ended', async () => {
+    const { schema, pool } = await inboxWorld();
+    const service = await serviceIn(schema);
+    try {
+      await service.migrate([], { outboxTable: 'sent' });
+      await service.pool.transaction((tx) =>
+        append(tx, 'sent', [{ aggregateId: v4(), eventType: 'made.v1', payload: { n: 1 } }]),
+      );
+      await service.relay({ table: 'sent', topic: `${schema}.events`, exitWhenDrained: true });
+      await service.failure();
+      const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NOT NULL');
+      expect(rowCount).toBe(1);
+    } finally {
+      await service.close();
+    }
+  });
+
   it('a polling relay warns of an abandoned WAL slot, and reports its retained bytes until the slot is dropped', async () => {
     const { schema, pool } = await inboxWorld();
     const settings = { table: 'sent', topic: `${schema}.events` };

@@ -1,6 +1,6 @@
 /** The group session that a service requests for its consumers, the end of its parts, and the
  *  options that it refuses. */
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
@@ -85,6 +85,49 @@ describe('end of a part', () => {
     const service = await Service.open(options());
     const failure = service.failure();
     await service.close();
+    await expect(failure).resolves.toBeUndefined();
+  });
+
+  it('failure resolves when all parts have ended without an error, and covers a part that starts afterwards', async () => {
+    const ends: Array<{ resolve(): void; reject(why: Error): void }> = [];
+    const ending = () => new Promise<void>((resolve, reject) => void ends.push({ resolve, reject }));
+    const mocks = [
+      vi.spyOn(Relay.prototype, 'open').mockResolvedValue(undefined),
+      vi.spyOn(Relay.prototype, 'run').mockImplementation(ending),
+    ];
+    try {
+      const service = await Service.open(options());
+      const settings = { table: 'outbox', topic: 'events', exitWhenDrained: true };
+      let isOver = false;
+      const failure = service.failure().then(() => {
+        isOver = true;
+      });
+      await service.relay(settings);
+      await service.relay(settings);
+      ends[0]?.resolve();
+      await new Promise(setImmediate);
+      expect(isOver).toBe(false);
+      ends[1]?.resolve();
+      await failure;
+      await service.failure();
+      await service.relay(settings);
+      const later = service.failure();
+      ends[2]?.reject(new Error('the broker refused the relay'));
+      await expect(later).rejects.toThrow('the broker refused the relay');
+      await expect(service.close()).rejects.toThrow('the broker refused the relay');
+    } finally {
+      for (const mock of mocks) mock.mockRestore();
+    }
+  });
+
+  it('failure resolves when the service is closed, even if a connection cannot be closed', async () => {
+    const close = async (): Promise<never> => {
+      throw coreError('unreachable', 'the database does not answer');
+    };
+    const connect = async () => ({ ...POOL, close });
+    const service = await Service.open(options({ sql: { name: 'fake', connect } }));
+    const failure = service.failure();
+    await expect(service.close()).rejects.toMatchObject({ code: 'unreachable' });
     await expect(failure).resolves.toBeUndefined();
   });
 });
