@@ -15,7 +15,7 @@ import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { projectRoot } from '../repository/root.ts';
 import { until } from '../wait.ts';
-import { effectsWorld, pay, startProvider } from './effects-kit.ts';
+import { effectsWorld, pay, sampleOf, startProvider } from './effects-kit.ts';
 
 const own = launcher();
 const world = await effectsWorld();
@@ -311,6 +311,35 @@ describe('order of a key', () => {
     await add('a', 'declined');
     await add('a', 'second');
     expect((await world.settled('dead', 'done')).map(({ state }) => state)).toEqual(['dead', 'done']);
+    await stop();
+  });
+
+  it('a released dead letter leaves the gauge of the alert at 0, and a new one is counted from 0', async () => {
+    const { metrics, stop } = world.runner(
+      {
+        pay: {
+          call: async () => {
+            throw effectRefused('no');
+          },
+        },
+      },
+      { leaseMs: 500 },
+    );
+    const attempts = () => metrics.snapshot().find(({ name }) => name === 'effect_attempts_total');
+    expect(attempts()?.samples).toContainEqual(
+      expect.objectContaining({ labels: { name: 'pay', outcome: 'dead' }, value: 0 }),
+    );
+    const rows = (state: string) => sampleOf(metrics, 'effect_rows', { name: 'pay', state });
+    await add('a');
+    await until('a dead letter that blocks', () => rows('dead') === 1);
+    expect(rows('released')).toBe(0);
+    expect(await releaseEffects(world.pool, 'effects', { keys: ['a'] })).toBe(1);
+    await until('a released letter', () => rows('released') === 1);
+    expect(rows('dead')).toBe(0);
+    await add('b');
+    await until('a new dead letter', () => rows('dead') === 1);
+    expect(rows('released')).toBe(1);
+    expect(sampleOf(metrics, 'effect_attempts_total', { name: 'pay', outcome: 'dead' })).toBe(2);
     await stop();
   });
 

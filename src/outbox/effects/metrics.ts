@@ -27,7 +27,11 @@ export function effectMetrics(metrics: Metrics): EffectMetrics {
       ['name'],
       LATENCY_BUCKETS_S,
     ),
-    rows: metrics.gauge('effect_rows', 'Effects that are not done, by state.', ['name', 'state']),
+    rows: metrics.gauge(
+      'effect_rows',
+      'Effects that are not done, by state: waiting, running, dead (blocks its key), or released.',
+      ['name', 'state'],
+    ),
     open: metrics.gauge('effect_breaker_open', '1 while the circuit breaker of a handler is open.', ['name']),
   };
 }

@@ -108,6 +108,8 @@ export class EffectRunner {
           next: 'give call: async (effect) => …',
         });
       const handler = settledHandler(name, given);
+      // A counter that begins with its first dead letter has no increase that an alert could see.
+      for (const outcome of ATTEMPT_OUTCOMES) this.metrics.attempts.series(name, outcome);
       return { name, handler, breaker: new Breaker(handler.breaker), inFlight: 0 };
     });
   }
@@ -347,7 +349,7 @@ export class EffectRunner {
     });
     const counts = await this.store.counts();
     for (const { name } of this.kinds)
-      for (const state of ['waiting', 'running', 'dead']) {
+      for (const state of ['waiting', 'running', 'dead', 'released']) {
         const found = counts.find((one) => one.name === name && one.state === state);
         this.metrics.rows.set(found?.n ?? 0, this.metrics.rows.series(name, state));
       }
@@ -393,7 +395,8 @@ export class EffectRunner {
 }
 
 type Attempt = { readonly result: unknown } | { readonly failure: AttemptFailure };
-type Outcome = 'done' | 'retry' | 'dead' | 'lost';
+const ATTEMPT_OUTCOMES = ['done', 'retry', 'dead', 'lost'] as const;
+type Outcome = (typeof ATTEMPT_OUTCOMES)[number];
 
 /** Outcomes of attempts by the state of the effect after them. */
 const OUTCOMES = { done: 'done', waiting: 'retry', dead: 'dead' } as const;

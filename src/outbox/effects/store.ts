@@ -246,12 +246,14 @@ export class EffectStore {
     return rowCount;
   }
 
-  /** Counts effects by name and state, except those that are done. */
+  /** Counts effects by name and state, except those that are done. A dead letter that does not
+   *  block its key counts as `released`. */
   async counts(): Promise<
     ReadonlyArray<{ readonly name: string; readonly state: string; readonly n: number }>
   > {
     const { rows } = await this.pool.query<{ name: string; state: string; n: bigint }>(
-      `SELECT name, state, count(*) AS n FROM ${this.table} WHERE state <> 'done' GROUP BY name, state`,
+      `SELECT name, CASE WHEN state = 'dead' AND NOT blocks THEN 'released' ELSE state END AS state, count(*) AS n
+       FROM ${this.table} WHERE state <> 'done' GROUP BY 1, 2`,
     );
     return rows.map(({ name, state, n }) => ({ name, state, n: Number(n) }));
   }

@@ -87,7 +87,7 @@ export class CallsTable {
     if (text.includes('SET lease_until')) return this.renew(values);
     if (text.startsWith('SELECT id AS row')) return this.lockExpired(tx, values);
     if (text.includes('AS g (id, state')) return this.endExpired(tx, values);
-    if (text.startsWith('SELECT name, state, count')) return [];
+    if (text.startsWith('SELECT name, CASE')) return [];
     if (text.startsWith('SELECT id FROM')) return this.hasEnding(values);
     if (text.startsWith('DELETE FROM')) return [];
     const state = /SET state = '(done|waiting|dead)', owner = NULL/.exec(text)?.[1];
