@@ -99,6 +99,8 @@ export interface WalWorld {
       readonly owns?: boolean;
       readonly url?: string;
       readonly exitWhenDrained?: boolean;
+      /** Pool of the source; default: that of the world. */
+      readonly pool?: SqlPool;
     },
   ): Running;
   insert(aggregate: string, session?: SqlSession): Promise<bigint>;
@@ -208,7 +210,7 @@ export async function dropSlots(pool: SqlPool, schema: string): Promise<void> {
 }
 
 function start(pool: SqlPool, url: string, over: Parameters<WalWorld['start']>[0] = {}): Running {
-  const { owns = true, exitWhenDrained = false, ...options } = over;
+  const { owns = true, exitWhenDrained = false, pool: own = pool, ...options } = over;
   const pipeline = new ListPipeline(pool, 'outbox');
   const metrics = new Metrics();
   const log: LogLine[] = [];
@@ -228,7 +230,7 @@ function start(pool: SqlPool, url: string, over: Parameters<WalWorld['start']>[0
   const ownership = { owner: owns, changes: 1 };
   const source = new WalSource(
     {
-      pool,
+      pool: own,
       table: 'outbox',
       pipeline,
       ownership: {

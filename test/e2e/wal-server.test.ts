@@ -8,7 +8,7 @@ import { findMillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
-import type { SqlRow } from '../../src/io/postgres/sql/port.ts';
+import type { SqlPool, SqlRow } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import type { CountingPipeline } from '../../src/outbox/relay/pipeline/contract.ts';
 import { PollSource } from '../../src/outbox/relay/poll/source.ts';
@@ -16,7 +16,7 @@ import { describeOutbox } from '../../src/outbox/relay/store.ts';
 import { XminMonitor } from '../../src/outbox/relay/xmin-monitor.ts';
 import { ownPostgres } from '../fixtures/postgres.ts';
 import { pause, realClock, until } from '../wait.ts';
-import { type Running, type WalWorld, walKit } from './wal-kit.ts';
+import { dropSlots, type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { standbyOf } from './wal-standby.ts';
 
 const server = await ownPostgres();
@@ -353,6 +353,69 @@ describe('restarting server', () => {
     ]);
     expect(rows).toEqual([]);
     await polling.stop();
+  });
+});
+
+describe('absent synchronous standby', () => {
+  const insertSynchronously = (world: WalWorld): Promise<bigint> =>
+    world.pool.transaction(async (session) => {
+      await session.query('SET LOCAL synchronous_commit = on');
+      return world.insert(randomUUID(), session);
+    });
+  const waitingCommit = (world: WalWorld): Promise<number> =>
+    until('a commit that waits', async () => {
+      const { rows } = await world.pool.query<{ pid: number }>(
+        `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'`,
+      );
+      return rows[0]?.pid;
+    });
+
+  it('a backlog row whose commit waits for a standby is delivered and not skipped', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    await world.insert(randomUUID());
+    await world.drained();
+    await first.stop();
+    await server.stop('SIGINT');
+    await server.start({
+      synchronous_standby_names: 'absent',
+      synchronous_commit: 'off',
+      autovacuum: 'off',
+    });
+    // The row commits while the source reads where its backlog ends. No transaction with a higher
+    // number has ended then.
+    const late: { insert?: Promise<bigint>; pid?: number } = {};
+    const pool: SqlPool = Object.create(world.pool, {
+      query: {
+        value: async (...[text, ...rest]: Parameters<SqlPool['query']>) => {
+          if (late.insert === undefined && text.includes('pg_current_wal_insert_lsn')) {
+            late.insert = insertSynchronously(world);
+            late.insert.catch(() => {});
+            late.pid = await waitingCommit(world);
+          }
+          return world.pool.query(text, ...rest);
+        },
+      },
+    });
+    const second = world.start({ pool });
+    try {
+      await until('the row, delivered or skipped', async () =>
+        ids(second).length + second.value('relay_wal_skipped_total') > 0 ? true : undefined,
+      );
+      expect(await world.pending(), 'the row is not visible yet').toBe(0);
+    } finally {
+      // A cancelled wait ends the transaction as committed.
+      await world.pool.query('SELECT pg_cancel_backend($1::int)', [late.pid as number]);
+    }
+    const id = await late.insert;
+    await world.drained();
+    expect(ids(second)).toEqual([id]);
+    expect(second.value('relay_wal_skipped_total')).toBe(0);
+    await second.stop();
+    await dropSlots(world.pool, world.schema);
+    await server.stop('SIGINT');
+    await server.start();
   });
 });
 

@@ -300,6 +300,7 @@ export class OutboxDatabase {
       ['pg_current_wal_insert_lsn', ([limit, keys]) => this.sight(limit as number, keys)],
       ['AND published_at IS NULL', ([ids]) => this.visible(ids as readonly bigint[], true)],
       ["ELSE ' ' || msg_id", ([ids]) => this.marksOf(ids as readonly bigint[])],
+      ['SELECT pg_current_xact_id()', () => [{ number: this.snapshotOf([])[0].next }]],
       ['pg_current_snapshot', ([ids]) => this.snapshotOf(ids as readonly bigint[])],
     ];
   }

@@ -185,12 +185,16 @@ export class WalParking {
       const page = ids.slice(at, at + limits.pageRows);
       const visible = await table.visibleOf(page);
       for (const id of visible.ids) this.unseen.delete(id);
+      const fresh: Unseen[] = [];
       for (const id of page) {
         const row = this.unseen.get(id);
         if (row === undefined) continue;
         if (row.below !== undefined && visible.oldest >= row.below) this.unseen.delete(id);
-        row.below ??= visible.next;
+        else if (row.below === undefined) fresh.push(row);
       }
+      if (fresh.length === 0) continue;
+      const above = await table.numberAbove();
+      for (const row of fresh) row.below = above;
     }
   }
 

@@ -65,8 +65,6 @@ export interface VisibleRows {
   readonly ids: readonly bigint[];
   /** Every transaction with a lower number has ended, and its rows are visible unless deleted. */
   readonly oldest: bigint;
-  /** No transaction with this number, or a higher one, had begun to write. */
-  readonly next: bigint;
 }
 
 /** Pending ids at one time, and a position of the log above the commits of all of them. */
@@ -121,21 +119,27 @@ export class OutboxRows {
     return { states: rows.map(stateOf), through };
   }
 
-  /** Reads which of `ids` are visible, pending or not, and the bounds of the snapshot that shows
-   *  them. */
+  /** Reads which of `ids` are visible, pending or not, and the lower bound of the snapshot that
+   *  shows them. */
   async visibleOf(ids: readonly bigint[]): Promise<VisibleRows> {
-    const { rows } = await this.pool.query<{ ids: string | null; oldest: string; next: string }>(
+    const { rows } = await this.pool.query<{ ids: string | null; oldest: string }>(
       `SELECT (SELECT string_agg(id::text, ',') FROM ${this.table} WHERE id = ANY($1::bigint[])) AS ids,
-         pg_snapshot_xmin(pg_current_snapshot())::text AS oldest,
-         pg_snapshot_xmax(pg_current_snapshot())::text AS next`,
+         pg_snapshot_xmin(pg_current_snapshot())::text AS oldest`,
       [ids],
     );
     const row = rows[0] as (typeof rows)[0];
     return {
       ids: row.ids === null ? [] : row.ids.split(',').map(BigInt),
       oldest: BigInt(row.oldest),
-      next: BigInt(row.next),
     };
+  }
+
+  /** Assigns a transaction number above that of every transaction that has written. The upper bound
+   *  of a snapshot may be lower: it leaves out commits that wait for a synchronous standby, but the
+   *  log has them. A statement of its own, because one that also writes WAL may wait too. */
+  async numberAbove(): Promise<bigint> {
+    const { rows } = await this.pool.query<{ number: string }>('SELECT pg_current_xact_id()::text AS number');
+    return BigInt((rows[0] as (typeof rows)[0]).number);
   }
 
   /** Returns those of the rows that were published: marked ones, and deleted ones, because only a

@@ -398,6 +398,6 @@ export class WalSource implements RowSource {
 async function backlogOf(rows: OutboxRows): Promise<Backlog> {
   const end = parseLsn((await rows.sight(0, new Set())).lsn) ?? 0n;
   // Every transaction that committed below `end` has a lower number.
-  const { next } = await rows.visibleOf([]);
-  return { end, published: (asked) => rows.published(asked, next) };
+  const above = await rows.numberAbove();
+  return { end, published: (asked) => rows.published(asked, above) };
 }

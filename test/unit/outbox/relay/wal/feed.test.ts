@@ -79,7 +79,7 @@ class Table {
   readonly rows = new Map<bigint, OutboxRow>();
   /** Number of rows of each statement that reads payloads. */
   readonly pages: number[] = [];
-  /** Bounds of the next snapshot. */
+  /** Oldest transaction of the next snapshot, and the number of the next transaction. */
   snapshot = { oldest: 10n, next: 20n };
   private readonly broker: Broker;
   constructor(broker: Broker) {
@@ -108,8 +108,11 @@ class Table {
   }
   async visibleOf(ids: readonly bigint[]) {
     await turn();
-    const { oldest, next } = this.snapshot;
-    return { ids: ids.filter((id) => this.rows.has(id)), oldest, next };
+    return { ids: ids.filter((id) => this.rows.has(id)), oldest: this.snapshot.oldest };
+  }
+  async numberAbove() {
+    await turn();
+    return this.snapshot.next;
   }
   async pendingIds(to: bigint, limit: number, { only }: KeyFilter) {
     await turn();
