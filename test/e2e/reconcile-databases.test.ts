@@ -2,7 +2,7 @@
  *  where both are in one database. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { type ReconcileOptions, reconcile } from '../../src/outbox/reconcile/run.ts';
 import { connectPool, createTables, ownDatabase } from '../fixtures/database.ts';
 import { launcher } from '../fixtures/process.ts';
@@ -69,14 +69,29 @@ beforeEach(async () => {
 
 const compared = (settle: Partial<ReconcileOptions> = {}) =>
   reconcile({
-    ...settle,
     pool: orders,
     paymentsPool: payments,
+    ...settle,
     ordersSchema: schema,
     paymentsSchema: 'public',
     ledgers: [],
     idsMax: 10,
     lateAfterMs: 15_000,
+  });
+
+/** Adds each statement of the pool's transactions to `statements`. */
+const recording = (pool: SqlPool, statements: string[]): SqlPool =>
+  Object.create(pool, {
+    transaction: {
+      value: <T>(work: (session: SqlSession) => Promise<T>): Promise<T> =>
+        pool.transaction((session) => {
+          const query = (...[text, ...rest]: Parameters<SqlSession['query']>) => {
+            statements.push(text);
+            return session.query(text, ...rest);
+          };
+          return work(Object.create(session, { query: { value: query } }));
+        }),
+    },
   });
 
 const one = (n: number): Order => all[n] as Order;
@@ -143,7 +158,7 @@ it('each difference between the two databases is named with its id', async () =>
 it('an order whose id and date are ahead of the clock of the database is judged by its outbox row', async () => {
   const settle = { settleMs: 600_000, wait: () => Promise.reject(new Error('nothing is in flight')) };
   const at = realClock.wallNowMs() + AGE_MS;
-  const insert = async (isCharged: boolean): Promise<string> => {
+  const insert = async (isCharged: boolean): Promise<Order> => {
     const [orderId, msgId] = [idAt(at), idAt(at)];
     await orders.query(
       `WITH created AS (INSERT INTO orders VALUES ($1::uuid, 1, 5, 'created', $3)),
@@ -158,20 +173,32 @@ it('an order whose id and date are ahead of the clock of the database is judged 
         `INSERT INTO charges VALUES (gen_random_uuid(), $1::uuid, 5, now() - interval '1 hour')`,
         [orderId],
       );
-    return orderId;
+    return { orderId, msgId };
   };
-  await insert(true);
-  expect(await compared(settle)).toMatchObject({
+  const charged = await insert(true);
+  const statements: string[] = [];
+  const paymentsPool = recording(payments, statements);
+  expect(await compared({ ...settle, paymentsPool })).toMatchObject({
     holds: true,
     distinct_orders: COUNT + 1,
     distinct_charges: COUNT + 1,
     deltas: [],
   });
+  const merges = statements.filter((sql) => sql.startsWith('DECLARE'));
+  expect(merges.some((sql) => sql.includes('charges'))).toBe(true);
+  expect(merges.filter((sql) => sql.includes('inbox'))).toEqual([]);
   const lost = await insert(false);
   expect(await compared(settle)).toMatchObject({
     distinct_orders: COUNT + 2,
     distinct_charges: COUNT + 1,
-    deltas: [{ class: 'order_without_charge', ids: [lost] }],
+    deltas: [{ class: 'order_without_charge', ids: [lost.orderId] }],
+  });
+  await payments.query('DELETE FROM inbox WHERE msg_id = $1::uuid', [charged.msgId]);
+  expect(await compared(settle)).toMatchObject({
+    deltas: [
+      { class: 'order_without_charge', ids: [lost.orderId] },
+      { class: 'outbox_without_inbox', ids: [charged.msgId] },
+    ],
   });
 });
 

@@ -145,16 +145,20 @@ async function comparePairs(options: TwoDatabases, side: OrdersSide, range: Reco
     range: { fromMs: msOf(range.from), toMs: msOf(range.to) },
     idsMax: options.idsMax,
     lateAfterMs: options.lateAfterMs,
-    ...(side.ahead.size > 0 ? { ahead: side.ahead } : {}),
   };
+  const hasAhead = side.ahead.size > 0;
   const compared = async (config: PairConfig, more: Partial<CompareOptions>): Promise<PairResult> => {
     const placed = inSchemas(config, options.ordersSchema, options.paymentsSchema);
     return comparePair(await readPair(placed, pools), pools, { ...shared, ...more });
   };
   const charges = await compared(ORDERS_TO_CHARGES, {
+    ...(hasAhead ? { ahead: side.ahead } : {}),
     setAside: await parkedLookup(options.paymentsPool, options.paymentsSchema),
   });
-  const messages = await compared(OUTBOX_TO_INBOX, { excuses: await excusesOf(options, side) });
+  const messages = await compared(OUTBOX_TO_INBOX, {
+    hasIdsAhead: hasAhead,
+    excuses: await excusesOf(options, side),
+  });
   const deltas = [
     ...charges.deltas.map((one) => deltaOf(one, 'order_id')),
     ...messages.deltas.map((one) => deltaOf(one, 'msg_id')),

@@ -35,6 +35,9 @@ export interface CompareOptions {
    *  that dated them is ahead. Where there are any, the times in ids do not divide both sides
    *  alike, so that all rows are merged. */
   readonly ahead?: ReadonlySet<string>;
+  /** True if the times in ids may be after the range although the rows are dated in it: digests
+   *  then include such rows. */
+  readonly hasIdsAhead?: boolean;
   /** Maximum number of ids listed for each class. */
   readonly idsMax: number;
   /** Bound of class `late`, ms; undefined: lateness is not judged. */
@@ -78,17 +81,19 @@ const bucketSql = (side: PairSide): string => `(${idHash(side)} & ${BUCKETS - 1}
 /** Condition on the rows of a digest. The time in a UUIDv7 is the same on both sides, so it divides
  *  both sets alike; by their own times, an intent may be in range and its effect not. Ids without a
  *  time are all taken. */
-function inRange(side: PairSide, { fromMs, toMs }: RangeMs, version: number): string {
+function inRange(side: PairSide, { fromMs, toMs }: RangeMs, version: number, hasIdsAhead = false): string {
   const of = (column: string, literal: (ms: number) => string): string[] => [
     ...(fromMs === undefined ? [] : [`${column} >= ${literal(fromMs)}`]),
     ...(toMs === undefined ? [] : [`${column} < ${literal(toMs)}`]),
   ];
+  const byTime = (): string => of(side.time, (ms) => `to_timestamp(${ms}::float8 / 1000)`).join(' AND ');
   if (fromMs === undefined && toMs === undefined) return 'true';
   if (side.idKind === 'uuid') {
     const ids = of(side.id, (ms) => `'${uuidAt(ms)}'`).join(' AND ');
-    return `((${ids}) OR ${isTimelessSql(side.id, version)})`;
+    const dated = hasIdsAhead ? ` OR (${byTime()})` : '';
+    return `((${ids})${dated} OR ${isTimelessSql(side.id, version)})`;
   }
-  return of(side.time, (ms) => `to_timestamp(${ms}::float8 / 1000)`).join(' AND ');
+  return byTime();
 }
 
 /** Condition that a right row may be late. Without a time in the id, that is every row. */
@@ -153,7 +158,7 @@ export function withSnapshots<T>(
 /** Compares a pair completely. Pools that are the same need two connections.
  *  @throws sql_failed, unreachable */
 export function comparePair(pair: Pair, pools: PairPools, options: CompareOptions): Promise<PairResult> {
-  const { lateAfterMs, ahead } = options;
+  const { lateAfterMs, ahead, hasIdsAhead } = options;
   const range = ahead === undefined ? options.range : EVERY_TIME;
   return withSnapshots(pools, async (left, right) => {
     const [leftVersion, version] = [await serverVersionOf(left), await serverVersionOf(right)];
@@ -161,12 +166,12 @@ export function comparePair(pair: Pair, pools: PairPools, options: CompareOption
     const late =
       pair.judgesLate && lateAfterMs !== undefined ? maybeLate(pair.right, lateAfterMs, version) : 'false';
     const [ours, theirs] = await Promise.all([
-      digests(left, pair.left, inRange(pair.left, range, leftVersion), pending),
-      digests(right, pair.right, inRange(pair.right, range, version), late),
+      digests(left, pair.left, inRange(pair.left, range, leftVersion, hasIdsAhead), pending),
+      digests(right, pair.right, inRange(pair.right, range, version, hasIdsAhead), late),
     ]);
     // An id that occurs twice on the right does so on the left where the digests are equal.
     const repeated = mayRepeat(pair)
-      ? await repeatedBuckets(left, pair.left, inRange(pair.left, range, leftVersion))
+      ? await repeatedBuckets(left, pair.left, inRange(pair.left, range, leftVersion, hasIdsAhead))
       : new Set<number>();
     const differing: number[] = [];
     let [equalRows, leftRows, rightRows] = [0, 0, 0];
